@@ -15,9 +15,8 @@ from benchmarks.network import Network, NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, mean, quantile, violations_figure
 from warpseal.bls import SHARE_BYTES
 from warpseal.pb import p2p_pb2, sdk_pb2
-from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.protocol.framing import Zstd
-from warpseal.protocol.messages import encode_app_request
+from warpseal.protocol.messages import encode_app_request, encode_signature_request
 from warpseal.simnet import frames
 from warpseal.warp.message import SignedMessage, UnsignedMessage, decode_signers
 

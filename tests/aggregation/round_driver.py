@@ -33,7 +33,7 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.bls import PublicKey, Share
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.statistics import Unreachable
-from warpseal.protocol.acp118 import NoSignature
+from warpseal.protocol.messages import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import NodeID, SubnetID
 from warpseal.warp.quorum_shortfall import QuorumShortfall

@@ -21,7 +21,7 @@ from warpseal.aggregation.round_shares import SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain
 from warpseal.node.p_chain import CurrentValidation
-from warpseal.protocol.acp118 import NoSignature
+from warpseal.protocol.messages import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import id_text, node_id_text
 from warpseal.warp.quorum_shortfall import Verdict

@@ -20,7 +20,7 @@ from tests.aggregation.round_driver import RoundDriver
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.peers.statistics import Unreachable
-from warpseal.protocol.acp118 import NoSignature
+from warpseal.protocol.messages import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.quorum_shortfall import Verdict

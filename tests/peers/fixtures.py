@@ -15,7 +15,7 @@ from tests.eventually import TIMEOUT_S, StoppedClock, until
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import PeerSettings
-from warpseal.protocol.acp118 import encode_signature_request
+from warpseal.protocol.messages import encode_signature_request
 from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule

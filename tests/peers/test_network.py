@@ -16,7 +16,7 @@ from tests.peers.fixtures import Requester, all_connected, client, introduce, le
 from warpseal.peers import peer_warnings
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
-from warpseal.protocol.acp118 import encode_signature_request
+from warpseal.protocol.messages import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.settings import NodeSettings
 from warpseal.store.settings import StoreSettings

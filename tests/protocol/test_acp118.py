@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.pb import sdk_pb2
-from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.protocol.messages import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.warp.protobuf import encode_varint
 
 MESSAGE = bytes.fromhex(

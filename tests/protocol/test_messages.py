@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.protocol.peers import CHAIN, ZSTD, frame_of, node
 from tests.protocol.recorded import FRAMES, LINES, SESSIONS
 from warpseal.pb import p2p_pb2
-from warpseal.protocol.acp118 import encode_signature_request
 from warpseal.protocol.framing import FrameDecoder, encode_frame
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,
@@ -27,6 +26,7 @@ from warpseal.protocol.messages import (
     encode_app_request,
     encode_get_peer_list,
     encode_handshake,
+    encode_signature_request,
     escape_text,
     open_envelope,
 )

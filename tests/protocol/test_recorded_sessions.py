@@ -13,8 +13,8 @@ from tests.protocol.peers import NO_PEERS, ZSTD, random_chunks
 from tests.protocol.recorded import NETWORK_ID, SESSIONS, Session
 from warpseal import bls
 from warpseal.pb import p2p_pb2, sdk_pb2
-from warpseal.protocol.acp118 import decode_signature_response
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
+from warpseal.protocol.messages import decode_signature_response
 from warpseal.protocol.peer import (
     Event,
     PeerProtocol,

@@ -100,28 +100,19 @@ class RoundAdmission:
         return Overloaded(expected_s, waiting)
 
 
-class RoundTurn:
+class RoundTurn(Struct, eq=False):
     """The turn of one round. wake: set if its callers or its shares change. refuse: gives a caller its error."""
 
-    def __init__(
-        self,
-        admission: RoundAdmission,
-        subnet_id: SubnetID,
-        round_: AggregationRound,
-        peers: PeerClient,
-        wake: asyncio.Event,
-        refuse: Callable[[QuorumGoal, Overloaded], None],
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._admission = admission
-        self._subnet_id = subnet_id
-        self._round = round_
-        self._peers = peers
-        self._wake = wake
-        self._refuse = refuse
-        self._queue: _SubnetQueue | None = None
-        # Until when each caller waits for the turn, set when the round first sees the caller in the queue.
-        self._waits_until: dict[QuorumGoal, float] = {}
+    _admission: RoundAdmission
+    _subnet_id: SubnetID
+    _round: AggregationRound
+    _peers: PeerClient
+    _wake: asyncio.Event
+    _refuse: Callable[[QuorumGoal, Overloaded], None]
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _queue: _SubnetQueue | None = None
+    # Until when each caller waits for the turn, set when the round first sees the caller in the queue.
+    _waits_until: dict[QuorumGoal, float] = {}
 
     async def wait(self, *, has_stored: bool) -> None:
         """Wait until the validators can take another round; has_stored: shares are stored, so it does not wait."""

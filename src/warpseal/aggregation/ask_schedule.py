@@ -35,26 +35,25 @@ class _Wave(Struct, frozen=True, order=True):
     times_asked: int
 
 
-class AskSchedule:
+class AskSchedule(Struct, eq=False):
     """Selects members in the order of the table and keeps the time of every request.
 
     A member is selected once: its connected nodes are asked then, the others when they connect.
     """
 
-    def __init__(self, table: MemberTable, settings: AggregationSettings, random: Random) -> None:
-        self._table = table
-        self._settings = settings
-        self._random = random
-        self._extra_weight = 0
-        self._cursor = 0
-        self._unasked: list[NodeRecord] = []
-        self._waves: list[_Wave] = []
-        self._delayed_waves: list[_Wave] = []
-        self._last_wave = 0
-        self._next_step_at = inf
-        self._next_probe_at = -inf
-        self._probed_at: dict[NodeRecord, float] = {}
-        self._probes = 0
+    _table: MemberTable
+    _settings: AggregationSettings
+    _random: Random
+    _extra_weight: int = 0
+    _cursor: int = 0
+    _unasked: list[NodeRecord] = []
+    _waves: list[_Wave] = []
+    _delayed_waves: list[_Wave] = []
+    _last_wave: int = 0
+    _next_step_at: float = inf
+    _next_probe_at: float = -inf
+    _probed_at: dict[NodeRecord, float] = {}
+    _probes: int = 0
 
     @property
     def is_probing(self) -> bool:
@@ -89,7 +88,10 @@ class AskSchedule:
             self._next_step_at = now + self._settings.next_wave_s
             self._extra_weight = max(0, self._covered_weight() - cover_weight) + max(1, missing_weight)
         selected = self._select(cover_weight + self._extra_weight)
-        return [*self._first_asks(selected, now), *self._reasks(now), *self._probe(now)]
+        unasked, self._unasked = self._unasked, []
+        nodes = [*(node for node in dict.fromkeys(unasked) if _may_be_asked(node)), *selected]
+        first_asks = [self._ask(nodes, 0, now)] if nodes else []
+        return [*first_asks, *self._reasks(now), *self._probe(now)]
 
     def next_at(self) -> float:
         """Return when `due_asks` will return something though nothing happens; inf: never."""
@@ -126,12 +128,6 @@ class AskSchedule:
         nodes = table.nodes
         candidates = [nodes[node_id] for member in selected for node_id in member.node_ids]
         return [node for node in candidates if _may_be_asked(node)]
-
-    def _first_asks(self, selected: list[NodeRecord], now: float) -> Iterator[Ask]:
-        unasked, self._unasked = self._unasked, []
-        nodes = [*(node for node in dict.fromkeys(unasked) if _may_be_asked(node)), *selected]
-        if nodes:
-            yield self._ask(nodes, 0, now)
 
     def _reasks(self, now: float) -> Iterator[Ask]:
         """Yield the waves that are due again; until a first share has come they are held back for the probes.

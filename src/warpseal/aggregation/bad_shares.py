@@ -18,7 +18,7 @@ from itertools import accumulate
 from random import SystemRandom
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.bls import (
     NO_DEVIATION,
@@ -68,24 +68,23 @@ class SearchResult(Struct, frozen=True):
     measurements: int = 0
 
 
-class BadShareFinder:
+class BadShareFinder(Struct, eq=False):
     """Takes shares, splits the largest groups with a bad share first, and returns its findings on the way.
 
     Everything but the constructor is heavy (a millisecond per measurement) and runs on a worker thread, one call at
     a time.
     """
 
-    def __init__(self, message: bytes) -> None:
-        self._message = message
-        self._hashed: HashedMessage | None = None
-        self._random = SystemRandom()
-        # By priority, then by age.
-        self._groups: list[tuple[tuple[int, int], int, _Group]] = []
-        self._last_group = 0
-        self._clean: list[ShareUnderTest] = []
-        self._proven: list[ShareUnderTest] = []
-        self._bad: list[ShareUnderTest] = []
-        self.measurements = 0
+    _message: bytes
+    measurements: int = 0
+    _hashed: HashedMessage | None = None
+    _random: SystemRandom = field(default_factory=SystemRandom)
+    # By priority, then by age.
+    _groups: list[tuple[tuple[int, int], int, _Group]] = []
+    _last_group: int = 0
+    _clean: list[ShareUnderTest] = []
+    _proven: list[ShareUnderTest] = []
+    _bad: list[ShareUnderTest] = []
 
     @property
     def unresolved(self) -> list[ShareUnderTest]:
@@ -159,27 +158,20 @@ class BadShareFinder:
             heappush(self._groups, (priority, self._last_group, group))
 
 
-class _KeysAndShares(NamedTuple):
-    """A sum of keys, and the sum of their shares."""
-
-    key: PublicKey
-    share: Share
-
-
 class _Batch:
     """Shares that were added together, with running sums, so that any range of them is summed at once."""
 
     def __init__(self, members: Sequence[ShareUnderTest]) -> None:
         self.members: Final = members
-        self._sums = list(accumulate((_KeysAndShares(member.key, member.share) for member in members), _add))
+        self._keys = list(accumulate((member.key for member in members), add_public_keys))
+        self._shares = list(accumulate((member.share for member in members), add_shares))
 
-    def sum(self, start: int, stop: int) -> _KeysAndShares:
-        """Return the sum of a range that is not empty."""
-        total = self._sums[stop - 1]
+    def sum(self, start: int, stop: int) -> tuple[PublicKey, Share]:
+        """Return the sum of the keys and the sum of the shares of a range that is not empty."""
+        key, share = self._keys[stop - 1], self._shares[stop - 1]
         if not start:
-            return total
-        before = self._sums[start - 1]
-        return _KeysAndShares(subtract_public_keys(total.key, before.key), subtract_shares(total.share, before.share))
+            return key, share
+        return subtract_public_keys(key, self._keys[start - 1]), subtract_shares(share, self._shares[start - 1])
 
 
 class _Group(NamedTuple):
@@ -193,7 +185,3 @@ class _Group(NamedTuple):
     @property
     def members(self) -> Sequence[ShareUnderTest]:
         return self.batch.members[self.start : self.stop]
-
-
-def _add(first: _KeysAndShares, second: _KeysAndShares) -> _KeysAndShares:
-    return _KeysAndShares(add_public_keys(first.key, second.key), add_shares(first.share, second.share))

@@ -31,7 +31,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.statistics import Unreachable
-from warpseal.protocol.acp118 import NoSignature
+from warpseal.protocol.messages import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight

@@ -49,7 +49,7 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier, stored_signature
 from warpseal.bls import MalformedShare
 from warpseal.errors import InternalError, WarpsealError
-from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.protocol.messages import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
 from warpseal.runtime.tracing import active_trace
 from warpseal.store.errors import StoreDown
@@ -265,7 +265,6 @@ class RoundRunner:
         self.leave(caller)
 
     async def _run(self) -> None:
-        """Execute the round's actions until no caller waits."""
         for public_key, share in self._cache.subscribe(self._message_id, self._round).items():
             self._round.on_share_added(public_key, share)
         cached_shares = sum(member.share is not None for member in self._round.table.members)
@@ -328,7 +327,6 @@ class RoundRunner:
                         await asyncio.sleep(0)
 
     async def _sleep(self) -> None:
-        """Wait until an event or the next due time."""
         now = self._loop.time()
         next_at = self._round.next_wakeup(now)
         until = max(min(next_at, self._peers.next_refresh_at), now + _MIN_SLEEP_S)
@@ -441,7 +439,7 @@ class RoundRunner:
         before = self._deps.signed_for.get(self._message_id)
         self._deps.signed_for[self._message_id] = digest
         was_signed = bool(self._loaded.signatures) and not is_stored if before is None else before != digest
-        if was_signed and not self._peers.has_asked:
+        if was_signed and not self._peers.requests:
             self._deps.ports.metrics.count_reissued_message()
 
     def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
@@ -483,7 +481,10 @@ class RoundRunner:
 
 
 class PeerRequests:
-    """Connections and requests of one round. next_refresh_at: when `refresh` does something again."""
+    """Connections and requests of one round.
+
+    next_refresh_at: when `refresh` does something again. requests: all that were sent.
+    """
 
     def __init__(
         self, request: ResolvedRequest, round_: AggregationRound, ports: AggregationDeps, wake: Callable[[], None]
@@ -495,13 +496,8 @@ class PeerRequests:
         self._round = round_
         self._ports = ports
         self._wake = wake
-        self._requests: list[SentRequest] = []
+        self.requests: list[SentRequest] = []
         self._inactive_known_at = inf
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether a request was sent."""
-        return bool(self._requests)
 
     @contextmanager
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
@@ -523,7 +519,7 @@ class PeerRequests:
                 if loading is not None:
                     loading.cancel()
                 unsubscribe()
-                for request in self._requests:
+                for request in self.requests:
                     request.close()
 
     def refresh(self) -> None:
@@ -548,11 +544,11 @@ class PeerRequests:
             is_reask=ask.is_reask,
             on_response=on_response,
         )
-        self._requests.append(request)
+        self.requests.append(request)
 
     def extend(self, deadline: float) -> None:
         """Accept responses until `deadline`, if that is later than before."""
-        for request in self._requests:
+        for request in self.requests:
             request.extend(deadline)
 
     async def _load_inactive(self) -> None:

@@ -59,28 +59,27 @@ CheckOutcome = SignedResult | PartialAggregate | SearchResult | None
 """None: the sum, or every stored signature, was wrong."""
 
 
-class RoundShares:
+class RoundShares(Struct, eq=False):
     """The shares of the round, those to be stored, and the search for bad shares. One check is under way at a time.
 
     stored: what the archive holds, by public key. must_begin: a sum was wrong, and the search for the reason has not
     begun yet. wake_weight: from this weight on each share may ask for an action.
     """
 
-    def __init__(self, table: MemberTable, schedule: AskSchedule, offenders: Container[bytes]) -> None:
-        self.stored: dict[bytes, bytes] = {}
-        self.must_begin = False
-        self.wake_weight = 0.0
-        self._table = table
-        self._schedule = schedule
-        self._offenders = offenders
-        self._partial: PartialAggregate | None = None
-        self._unstored: dict[bytes, CachedShare] = {}
-        self._added: list[MemberRecord] = []
-        self._alone: dict[MemberRecord, None] = {}
-        self._unresolved: tuple[ShareUnderTest, ...] = ()
-        self._measurements = 0
-        self._thorough_until = 0
-        self._fruitless = 0
+    _table: MemberTable
+    _schedule: AskSchedule
+    _offenders: Container[bytes]
+    stored: dict[bytes, bytes] = {}
+    must_begin: bool = False
+    wake_weight: float = 0.0
+    _partial: PartialAggregate | None = None
+    _unstored: dict[bytes, CachedShare] = {}
+    _added: list[MemberRecord] = []
+    _alone: dict[MemberRecord, None] = {}
+    _unresolved: tuple[ShareUnderTest, ...] = ()
+    _measurements: int = 0
+    _thorough_until: int = 0
+    _fruitless: int = 0
 
     def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
         """Take a share; return whether it may ask for an action: each from `wake_weight` on, and one that ends probing.

@@ -278,12 +278,11 @@ class SignatureAggregator:
         )
 
 
-class PinnedMessages:
+class PinnedMessages(Struct, eq=False):
     """Messages and results that are known to be stored and never evicted; the least recently used are pinned again."""
 
-    def __init__(self, archive: ShareArchive) -> None:
-        self._archive = archive
-        self._names: LRUCache[bytes, bool] = LRUCache(_MAX_PINNED)
+    _archive: ShareArchive
+    _names: LRUCache[bytes, bool] = field(default_factory=lambda: LRUCache(_MAX_PINNED))
 
     def __contains__(self, message_id: MessageID) -> bool:
         return message_id in self._names
@@ -324,7 +323,6 @@ class _RequestTrace:
         return {**stages, "total": self._clock() - self.started_at}
 
     def record(self, ended_at: float, outcome: str, reason: str, stages: Mapping[str, float]) -> AggregationRecord:
-        """Return the record of the request."""
         if self.caller is None:
             return AggregationRecord(ended_at, outcome, reason, stages)
         request, shortfall = self.caller.request, self.caller.shortfall
@@ -361,7 +359,6 @@ class _RequestTrace:
         return f"{spans.trace_id:032x}"
 
     def fields(self) -> dict[str, object]:
-        """Return the fields of the log line."""
         if self.caller is None:
             return {}
         request, shortfall = self.caller.request, self.caller.shortfall

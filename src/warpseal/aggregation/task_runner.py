@@ -13,7 +13,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.errors import WarpsealError
 from warpseal.store.errors import StoreDown
@@ -39,44 +39,33 @@ class TaskQueue(Struct, Generic[T], frozen=True):
     end: Callable[[bytes], Awaitable[None]]
 
 
-class TaskRunner(Generic[T]):
+class TaskRunner(Struct, Generic[T], eq=False):
     """Used from one event loop. attempt: does a task and writes its outcome; what it raises is tried again.
 
     permanent: errors that no retry resolves. is_expired: returns whether a task that failed is given up. most: tasks
     that run at a time. key_name: of the task's key in log lines.
     """
 
-    def __init__(
-        self,
-        queue: TaskQueue[T],
-        attempt: Callable[[T], Awaitable[None]],
-        is_expired: Callable[[T], Awaitable[bool]],
-        permanent: tuple[type[Exception], ...],
-        *,
-        most: int,
-        key_name: str,
-        now_unix: Callable[[], float] = time.time,
-    ) -> None:
-        self._queue = queue
-        self._do = attempt
-        self._is_expired = is_expired
-        self._permanent = permanent
-        self._most = most
-        self._key_name = key_name
-        self._now_unix = now_unix
-        self._random = Random()
-        self._running: set[bytes] = set()
-        self.wake: Final = asyncio.Event()
+    queue: TaskQueue[T]
+    attempt: Callable[[T], Awaitable[None]]
+    is_expired: Callable[[T], Awaitable[bool]]
+    permanent: tuple[type[Exception], ...]
+    most: int
+    key_name: str
+    now_unix: Callable[[], float] = time.time
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _random: Random = field(default_factory=Random)
+    _running: set[bytes] = set()
 
     async def start_due(self, attempts: asyncio.TaskGroup) -> None:
         """Start tasks that are due, as far as there is room."""
-        free = self._most - len(self._running)
+        free = self.most - len(self._running)
         if free <= 0:
             return
-        now = self._now_unix()
+        now = self.now_unix()
         with suppress(StoreDown):
-            for task in await self._queue.due(now, free):
-                await self._queue.schedule(task.key, now + _LEASE_S, task.attempts + 1)
+            for task in await self.queue.due(now, free):
+                await self.queue.schedule(task.key, now + _LEASE_S, task.attempts + 1)
                 attempts.create_task(self._attempt(task))
                 self._running.add(task.key)
 
@@ -89,25 +78,25 @@ class TaskRunner(Generic[T]):
 
     async def _attempt(self, task: T) -> None:
         try:
-            await self._do(task)
-        except self._permanent as error:
+            await self.attempt(task)
+        except self.permanent as error:
             await self._end(task, "message prefetch failed", error)
         except Exception as error:
             if not isinstance(error, WarpsealError):
                 # No caller waits for this, so an internal error ends the attempt and not the daemon.
-                log.exception("internal error, message prefetch failed", extra={self._key_name: id_text(task.key)})
+                log.exception("internal error, message prefetch failed", extra={self.key_name: id_text(task.key)})
             await self._reschedule(task, error)
         finally:
             self._running.discard(task.key)
             self.wake.set()
 
     async def _reschedule(self, task: T, error: Exception) -> None:
-        if await self._is_expired(task):
+        if await self.is_expired(task):
             await self._end(task, "message prefetch timed out", error)
             return
         delay_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** min(task.attempts, _MAX_DOUBLINGS))
-        at = self._now_unix() + delay_s * (3 + self._random.random()) / 4
-        await self._write(self._queue.schedule(task.key, at, task.attempts + 1))
+        at = self.now_unix() + delay_s * (3 + self._random.random()) / 4
+        await self._write(self.queue.schedule(task.key, at, task.attempts + 1))
 
     async def _write(self, write: Awaitable[None]) -> None:
         """Wait for a write; if the store is down, the lease ends by itself."""
@@ -117,6 +106,6 @@ class TaskRunner(Generic[T]):
             log.debug("message prefetch could not be recorded in the store")
 
     async def _end(self, task: T, event: str, error: Exception) -> None:
-        fields = {self._key_name: id_text(task.key), "attempts": task.attempts + 1, "reason": str(error)}
+        fields = {self.key_name: id_text(task.key), "attempts": task.attempts + 1, "reason": str(error)}
         log.info(event, extra=fields)
-        await self._write(self._queue.end(task.key))
+        await self._write(self.queue.end(task.key))

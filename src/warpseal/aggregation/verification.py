@@ -16,6 +16,8 @@ from heapq import nlargest
 from time import thread_time
 from typing import Final, TypeVar
 
+from msgspec import Struct
+
 from warpseal.aggregation.bad_shares import BadShareFinder, SearchStep, ShareUnderTest
 from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.result_cache import SignedResult
@@ -81,21 +83,13 @@ class CryptoPool:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-class ShareVerifier:
+class ShareVerifier(Struct, dict=True, eq=False):
     """Executes the checks of one round, one at a time. parse_keys: thread-safe."""
 
-    def __init__(
-        self,
-        message: UnsignedMessage,
-        validators: CanonicalValidatorSet,
-        parse_keys: Callable[[CanonicalValidatorSet], Sequence[PublicKey]],
-        pool: CryptoPool,
-    ) -> None:
-        self._message = message
-        self._validators = validators
-        self._parse_keys = parse_keys
-        self._pool = pool
-        self._finder = BadShareFinder(message.raw)
+    _message: UnsignedMessage
+    _validators: CanonicalValidatorSet
+    _parse_keys: Callable[[CanonicalValidatorSet], Sequence[PublicKey]]
+    _pool: CryptoPool
 
     def is_short(self, check: Check) -> bool:
         """Return whether to hand a check over to a thread and back would cost a good part of the check itself."""
@@ -134,8 +128,11 @@ class ShareVerifier:
 
     @cached_property
     def _keys(self) -> Sequence[PublicKey]:
-        """The parsed keys of the set, in canonical order."""
         return self._parse_keys(self._validators)
+
+    @cached_property
+    def _finder(self) -> BadShareFinder:
+        return BadShareFinder(self._message.raw)
 
     def run_now(self, check: Check) -> CheckOutcome:
         """Return the outcome of a check, made on this thread."""

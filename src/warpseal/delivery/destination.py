@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,12 +109,16 @@ class DestinationDeps(Struct, frozen=True):
     configured: Set[ChainID] = frozenset()
 
 
-class _KnownRules(Struct, frozen=True):
-    """The rules of a chain as read. last_block_s: Unix seconds of the chain's last block at that time."""
+class _KnownRules(Struct, eq=False):
+    """The rules of a chain as read. last_block_s: Unix seconds of the chain's last block at that time.
+
+    evaluated: the rules for a block of a time, Unix seconds, as they were evaluated last.
+    """
 
     schedule: WarpSchedule
     last_block_s: int
     read_at: float
+    evaluated: tuple[int, WarpRules | None] | None = None
 
 
 class Destinations:
@@ -135,11 +140,9 @@ class Destinations:
         self._destinations: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
         self._flights: SingleFlight[ChainID, Destination] = SingleFlight(outlives_callers=True)
         self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
-        # The rules as they were evaluated last, with the time (Unix seconds) of that.
-        self._evaluated: LRUCache[ChainID, tuple[WarpSchedule, int, WarpRules | None]] = LRUCache(_MAX_CHAINS)
         self._rules_flights: SingleFlight[ChainID, _KnownRules] = SingleFlight()
         self._rules_failed: TtlCache[ChainID, None] = TtlCache(_MAX_CHAINS, now)
-        self._quorum_lookups: dict[ChainID, asyncio.Task[None]] = {}
+        self._quorum_flights: SingleFlight[ChainID, None] = SingleFlight(outlives_callers=True)
         # The epochs of a chain that were noted last, by number; a node may lag, or forge one.
         self._epochs_seen: LRUCache[ChainID, LRUCache[int, Epoch]] = LRUCache(_MAX_CHAINS)
         self._epoch_duration_s: int | None = None
@@ -171,13 +174,12 @@ class Destinations:
         """
         cached = self._rules.get(chain_id)
         if cached is None or self._now() - cached.read_at > _RULES_TTL_S:
-            lookup = self._quorum_lookups.get(chain_id)
-            if lookup is None and self._rules_failed.get(chain_id) is None:
-                lookup = self._quorum_lookups[chain_id] = asyncio.create_task(self._look_up_rules(chain_id))
-            if lookup is not None:
-                await asyncio.wait((lookup,), timeout=_QUORUM_TIMEOUT_S)
+            if self._rules_failed.get(chain_id) is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_QUORUM_TIMEOUT_S):
+                        await self._quorum_flights.run(chain_id, lambda: self._look_up_rules(chain_id))
             cached = self._rules.get(chain_id)
-        rules = None if cached is None else self._rules_now(chain_id, cached)
+        rules = None if cached is None else self._rules_now(cached)
         return None if rules is None else rules.quorum
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
@@ -215,7 +217,7 @@ class Destinations:
         except NodeUnavailable as error:
             reason = f"its nodes did not answer: {error}"
             raise DestinationUnavailable(id_text(chain_id), reason, error.attempts) from None
-        rules = self._rules_now(chain_id, all_rules)
+        rules = self._rules_now(all_rules)
         if rules is None:
             raise _warp_disabled(chain_id, "its Warp precompile is disabled, or not active yet")
         if epoch is None or proposed is None:
@@ -256,14 +258,16 @@ class Destinations:
             return cached
 
     async def _read_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
-        if chain_id == P_CHAIN:
-            return self._note_rules(chain_id, ALWAYS_DEFAULT, 0)
-        if subnet_id == PRIMARY_NETWORK and (await self._deps.primary_chains()).x == chain_id:
-            raise _warp_disabled(chain_id, "it is the X-Chain")
-        schedule, last_block_s = await asyncio.gather(
-            self._deps.chain_rpc.chain_config(chain_id, parse_schedule), self._last_block_s(chain_id)
-        )
-        return self._note_rules(chain_id, ALWAYS_DEFAULT if schedule is None else schedule, last_block_s)
+        schedule, last_block_s = None, 0
+        if chain_id != P_CHAIN:
+            if subnet_id == PRIMARY_NETWORK and (await self._deps.primary_chains()).x == chain_id:
+                raise _warp_disabled(chain_id, "it is the X-Chain")
+            schedule, last_block_s = await asyncio.gather(
+                self._deps.chain_rpc.chain_config(chain_id, parse_schedule), self._last_block_s(chain_id)
+            )
+        rules = _KnownRules(ALWAYS_DEFAULT if schedule is None else schedule, last_block_s, self._now())
+        self._rules[chain_id] = rules
+        return rules
 
     async def _last_block_s(self, chain_id: ChainID) -> int:
         """Return the time of the last block, Unix seconds; 0 if it is not known."""
@@ -272,19 +276,12 @@ class Destinations:
         except NodeUnavailable:
             return 0
 
-    def _note_rules(self, chain_id: ChainID, schedule: WarpSchedule, last_block_s: int) -> _KnownRules:
-        cached = self._rules[chain_id] = _KnownRules(schedule, last_block_s, self._now())
-        return cached
-
-    def _rules_now(self, chain_id: ChainID, cached: _KnownRules) -> WarpRules | None:
+    def _rules_now(self, cached: _KnownRules) -> WarpRules | None:
         """Return the rules for the next block; its time is not before its parent's."""
         moment = max(int(self._unix_now()), cached.last_block_s)
-        last = self._evaluated.get(chain_id)
-        if last is not None and last[0] is cached.schedule and last[1] == moment:
-            return last[2]
-        rules = cached.schedule.rules_at(moment)
-        self._evaluated[chain_id] = cached.schedule, moment, rules
-        return rules
+        if cached.evaluated is None or cached.evaluated[0] != moment:
+            cached.evaluated = moment, cached.schedule.rules_at(moment)
+        return cached.evaluated[1]
 
     async def _look_up_rules(self, chain_id: ChainID) -> None:
         try:
@@ -292,8 +289,6 @@ class Destinations:
         except WarpsealError as error:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
             log.debug("Warp rules unavailable", extra={"chain_id": id_text(chain_id), "reason": str(error)})
-        finally:
-            del self._quorum_lookups[chain_id]
 
 
 def _warp_disabled(chain_id: ChainID, reason: str) -> WarpDisabled:

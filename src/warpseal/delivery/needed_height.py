@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from cachetools import LRUCache
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.errors import WarpsealError
 from warpseal.validators.sets import ValidatorSets
@@ -38,13 +38,12 @@ class _Search(Struct, eq=False):
     task: asyncio.Task[None] | None = None
 
 
-class NeededHeights:
+class NeededHeights(Struct, eq=False):
     """Used from one event loop. A search goes on when its callers have left, and its result is kept."""
 
-    def __init__(self, sets: ValidatorSets) -> None:
-        self._sets = sets
-        self._searches: LRUCache[_SearchKey, _Search] = LRUCache(_MAX_FOUND)
-        self._running = 0
+    _sets: ValidatorSets
+    _searches: LRUCache[_SearchKey, _Search] = field(default_factory=lambda: LRUCache(_MAX_FOUND))
+    _running: int = 0
 
     async def find(self, subnet_id: SubnetID, low: int, high: int, digest: bytes, timeout_s: float) -> int:
         """Return the height, or a higher one that suffices if the search takes too long.
@@ -56,17 +55,13 @@ class NeededHeights:
         if search is None:
             if high - low <= 1 or self._running >= _MAX_SEARCHES:
                 return high
-            search = _Search(subnet_id, low, high, digest)
-            self._start(key, search)
+            search = self._searches[key] = _Search(subnet_id, low, high, digest)
+            search.task = asyncio.create_task(self._run(search))
+            search.task.add_done_callback(partial(self._finish, key, search))
+            self._running += 1
         if search.task is not None:
             await asyncio.wait((search.task,), timeout=timeout_s)
         return search.high
-
-    def _start(self, key: _SearchKey, search: _Search) -> None:
-        self._running += 1
-        self._searches[key] = search
-        search.task = asyncio.create_task(self._run(search))
-        search.task.add_done_callback(partial(self._finish, key, search))
 
     def _finish(self, key: _SearchKey, search: _Search, task: asyncio.Task[None]) -> None:
         self._running -= 1

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.delivery.destination import Destination, DestinationEpoch, Destinations
 from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, HeightLabel, advise
@@ -25,6 +26,7 @@ from warpseal.l1.request import HeightSource
 from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
 from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
+from warpseal.resources.text import hex_text
 from warpseal.runtime.process import ungrouped
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
@@ -53,14 +55,6 @@ EXECUTION_FAILED: Final = re.compile(r"revert|out of gas|gas required exceeds|in
 """The words of an EVM; other refusals come from a node that could not execute the call."""
 
 
-class _Candidate(NamedTuple):
-    """A height at which a block may verify the message. epoch_number: None if the height is of no epoch."""
-
-    label: HeightLabel
-    height: int
-    epoch_number: int | None
-
-
 class DestinationCall(Struct, frozen=True):
     """A call of the caller's own at the destination. sender: None for the zero address. Addresses have 20 bytes."""
 
@@ -71,8 +65,8 @@ class DestinationCall(Struct, frozen=True):
 
     def transaction(self) -> dict[str, str]:
         """Return the call in the spelling of the Ethereum JSON-RPC."""
-        sender = {} if self.sender is None else {"from": "0x" + self.sender.hex()}
-        return {**sender, "to": "0x" + self.contract.hex(), "data": "0x" + self.data.hex(), "gas": hex(self.gas)}
+        sender = {} if self.sender is None else {"from": hex_text(self.sender)}
+        return {**sender, "to": hex_text(self.contract), "data": hex_text(self.data), "gas": hex(self.gas)}
 
 
 class PreflightRequest(Struct, frozen=True):
@@ -103,18 +97,11 @@ class HeightVerification(Struct, frozen=True):
     message_refusal: tuple[SignatureRefusal, str] | None = None
 
     @property
-    def refusal(self) -> SignatureRefusal | None:
-        """The first check that fails; None if none does, or none was made."""
-        if self.message_refusal is not None:
-            return self.message_refusal[0]
-        return None if self.result is None else self.result.refusal
-
-    @property
-    def refusal_text(self) -> str | None:
-        """The refusal in a sentence."""
-        if self.message_refusal is not None:
-            return self.message_refusal[1]
-        return None if self.result is None else self.result.refusal_text
+    def refusal(self) -> tuple[SignatureRefusal, str | None] | None:
+        """The first check that fails, and the same in a sentence; None if none does, or none was made."""
+        if self.result is None or self.result.refusal is None:
+            return self.message_refusal
+        return self.result.refusal, self.result.refusal_text
 
     @property
     def verifies(self) -> bool | None:
@@ -130,7 +117,7 @@ class HeightVerification(Struct, frozen=True):
             number=or_unset(self.epoch_number),
             predicted=True if self.label == "next" else UNSET,
             verifies=self.verifies,
-            reason=or_unset(self.refusal),
+            reason=UNSET if self.refusal is None else self.refusal[0],
             **weights,
         )
 
@@ -219,13 +206,12 @@ class PreflightDeps(Struct, frozen=True):
     denies_calls: Callable[[ChainID], bool] = lambda chain_id: False
 
 
-class Preflight:
+class Preflight(Struct, eq=False):
     """Used from one event loop. executor: verifies signatures; it must not be the one that signing waits for."""
 
-    def __init__(self, deps: PreflightDeps, network_id: int, *, executor: Executor | None = None) -> None:
-        self._deps = deps
-        self._network_id = network_id
-        self._executor = executor
+    _deps: PreflightDeps
+    _network_id: int
+    executor: Executor | None = None
 
     async def check(self, request: PreflightRequest) -> PreflightAnswer:
         """Return the facts about a message at its destination, as a response has them.
@@ -255,34 +241,33 @@ class Preflight:
             try:
                 signer = await self._find_signer(request, destination)
             except UnknownChain as error:
-                refusal = SignatureRefusal.UNKNOWN_SOURCE, f"{error}{self._network_hint(request)}"
+                network_id, text = request.signed.unsigned.network_id, str(error)
+                if network_id != self._network_id:
+                    text += (
+                        f"; the message is of network {network_id}, and the destination of network {self._network_id}"
+                    )
+                refusal = SignatureRefusal.UNKNOWN_SOURCE, text
         if signer is None:
-            return None, [HeightVerification(*candidate, message_refusal=refusal) for candidate in candidates]
+            return None, [replace(candidate, message_refusal=refusal) for candidate in candidates]
         results = await self._verify_at(request.signed, signer.subnet_id, quorum, candidates)
-        return signer, [HeightVerification(*candidate, results[candidate.height]) for candidate in candidates]
+        return signer, [replace(candidate, result=results[candidate.height]) for candidate in candidates]
 
-    def _network_hint(self, request: PreflightRequest) -> str:
-        network_id = request.signed.unsigned.network_id
-        if network_id == self._network_id:
-            return ""
-        return f"; the message is of network {network_id}, and the destination of network {self._network_id}"
-
-    async def _find_candidates(self, destination: Destination) -> Sequence[_Candidate]:
-        """Return the heights at which a block may verify the message."""
+    async def _find_candidates(self, destination: Destination) -> Sequence[HeightVerification]:
+        """Return the heights at which a block may verify the message, not verified yet."""
         epoch = destination.epoch
-        candidates: list[_Candidate] = []
+        candidates: list[HeightVerification] = []
         if epoch == NO_EPOCH:
-            candidates.append(_Candidate("current", destination.height, None))
+            candidates.append(HeightVerification("current", destination.height, None))
         else:
             previous = self._deps.destinations.previous_epoch(destination)
             if previous is not None:
-                candidates.append(_Candidate("previous", previous.p_chain_height, previous.number))
-            candidates.append(_Candidate("current", epoch.p_chain_height, epoch.number))
-            candidates.append(_Candidate("next", destination.proposed_height, epoch.number + 1))
+                candidates.append(HeightVerification("previous", previous.p_chain_height, previous.number))
+            candidates.append(HeightVerification("current", epoch.p_chain_height, epoch.number))
+            candidates.append(HeightVerification("next", destination.proposed_height, epoch.number + 1))
         # The destination does not need this one.
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(OTHER_SET_TIMEOUT_S):
-                candidates.append(_Candidate("proposed", await self._deps.heights.first(), None))
+                candidates.append(HeightVerification("proposed", await self._deps.heights.first(), None))
         return candidates
 
     async def _find_signer(self, request: PreflightRequest, destination: Destination) -> SignerSubnet:
@@ -300,7 +285,7 @@ class Preflight:
         signed: SignedMessage,
         subnet_id: SubnetID,
         quorum: int,
-        candidates: Sequence[_Candidate],
+        candidates: Sequence[HeightVerification],
     ) -> Mapping[int, MessageVerification | None]:
         """Return the verification by height; None if the set could not be read.
 
@@ -317,7 +302,7 @@ class Preflight:
         distinct = {members.digest: members for members in by_height.values() if members is not None}
         loop = asyncio.get_running_loop()
         results = {
-            digest: await loop.run_in_executor(self._executor, partial(self._verify_with, signed, members, quorum))
+            digest: await loop.run_in_executor(self.executor, partial(self._verify_with, signed, members, quorum))
             for digest, members in distinct.items()
         }
         return {height: None if members is None else results[members.digest] for height, members in by_height.items()}
@@ -352,7 +337,7 @@ class Preflight:
                 output = await self._deps.eth_call(request.destination_id, request.call.transaction())
         except CallRefused as refused:
             text = printable_text(str(refused))
-            revert_data = _hex(refused.data) if refused.data else UNSET
+            revert_data = hex_text(refused.data) if refused.data else UNSET
             succeeded = False if EXECUTION_FAILED.search(text) else None
             return PreflightCall(succeeded=succeeded, note=CALL_NOTE, revert_data=revert_data, error=text)
         except (NodeUnavailable, TimeoutError):
@@ -362,7 +347,7 @@ class Preflight:
         if len(output) > MAX_OUTPUT_BYTES:
             text = f"the result has {len(output)} bytes, and at most {MAX_OUTPUT_BYTES} are shown"
             return PreflightCall(succeeded=None, note=CALL_NOTE, error=text)
-        return PreflightCall(succeeded=True, note=CALL_NOTE, result=_hex(output))
+        return PreflightCall(succeeded=True, note=CALL_NOTE, result=hex_text(output))
 
 
 def _find_payload_refusal(payload: bytes) -> tuple[SignatureRefusal, str] | None:
@@ -394,11 +379,7 @@ def _describe(
     if not current.verifies and later:
         advice = advise(destination, min(later), destination.read_at)
     # The signature is checked before the statement, so its refusal comes first.
-    reason, reason_text = (
-        (current.refusal, current.refusal_text)
-        if current.refusal is not None
-        else (statement.reason or None, statement.text)
-    )
+    reason, reason_text = current.refusal or (statement.reason or None, statement.text)
     # Heights with equal sets share a result.
     results = {id(height.result): height.result for height in heights if height.result is not None}
     weights = {key: _weights(result) for key, result in results.items()}
@@ -447,10 +428,6 @@ def _weights(result: MessageVerification) -> dict[str, Any]:
             for index in result.signers[:MAX_LISTED_SIGNERS]
         ),
     }
-
-
-def _hex(raw: bytes) -> str:
-    return "0x" + raw.hex()
 
 
 def printable_text(text: str) -> str:

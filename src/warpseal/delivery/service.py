@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from cachetools import LRUCache
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
@@ -31,11 +31,10 @@ from warpseal.delivery.report import (
     QuorumSource,
     RawHeaders,
     SignedSet,
-    WeightAtHeight,
     advise,
     weigh,
 )
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage, S
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
 from warpseal.errors import WarpsealError
@@ -216,13 +215,12 @@ class DeliveryService:
                 )
                 self._remember(request, recent)
             return delivery
-        report = await self._with_advice(latest, report, terms.verifying_subnet_id)
-        following = None
-        if self._needs_next(latest, report):
-            height = latest.proposed_height
-            again = replace(signing, height=height, timeout_s=self._next_timeout_s(deadline))
-            following = await _next_message(height, lambda: self._aggregate(again))
-        return Delivery(aggregation, report, report.headers(), True, following)
+
+        async def sign_again(height: int, timeout_s: float) -> bytes:
+            return (await self._aggregate(replace(signing, height=height, timeout_s=timeout_s))).signed_message
+
+        subnet_id = terms.verifying_subnet_id
+        return await self._deliver_whole(aggregation, latest, report, subnet_id, deadline, sign_again)
 
     async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> CanonicalValidatorSet:
         """Return the validators that sign messages of a chain for a destination now. Raises what `sign` raises."""
@@ -305,13 +303,12 @@ class DeliveryService:
             await asyncio.sleep(_EPOCH_LAG_S)
         if not request.wants_report:
             return Delivery(signed, report, report.headers())
-        report = await self._with_advice(latest, report, subnet_id)
-        following = None
-        if self._needs_next(latest, report):
-            height = latest.proposed_height
-            again = replace(original, height=height, timeout_s=self._next_timeout_s(deadline))
-            following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
-        return Delivery(signed, report, report.headers(), True, following)
+
+        async def sign_again(height: int, timeout_s: float) -> bytes:
+            again = replace(original, height=height, timeout_s=timeout_s)
+            return (await self._deps.l1_messages.get(again)).signed_message
+
+        return await self._deliver_whole(signed, latest, report, subnet_id, deadline, sign_again)
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         """Return the explanation of a transaction's message. Raises DestinationMismatch, InvalidTimeout."""
@@ -369,7 +366,11 @@ class DeliveryService:
             await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
 
     def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DestinationReport:
-        heights = self._weigh(destination, terms.verifying_subnet_id, signed)
+        heights = tuple(
+            weigh(label, height, members, signed, destination.rules.quorum)
+            for label, height in self._heights(destination)
+            if (members := self._deps.sets.known(terms.verifying_subnet_id, height)) is not None
+        )
         verifies = {weight.epoch: weight.verifies for weight in heights}
         return DestinationReport(
             destination_blockchain_id=id_text(destination.chain_id),
@@ -378,43 +379,44 @@ class DeliveryService:
             p_chain_height=str(terms.height),
             p_chain_height_source=terms.height_source,
             quorum=DestinationQuorum(percentage=terms.quorum, source=terms.quorum_source),
-            heights=tuple(heights),
+            heights=heights,
             epoch=destination.describe_epoch(),
             verifies_now=verifies.get("current", UNSET),
             serves_next=verifies.get("next", UNSET),
         )
 
-    def _weigh(self, destination: Destination, subnet_id: SubnetID, signed: SignedSet) -> list[WeightAtHeight]:
-        weighed = []
-        for label, height in self._heights(destination):
-            members = self._deps.sets.known(subnet_id, height)
-            if members is not None:
-                weighed.append(weigh(label, height, members, signed, destination.rules.quorum))
-        return weighed
-
     # The next epoch, and advice.
 
-    def _needs_next(self, destination: Destination, report: DestinationReport) -> bool:
-        """Return whether the epoch may end soon, and the message would not serve the next one."""
-        sealed_from = destination.sealed_from
+    async def _deliver_whole(
+        self,
+        result: S,
+        destination: Destination,
+        report: DestinationReport,
+        subnet_id: SubnetID,
+        deadline: float,
+        sign_again: Callable[[int, float], Awaitable[bytes]],
+    ) -> Delivery[S]:
+        """Return a delivery with its whole report: with advice, and with a second message for the next epoch.
+
+        sign_again: returns the message signed at a height, within some seconds.
+        """
+        verifies_at_present = any(weight.verifies for weight in report.heights if weight.epoch == "proposed")
+        if report.verifies_now is False and verifies_at_present:
+            report = replace(report, advice=await self._advise(destination, subnet_id) or UNSET)
+        sealed_from, following = destination.sealed_from, None
         is_ending = sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
-        return is_ending and report.serves_next is False and report.p_chain_height_source != "request"
+        if is_ending and report.serves_next is False and report.p_chain_height_source != "request":
+            timeout_s = min(self._remaining_s(deadline), self._settings.next_timeout_s)
+            following = NextSignedMessage(predicted=True, p_chain_height=str(destination.proposed_height))
+            try:
+                signed_message = await sign_again(destination.proposed_height, timeout_s)
+                following = replace(following, signed_message=signed_message.hex())
+            except WarpsealError as error:
+                following = replace(following, error=error.code)
+        return Delivery(result, report, report.headers(), True, following)
 
     def _remaining_s(self, deadline: float) -> float:
         return self._limits.remaining_s(deadline, asyncio.get_running_loop().time())
-
-    def _next_timeout_s(self, deadline: float) -> float:
-        return min(self._remaining_s(deadline), self._settings.next_timeout_s)
-
-    async def _with_advice(
-        self, destination: Destination, report: DestinationReport, subnet_id: SubnetID
-    ) -> DestinationReport:
-        """Return the report with the advice if the message verifies with the present set, and not now."""
-        verifies_at_present = any(weight.verifies for weight in report.heights if weight.epoch == "proposed")
-        if report.verifies_now is not False or not verifies_at_present:
-            return report
-        advice = await self._advise(destination, subnet_id)
-        return report if advice is None else structs.replace(report, advice=advice)
 
     async def _add_advice(self, error: WarpsealError, destination: Destination, terms: _Terms) -> None:
         """Add the advice to the detail of an error, unless the present set would lack the quorum as well."""
@@ -524,13 +526,3 @@ async def _bounded(deadline: float, late: WarpsealError) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise late from None
-
-
-async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | L1SignedMessage]]) -> NextSignedMessage:
-    """Return the message for the next epoch, or the code of the error."""
-    try:
-        return NextSignedMessage(
-            predicted=True, p_chain_height=str(height), signed_message=(await sign()).signed_message.hex()
-        )
-    except WarpsealError as error:
-        return NextSignedMessage(predicted=True, p_chain_height=str(height), error=error.code)

@@ -14,10 +14,12 @@ from contextlib import suppress
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from warpseal.delivery.report import time_text
 from warpseal.errors import CallRefused
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
-from warpseal.node.p_chain import CurrentValidation, ValidationAt
+from warpseal.node.platform import PlatformClient
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import L1Transaction, Origin
@@ -53,7 +55,6 @@ _RECEIVED_NONCE_WORD: Final = 4
 _MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
 _MAX_RECORD_BYTES: Final = 4_096
 _UNDECIDED: Final = "no node that could tell has answered"
-_NOTHING_KNOWN: Final = "the nodes know nothing against it"
 _DELIVERY_UNKNOWN: Final = "whether it was delivered is not known"
 _MANAGER_SILENT: Final = f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer"
 
@@ -84,14 +85,6 @@ class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
     text: str
 
 
-class StatementPlatform(Protocol):
-    """The P-Chain (`node.platform.PlatformClient`). Methods raise NodeUnavailable and RpcRefusal."""
-
-    async def chain_time_s(self) -> int: ...
-    async def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None: ...
-    async def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]: ...
-
-
 class ValidationRecords(Protocol):
     """The stored L1 transactions (`store.l1_records.L1Records`). Methods raise StoreDown."""
 
@@ -112,10 +105,6 @@ _Content: TypeAlias = (
 )
 
 
-_Refusal: TypeAlias = tuple[StatementRefusal, str] | None
-"""The first check that fails, and why; None: nothing is known against the message."""
-
-
 class _Verdict(NamedTuple):
     """The fields of a `PreflightStatement` that a check finds."""
 
@@ -124,59 +113,52 @@ class _Verdict(NamedTuple):
     reason: StatementRefusal | UnsetType = UNSET
 
 
-class StatementChecker:
+_ACCEPTED: Final = _Verdict(True, "the nodes know nothing against it")
+
+
+class StatementChecker(Struct, eq=False):
     """Asks nodes, each question within a few seconds; a node that lacks the data, lies or hangs ends nothing.
 
     records: None without a store. executor: parses payloads. now: Unix seconds.
     """
 
-    def __init__(
-        self,
-        platform: StatementPlatform,
-        chains: ChainLookup,
-        eth_call: EthCall,
-        records: ValidationRecords | None = None,
-        *,
-        executor: Executor | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._platform = platform
-        self._chains = chains
-        self._eth_call = eth_call
-        self._records = records
-        self._executor = executor
-        self._now = now
+    _platform: PlatformClient
+    _chains: ChainLookup
+    _eth_call: EthCall
+    _records: ValidationRecords | None = None
+    executor: Executor | None = None
+    now: Callable[[], float] = time.time
 
     async def check(self, message: UnsignedMessage, destination_id: ChainID) -> PreflightStatement:
         """Return whether a destination takes the message now. Raises nothing for a node."""
         # The ABI library is imported with the first call.
         loop = asyncio.get_running_loop()
-        sender, content = await loop.run_in_executor(self._executor, _parse_content, message)
+        sender, content = await loop.run_in_executor(self.executor, _parse_content, message)
         kind = "unknown" if content is None else type(content).__name__
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 if destination_id == P_CHAIN:
-                    verdict = _result(await self._at_p_chain(message, sender, content))
+                    verdict = await self._at_p_chain(message, sender, content)
                 else:
                     verdict = await self._at_evm_chain(message, content, destination_id)
         except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
             verdict = _Verdict(None, _UNDECIDED)
         return PreflightStatement(kind=kind, accepted=verdict.accepted, reason=verdict.reason, text=verdict.text)
 
-    async def _at_p_chain(self, message: UnsignedMessage, sender: bytes, content: _Content) -> _Refusal:
+    async def _at_p_chain(self, message: UnsignedMessage, sender: bytes, content: _Content) -> _Verdict:
         if isinstance(content, RegisterL1Validator):
             return await self._registration(message.source_chain_id, sender, content)
         if isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
             return await self._weight(message.source_chain_id, sender, content)
-        return StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
+        return _refuse(StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message")
 
-    async def _registration(self, source_id: ChainID, sender: bytes, message: RegisterL1Validator) -> _Refusal:
+    async def _registration(self, source_id: ChainID, sender: bytes, message: RegisterL1Validator) -> _Verdict:
         """Return the first check of the P-Chain that fails, and why."""
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
-            return StatementRefusal.WRONG_MANAGER, wrong_manager
+            return _refuse(StatementRefusal.WRONG_MANAGER, wrong_manager)
         # The next block has the time of its proposer's clock, and never one before the last block's.
-        next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
+        next_time_s = max(await self._platform.chain_time_s(), int(self.now()))
         if message.expiry <= next_time_s:
             expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)
             reason = f"the registration expired at {expiry}, and the P-Chain is at {block_time}"
@@ -185,56 +167,54 @@ class StatementChecker:
                 async with asyncio.timeout(ADDITION_TIMEOUT_S):
                     if await self._was_registered(message.validation_id):
                         reason += "; it was delivered before"
-            return StatementRefusal.EXPIRED_REGISTRATION, reason
+            return _refuse(StatementRefusal.EXPIRED_REGISTRATION, reason)
         if message.expiry > next_time_s + REGISTRATION_WINDOW_S:
             expiry = time_text(message.expiry, next_time_s)
             earliest = time_text(message.expiry - REGISTRATION_WINDOW_S, next_time_s)
             reason = f"the registration expires at {expiry}; the P-Chain takes it in the day before, from {earliest} on"
-            return StatementRefusal.EARLY_REGISTRATION, reason
+            return _refuse(StatementRefusal.EARLY_REGISTRATION, reason)
         if await self._was_registered(message.validation_id):
-            return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator"
-        return None
+            return _refuse(StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator")
+        return _ACCEPTED
 
     async def _was_registered(self, validation_id: ValidationID) -> bool:
         """Return whether a validation exists, or is known to have existed."""
         validation = await self._platform.l1_validator(validation_id)
-        return (validation is not None and validation.state is not None) or await self._has_changes(validation_id)
-
-    async def _has_changes(self, validation_id: ValidationID) -> bool:
-        if self._records is None:
-            return False
-        with suppress(StoreDown):
-            return bool(await self._records.changes(validation_id))
+        if validation is not None and validation.state is not None:
+            return True
+        if self._records is not None:
+            with suppress(StoreDown):
+                return bool(await self._records.changes(validation_id))
         return False
 
-    async def _weight(self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight) -> _Refusal:
+    async def _weight(self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight) -> _Verdict:
         """Return the first check of the P-Chain that fails, and why. Raises NodeUnavailable if all nodes lag."""
         if message.nonce == _MAX_NONCE and message.weight:
-            return StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals"
+            return _refuse(StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals")
         response = await self._platform.l1_validator(message.validation_id)
         if response is None:
             raise NodeUnavailable("platform.getL1Validator")
         if response.state is None:
             if not message.weight:
-                return StatementRefusal.ALREADY_DELIVERED, "the validation does not exist, as after its removal"
-            return (
-                StatementRefusal.NO_VALIDATION,
-                "the P-Chain has no such validation: it was removed, or never began",
-            )
+                reason = "the validation does not exist, as after its removal"
+                return _refuse(StatementRefusal.ALREADY_DELIVERED, reason)
+            reason = "the P-Chain has no such validation: it was removed, or never began"
+            return _refuse(StatementRefusal.NO_VALIDATION, reason)
         state = response.state
         if message.nonce < state.min_nonce:
             if (state.min_nonce, state.weight) == (message.nonce + 1, message.weight):
-                return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight"
+                return _refuse(StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight")
             reason = f"nonce {message.nonce} is below {state.min_nonce}, which the P-Chain expects at least"
-            return StatementRefusal.STALE_NONCE, reason
+            return _refuse(StatementRefusal.STALE_NONCE, reason)
         wrong_manager = await self._wrong_manager(state.subnet_id, source_id, sender)
         if wrong_manager is not None:
-            return StatementRefusal.WRONG_MANAGER, wrong_manager
+            return _refuse(StatementRefusal.WRONG_MANAGER, wrong_manager)
         if not message.weight:
             current = await self._platform.current_validations(state.subnet_id)
             if sum(validation.weight for validation in current if validation.is_l1) == state.weight:
-                return StatementRefusal.LAST_VALIDATOR, "the L1 has no other validator, and the last one stays"
-        return None
+                reason = "the L1 has no other validator, and the last one stays"
+                return _refuse(StatementRefusal.LAST_VALIDATOR, reason)
+        return _ACCEPTED
 
     async def _wrong_manager(self, subnet_id: SubnetID, source_id: ChainID, sender: bytes) -> str | None:
         """Return why a message does not come from the manager of the L1; None if it does."""
@@ -255,7 +235,7 @@ class StatementChecker:
     async def _at_evm_chain(self, message: UnsignedMessage, content: _Content, destination_id: ChainID) -> _Verdict:
         is_from_p_chain = message.source_chain_id == P_CHAIN
         if isinstance(content, RegisterL1Validator) or (isinstance(content, L1ValidatorWeight) and not is_from_p_chain):
-            return _result((StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain"))
+            return _refuse(StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain")
         if isinstance(content, TeleporterMessage):
             return await self._teleporter(message, content, destination_id)
         if isinstance(content, L1ValidatorRegistration | L1ValidatorWeight):
@@ -269,14 +249,14 @@ class StatementChecker:
     ) -> _Verdict:
         if content.fields.destination != destination_id:
             reason = f"the message is for chain {id_text(content.fields.destination)}"
-            return _result((StatementRefusal.OTHER_DESTINATION, reason))
+            return _refuse(StatementRefusal.OTHER_DESTINATION, reason)
         message_id = content.message_id(message.source_chain_id)
         output = await self._view(destination_id, content.messenger, MESSAGE_RECEIVED + message_id)
         word = None if output is None or len(output) != _WORD_BYTES else int.from_bytes(output, "big")
         if word == 1:
-            return _result((StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"))
+            return _refuse(StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message")
         if word == 0:
-            return _result(None)
+            return _ACCEPTED
         messenger = f"the messenger 0x{content.messenger.hex()} at the destination"
         return _Verdict(None, f"{_DELIVERY_UNKNOWN}: {messenger} gave no usable answer")
 
@@ -285,18 +265,18 @@ class StatementChecker:
     ) -> _Verdict:
         """Check a message of the P-Chain about a validation with the manager's record of that validation."""
         subnet_id = await self._subnet_of(content.validation_id)
-        manager = None if subnet_id is None else await self._find_manager(subnet_id)
-        if manager is None:
+        subnet = None
+        with suppress(UnknownSubnet):
+            subnet = None if subnet_id is None else await self._chains.subnet(subnet_id)
+        if subnet is None or subnet.manager_chain_id is None:
             return _Verdict(None, "the L1 of this validation is not known")
-        chain_id, address = manager
-        if chain_id != destination_id:
-            return _wrong_chain(chain_id)
-        output = await self._view(destination_id, address, GET_VALIDATOR + content.validation_id)
+        if subnet.manager_chain_id != destination_id:
+            return _wrong_chain(subnet.manager_chain_id)
+        output = await self._view(destination_id, subnet.manager_address, GET_VALIDATOR + content.validation_id)
         delivered = None if output is None else _is_recorded(content, output)
         if delivered is None:
             return _Verdict(None, _MANAGER_SILENT)
-        delivered_text = "the manager has recorded it"
-        return _result((StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
+        return _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded it") if delivered else _ACCEPTED
 
     async def _conversion(self, content: SubnetToL1Conversion, destination_id: ChainID) -> _Verdict:
         """Check a conversion of the destination's own subnet with the manager's record of the first validator.
@@ -316,7 +296,7 @@ class StatementChecker:
             return _Verdict(None, _MANAGER_SILENT)
         if status == _UNKNOWN_VALIDATOR:
             return _Verdict(True, "the manager has no record of the first initial validator")
-        return _result((StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"))
+        return _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators")
 
     async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
         validation = await self._platform.l1_validator(validation_id)
@@ -328,13 +308,6 @@ class StatementChecker:
             origin = await self._records.origin(validation_id)
             return None if origin is None else origin.subnet_id
         return None
-
-    async def _find_manager(self, subnet_id: SubnetID) -> tuple[ChainID, bytes] | None:
-        try:
-            subnet = await self._chains.subnet(subnet_id)
-        except UnknownSubnet:
-            return None
-        return None if subnet.manager_chain_id is None else (subnet.manager_chain_id, subnet.manager_address)
 
     async def _view(self, chain_id: ChainID, contract: bytes, data: bytes) -> bytes | None:
         """Return what a contract answers now; None if it cannot be asked."""
@@ -376,15 +349,13 @@ _RECORDED: Final[Mapping[bool, Mapping[int, bool]]] = {
 """By what a registration says and by the manager's state: whether the manager has taken the message."""
 
 
-def _result(refused: _Refusal) -> _Verdict:
-    if refused is None:
-        return _Verdict(True, _NOTHING_KNOWN)
-    return _Verdict(False, refused[1], refused[0])
+def _refuse(reason: StatementRefusal, text: str) -> _Verdict:
+    return _Verdict(False, text, reason)
 
 
 def _wrong_chain(manager_chain_id: ChainID) -> _Verdict:
-    reason = f"the manager of the L1 is on chain {id_text(manager_chain_id)}"
-    return _result((StatementRefusal.OTHER_DESTINATION, reason))
+    text = f"the manager of the L1 is on chain {id_text(manager_chain_id)}"
+    return _refuse(StatementRefusal.OTHER_DESTINATION, text)
 
 
 def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:

@@ -16,7 +16,7 @@ from warpseal.l1.origins import OriginFinder
 from warpseal.l1.ports import EvmLogReader, FindQuorum, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
+from warpseal.l1.transactions import TransactionFinder
 from warpseal.l1.validity import ValidityLookup
 from warpseal.messages.attestation import Attestation
 from warpseal.node.upstream import Upstream
@@ -55,7 +55,6 @@ class SigningContext(Struct, frozen=True):
     chain if the request names no higher one.
     """
 
-    located: LocatedTransaction
     attestation: Attestation
     at_least: int
     signing_subnet_id: SubnetID
@@ -92,7 +91,7 @@ class L1Components:
             self.heights.choose(request.height, manager_chain_id),
             self.quorum(request, manager_chain_id),
         )
-        return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice, quorum)
+        return SigningContext(attestation, located.height or 0, signing_subnet_id, choice, quorum)
 
     async def quorum(self, request: L1Request, manager_chain_id: ChainID) -> int:
         """Return the quorum of a request, percent: at least the quorum of the manager's chain, if it is known."""

@@ -7,7 +7,7 @@ that a request would raise is part of the explanation; a check whose result is n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -25,22 +25,19 @@ from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import NoMessage
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
+from warpseal.resources.text import hex_text
 from warpseal.store.values import ArchiveEntry
 from warpseal.upstream.errors import RpcRefusal
 from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE, describe_underfunded
 from warpseal.validators.errors import HeightTooNew
-from warpseal.validators.heights import ProposedHeight
-from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
-from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 if TYPE_CHECKING:
     # The OpenAPI document needs this module before the ports listen; the store takes a second to load.
-    from warpseal.l1.context import L1Components
-    from warpseal.store.archive import Archive
+    from warpseal.l1.context import L1Components, L1Deps
 
 T = TypeVar("T")
 
@@ -154,42 +151,27 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     failing: str | None
 
 
-class Explainer(Struct, frozen=True):
-    """Used from one event loop."""
+class Explainer(Struct, eq=False):
+    """The explanation of one request as it grows. deadline: a lookup that takes longer is not known."""
 
-    components: L1Components
-    heights: ProposedHeight
-    sets: ValidatorSets
-    archive: Archive
-    check_allowed: Callable[[UnsignedMessage, SubnetID | None], None]
+    _components: L1Components
+    _deps: L1Deps
+    _request: L1Request
+    _deadline: float
+    # By their fields of Explanation.
+    _parts: dict[str, Any] = {}
+    _checks: list[ExplainedCheck] = []
 
-    async def explain(self, request: L1Request, deadline: float) -> Explanation:
-        """Return the explanation of a request; a lookup that takes longer than `deadline` is not known."""
-        explanation = _Explanation(self, request, deadline)
-        located = await explanation.add_transaction()
-        if located is not None and located.attestation is not None:
-            await explanation.add_message(located, located.attestation)
-        return explanation.result()
-
-
-class _Explanation:
-    """The explanation of one request as it grows."""
-
-    def __init__(self, services: Explainer, request: L1Request, deadline: float) -> None:
-        self._services = services
-        self._components = services.components
-        self._request = request
-        self._deadline = deadline
-        # By their fields of Explanation.
-        self._parts: dict[str, Any] = {"transaction": ExplainedTransaction(tx_hash=id_text(request.tx_id))}
-        self._checks: list[ExplainedCheck] = []
-
-    def result(self) -> Explanation:
+    async def explain(self) -> Explanation:
         """Return the explanation, with the name of the first check that fails."""
+        self._parts["transaction"] = ExplainedTransaction(tx_hash=id_text(self._request.tx_id))
+        located = await self._add_transaction()
+        if located is not None and located.attestation is not None:
+            await self._add_message(located, located.attestation)
         failing = next((check.check for check in self._checks if check.ok is False), None)
         return Explanation(**self._parts, checks=tuple(self._checks), failing=failing)
 
-    async def add_transaction(self) -> LocatedTransaction | None:
+    async def _add_transaction(self) -> LocatedTransaction | None:
         """Return the transaction if it is accepted."""
         check = "transaction_accepted"
         located = await self._try(self._components.transactions.find(self._request.tx_id))
@@ -216,16 +198,16 @@ class _Explanation:
             self._check("has_message", True, f"a {located.kind} has one")
         return located
 
-    async def add_message(self, located: LocatedTransaction, attestation: Attestation) -> None:
+    async def _add_message(self, located: LocatedTransaction, attestation: Attestation) -> None:
         """Add the message of an accepted transaction, and all checks that it would pass or fail."""
         self._components.origins.learn(attestation)
         self._parts["message"] = ExplainedMessage(
-            hex=_hex(attestation.message.raw),
+            hex=hex_text(attestation.message.raw),
             id=id_text(attestation.message.id),
             kind=type(attestation.payload).__name__,
             fields=_describe_payload(attestation)[0],
             manager_chain_id=id_text(attestation.manager_chain_id),
-            manager_address=_hex(attestation.manager_address),
+            manager_address=hex_text(attestation.manager_address),
             subnet_id=UNSET if attestation.subnet_id is None else id_text(attestation.subnet_id),
         )
         self._check(
@@ -235,7 +217,7 @@ class _Explanation:
         subnet_id = await self._try(self._components.find_subnet(manager))
         try:
             signer = None if isinstance(subnet_id, str | WarpsealError) else subnet_id
-            self._services.check_allowed(attestation.message, signer)
+            self._deps.aggregator.check_allowed(attestation.message, signer)
         except WarpsealError as error:
             self._check("signing_allowed", False, str(error))
         await self._add_justification(attestation, subnet_id)
@@ -250,19 +232,19 @@ class _Explanation:
         choice = await self._components.heights.choose(self._request.height, manager)
         members = await self._add_set(subnet_id, choice, await self._components.quorum(self._request, manager))
         if members is not None:
-            entry = await self._try(self._services.archive.load(attestation.message.id))
+            entry = await self._try(self._deps.store.archive.load(attestation.message.id))
             if isinstance(entry, ArchiveEntry):
                 self._add_archive(entry, members)
 
     async def _add_justification(self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str) -> None:
         check = "justification"
         if attestation.justification is not None:
-            self._parts[check] = ExplainedJustification(hex=_hex(attestation.justification), source="transaction")
+            self._parts[check] = ExplainedJustification(hex=hex_text(attestation.justification), source="transaction")
             self._check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
             return
         origin = await self._find_origin(attestation, subnet_id)
         if isinstance(origin, FoundOrigin):
-            self._parts[check] = ExplainedJustification(hex=_hex(origin.origin.justification), source=origin.source)
+            self._parts[check] = ExplainedJustification(hex=hex_text(origin.origin.justification), source=origin.source)
             self._check(check, True, f"the origin of the validation is known ({origin.source})")
             return
         progress = origin.detail["progress"] if isinstance(origin, OriginNotIndexed) else UNSET
@@ -337,11 +319,11 @@ class _Explanation:
         self, subnet_id: SubnetID, choice: HeightChoice
     ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
         """Return the height of a choice and the set there, or why they are not known."""
-        height = choice.height if choice.height is not None else await self._try(self._services.heights.first())
+        height = choice.height if choice.height is not None else await self._try(self._deps.heights.first())
         if not isinstance(height, int):
             return height, height
         is_named = choice.height is not None
-        work = self._services.sets.at(subnet_id, height, is_chosen=is_named, epoch=choice.is_epoch)
+        work = self._deps.sets.at(subnet_id, height, is_chosen=is_named, epoch=choice.is_epoch)
         return height, await self._try(work)
 
     def _add_archive(self, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:
@@ -390,7 +372,3 @@ def _describe_payload(attestation: Attestation) -> tuple[ExplainedFields, str]:
         case L1ValidatorWeight(validation_id=validation_id, nonce=nonce, weight=weight):
             fields = ExplainedFields(validation_id=id_text(validation_id), nonce=str(nonce), weight=str(weight))
             return fields, "latest_weight"
-
-
-def _hex(raw: bytes) -> str:
-    return "0x" + raw.hex()

@@ -14,16 +14,13 @@ from msgspec import Struct
 
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
+from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID
 
 _MAX_CHAINS: Final = 4_096
-
-
 _FAILURE_TTL_S: Final = 1.0
-
-
 # In addition to the second for which `EpochHeights` caches a response.
 _TTL_S: Final = 0.25
 
@@ -57,7 +54,7 @@ class HeightChooser:
         self._lookup_timeout_s = settings.lookup_timeout_s
         # None: the last lookup failed, or the chain has no epoch.
         self._heights: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
-        self._lookups: dict[ChainID, asyncio.Task[int | None]] = {}
+        self._lookups: SingleFlight[ChainID, int | None] = SingleFlight(outlives_callers=True)
 
     async def choose(self, requested: int | None, manager_chain_id: ChainID) -> HeightChoice:
         """Return the height for a request: the proposed height if it is 0, or if the lookup of the epoch fails."""
@@ -72,14 +69,12 @@ class HeightChooser:
 
         The lookup continues then. Its end shows which node hangs, so that the next lookup asks another one.
         """
-        lookup = self._lookups.get(chain_id)
-        if lookup is None:
-            lookup = self._lookups[chain_id] = asyncio.create_task(self._ask(chain_id))
-        await asyncio.wait((lookup,), timeout=self._lookup_timeout_s)
-        if lookup.done() and not lookup.cancelled():
-            return lookup.result()
-        self._heights.put(chain_id, None, _FAILURE_TTL_S)
-        return None
+        try:
+            async with asyncio.timeout(self._lookup_timeout_s):
+                return await self._lookups.run(chain_id, lambda: self._ask(chain_id))
+        except TimeoutError:
+            self._heights.put(chain_id, None, _FAILURE_TTL_S)
+            return None
 
     async def _ask(self, chain_id: ChainID) -> int | None:
         try:
@@ -89,5 +84,3 @@ class HeightChooser:
         except NodeUnavailable:
             self._heights.put(chain_id, None, _FAILURE_TTL_S)
             return None
-        finally:
-            del self._lookups[chain_id]

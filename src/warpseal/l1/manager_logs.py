@@ -50,14 +50,13 @@ class _Scan(Struct):
     registrations: LRUCache[ValidationID, bytes] = field(default_factory=lambda: LRUCache(_MAX_REGISTRATIONS))
 
 
-class ManagerLogs:
+class ManagerLogs(Struct, eq=False):
     """Used from one event loop. chains: the configured EVM chains."""
 
-    def __init__(self, chains: Mapping[ChainID, EvmLogReader], settings: L1Settings) -> None:
-        self._chains = chains
-        self._timeout_s = settings.logs_timeout_s
-        self._scans: LRUCache[_Manager, _Scan] = LRUCache(_MAX_MANAGERS)
-        self._flights: SingleFlight[_Manager, None] = SingleFlight()
+    _chains: Mapping[ChainID, EvmLogReader]
+    _settings: L1Settings
+    _scans: LRUCache[_Manager, _Scan] = field(default_factory=lambda: LRUCache(_MAX_MANAGERS))
+    _flights: SingleFlight[_Manager, None] = field(default_factory=SingleFlight)
 
     def has_chain(self, chain_id: ChainID) -> bool:
         """Return whether a node of this chain is configured."""
@@ -73,7 +72,7 @@ class ManagerLogs:
         scan = self._scans.setdefault(manager, _Scan())
         if validation_id not in scan.registrations:
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(self._settings.logs_timeout_s):
                     while validation_id not in scan.registrations and scan.low != 0:
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
                     if validation_id not in scan.registrations:

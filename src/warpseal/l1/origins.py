@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from cachetools import LRUCache
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, ProofMismatch, TransactionNotFound
@@ -40,23 +40,15 @@ class FoundOrigin(Struct, frozen=True):
     source: Source
 
 
-class OriginFinder:
+class OriginFinder(Struct, eq=False):
     """Used from one event loop. progress: progress of the follower."""
 
-    def __init__(
-        self,
-        index: L1TransactionIndex,
-        transactions: TransactionFinder,
-        bootstrap: BootstrapSearch,
-        logs: ManagerLogs,
-        progress: ReadProgress,
-    ) -> None:
-        self._index = index
-        self._transactions = transactions
-        self._bootstrap = bootstrap
-        self._logs = logs
-        self._progress = progress
-        self._cache: LRUCache[ValidationID, FoundOrigin] = LRUCache(_MAX_CACHED)
+    _index: L1TransactionIndex
+    _transactions: TransactionFinder
+    _bootstrap: BootstrapSearch
+    _logs: ManagerLogs
+    _progress: ReadProgress
+    _cache: LRUCache[ValidationID, FoundOrigin] = field(default_factory=lambda: LRUCache(_MAX_CACHED))
 
     def learn(self, attestation: Attestation) -> None:
         """Remember the origins that a transaction contains."""

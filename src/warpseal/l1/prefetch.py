@@ -22,7 +22,7 @@ from warpseal.errors import InvalidRequest
 from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
-from warpseal.messages.attestation import Attestation, derive_attestation
+from warpseal.messages.attestation import derive_attestation
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
 from warpseal.store.l1_records import L1Records
@@ -143,13 +143,11 @@ class EagerSigner:
             return False
         if await self._deps.find_subnet(attestation.manager_chain_id) in self._tracked:
             return True
-        return await self._find_l1(attestation) in self._tracked
-
-    async def _find_l1(self, attestation: Attestation) -> SubnetID | None:
-        if attestation.subnet_id is not None or attestation.validation_id is None:
-            return attestation.subnet_id
-        origin = await self._deps.queue.origin(attestation.validation_id)
-        return origin.subnet_id if origin else None
+        l1 = attestation.subnet_id
+        if l1 is None and attestation.validation_id is not None:
+            origin = await self._deps.queue.origin(attestation.validation_id)
+            l1 = origin.subnet_id if origin else None
+        return l1 in self._tracked
 
     async def _sign(self, task: EagerTask) -> None:
         await self._deps.sign(L1Request(task.key, self._settings.eager_quorum, 0))

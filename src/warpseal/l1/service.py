@@ -22,7 +22,6 @@ from warpseal.l1.context import L1Components, L1Deps, SigningContext
 from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.explain import Explainer, Explanation
 from warpseal.l1.heights import PROPOSED, HeightChoice
-from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
@@ -52,11 +51,7 @@ class L1MessageService:
         executor: Executor | None = None,
     ) -> None:
         self._components = L1Components(deps, network_id, settings, executor)
-        self._aggregator = deps.aggregator
-        self._on_signed = deps.on_signed
-        self._sets = deps.sets
-        check_allowed = deps.aggregator.check_allowed
-        self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive, check_allowed)
+        self._deps = deps
         self._settings = settings
         self._limits = limits
 
@@ -86,7 +81,7 @@ class L1MessageService:
             return await self._superseded(request, context, validity)
         current = await self._current(request, context, deadline)
         if current.superseded is None:
-            self._on_signed(request.tx_id, context.attestation, current.height)
+            self._deps.on_signed(request.tx_id, context.attestation, current.height)
         return replace(current, is_unchecked=validity == NO_NODE_ANSWERED)
 
     async def manager_chain(self, request: L1Request) -> ChainID:
@@ -102,13 +97,17 @@ class L1MessageService:
         Raises InvalidTimeout.
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.timeout_s)
-        return await self._explainer.explain(request, deadline)
+        return await Explainer(self._components, self._deps, request, deadline).explain()
 
     async def _current(self, request: L1Request, context: SigningContext, deadline: float) -> L1SignedMessage:
         """Collect signatures for a message that is not known to be superseded."""
         justification = context.attestation.justification
         if justification is None:
-            origin = await self._find_known_origin(request, context, deadline)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    origin = await self._components.origins.find_known(context.attestation, request)
+            except TimeoutError:
+                raise NodeUnavailable("the transaction that the caller names") from None
             # Signatures that are stored need no proof any more.
             with suppress(StoreDown):
                 if origin is None and (stored := await self._aggregate_stored(request, context)) is not None:
@@ -150,15 +149,6 @@ class L1MessageService:
             for report in reports:
                 report()
 
-    async def _find_known_origin(
-        self, request: L1Request, context: SigningContext, deadline: float
-    ) -> FoundOrigin | None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._components.origins.find_known(context.attestation, request)
-        except TimeoutError:
-            raise NodeUnavailable("the transaction that the caller names") from None
-
     async def _superseded(self, request: L1Request, context: SigningContext, validity: Superseded) -> L1SignedMessage:
         """Return the message if it was signed while it was valid. Raises MessageSuperseded, StoreDown.
 
@@ -188,13 +178,13 @@ class L1MessageService:
                 attestation = located.message()
                 subnet_id = await components.find_subnet(attestation.manager_chain_id)
                 at_least = located.height or 0
-                height = request.height or self._sets.newest_height(subnet_id)
+                height = request.height or self._deps.sets.newest_height(subnet_id)
                 if height is None:
                     return None
                 validity = await components.validity.current(attestation, at_least)
                 quorum = await components.quorum(request, attestation.manager_chain_id)
                 choice = HeightChoice(height, "epoch")
-                context = SigningContext(located, attestation, at_least, subnet_id, choice, quorum)
+                context = SigningContext(attestation, at_least, subnet_id, choice, quorum)
                 stored = await self._aggregate_stored(request, context)
         except SigningBlocked:
             raise
@@ -227,13 +217,13 @@ class L1MessageService:
         loop = asyncio.get_running_loop()
         request = replace(request, timeout_s=self._limits.remaining_s(deadline, loop.time()))
         try:
-            return await self._aggregator.aggregate(request)
+            return await self._deps.aggregator.aggregate(request)
         except (HeightTooNew, NoValidators):
             if not request.is_epoch_height:
                 raise
         timeout_s = self._limits.remaining_s(deadline, loop.time())
         request = replace(request, height=None, is_epoch_height=False, timeout_s=timeout_s)
-        return await self._aggregator.aggregate(request)
+        return await self._deps.aggregator.aggregate(request)
 
 
 def _aggregation_request(request: L1Request, context: SigningContext, justification: bytes) -> AggregationRequest:

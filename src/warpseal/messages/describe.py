@@ -208,12 +208,14 @@ def _type_of(raw: bytes) -> int | None:
 
 
 def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
-    body: Json = {"type": type(call).__name__, "meaning": _meaning(message, call)}
+    fields: Json
     match call:
         case SubnetToL1Conversion():
-            return body | {"conversionId": id_forms(call.conversion_id)}
+            meaning = "the P-Chain attests that a subnet was converted to an L1 with these initial validators"
+            fields = {"conversionId": id_forms(call.conversion_id)}
         case RegisterL1Validator(node_id=raw_id):
-            return body | {
+            meaning = "an L1 asks the P-Chain to register a validator"
+            fields = {
                 "validationId": id_forms(call.validation_id),
                 "subnetId": id_forms(call.subnet_id),
                 "nodeId": node_id_text(NodeID(raw_id)) if len(raw_id) == NODE_ID_BYTES else hex_text(raw_id),
@@ -225,32 +227,25 @@ def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
                 "disableOwner": _owner(message.network_id, call.disable_owner),
             }
         case L1ValidatorRegistration():
-            return body | {"validationId": id_forms(call.validation_id), "registered": call.registered}
+            meaning = "the P-Chain attests that this validation has ended, or can never begin"
+            if call.registered:
+                meaning = "the P-Chain attests that this validator is registered"
+            fields = {"validationId": id_forms(call.validation_id), "registered": call.registered}
         case L1ValidatorWeight():
-            numbers = {"nonce": str(call.nonce), "weight": str(call.weight)}
-            return body | {"validationId": id_forms(call.validation_id), **numbers}
+            meaning = "an L1 asks the P-Chain to change a validator's weight"
+            if message.source_chain_id == P_CHAIN:
+                meaning = "the P-Chain attests a validator's weight after this change"
+            elif not call.weight:
+                meaning = "an L1 asks the P-Chain to remove a validator"
+            fields = {
+                "validationId": id_forms(call.validation_id),
+                "nonce": str(call.nonce),
+                "weight": str(call.weight),
+            }
         case ValidatorUptime():
-            return body | {"validationId": id_forms(call.validation_id), "uptimeSeconds": str(call.uptime_s)}
-
-
-def _meaning(message: UnsignedMessage, call: L1Message) -> str:
-    match call:
-        case SubnetToL1Conversion():
-            return "the P-Chain attests that a subnet was converted to an L1 with these initial validators"
-        case RegisterL1Validator():
-            return "an L1 asks the P-Chain to register a validator"
-        case L1ValidatorRegistration(registered=True):
-            return "the P-Chain attests that this validator is registered"
-        case L1ValidatorRegistration():
-            return "the P-Chain attests that this validation has ended, or can never begin"
-        case L1ValidatorWeight() if message.source_chain_id == P_CHAIN:
-            return "the P-Chain attests a validator's weight after this change"
-        case L1ValidatorWeight(weight=0):
-            return "an L1 asks the P-Chain to remove a validator"
-        case L1ValidatorWeight():
-            return "an L1 asks the P-Chain to change a validator's weight"
-        case ValidatorUptime():
-            return "validators of this L1 attest that a validator was up for at least so many seconds"
+            meaning = "validators of this L1 attest that a validator was up for at least so many seconds"
+            fields = {"validationId": id_forms(call.validation_id), "uptimeSeconds": str(call.uptime_s)}
+    return {"type": type(call).__name__, "meaning": meaning, **fields}
 
 
 def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: bytes) -> Json:

@@ -98,8 +98,10 @@ class AddressBook:
         """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses of all others."""
         self._validators = frozenset(node_ids)
         for node_id in [n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)]:
-            self._entries[node_id].signed = ()
-            self._drop_if_empty(node_id)
+            entry = self._entries[node_id]
+            entry.signed = ()
+            if not (entry.manual or entry.reached or entry.hints):
+                del self._entries[node_id]
 
     def is_known(self, node_id: NodeID) -> bool:
         """Return whether gossiped addresses of this node are kept."""
@@ -192,12 +194,8 @@ class AddressBook:
         rows = []
         for node_id, entry in self._entries.items():
             if entry.reached is not None:
-                endpoint, reached_at, signed_at = (
-                    entry.reached.endpoint,
-                    entry.reached.reached_at,
-                    entry.reached.signed_at,
-                )
-                rows.append(_row(node_id, AddressKind.WORKED, endpoint, round(reached_at, 3), signed_at))
+                reached_at, signed_at = round(entry.reached.reached_at, 3), entry.reached.signed_at
+                rows.append(_row(node_id, AddressKind.WORKED, entry.reached.endpoint, reached_at, signed_at))
             if entry.signed:
                 rows.append(_row(node_id, AddressKind.SIGNED, entry.signed[0].endpoint, 0.0, entry.signed[0].signed_at))
         return rows
@@ -244,11 +242,6 @@ class AddressBook:
         if entry is None:
             entry = self._entries[node_id] = _Entry()
         return entry
-
-    def _drop_if_empty(self, node_id: NodeID) -> None:
-        entry = self._entries[node_id]
-        if not (entry.manual or entry.reached or entry.signed or entry.hints):
-            del self._entries[node_id]
 
     def _trim(self) -> None:
         """Drop the least recently reached nodes beyond the limit, except known ones."""

@@ -16,7 +16,7 @@ from warpseal.peers.statistics import ConnectionFailure, PeerStatistics
 from warpseal.peers.tls import ReceiveBuffer, TlsConnection
 from warpseal.protocol.addresses import ClaimedIpPort
 from warpseal.protocol.bloom import BloomFilter
-from warpseal.protocol.certificate import Certificate, MalformedCertificate, node_id_of, parse_certificate
+from warpseal.protocol.certificate import MalformedCertificate, node_id_of, parse_certificate
 from warpseal.protocol.framing import Zstd
 from warpseal.protocol.handshake import OwnHandshake, PeerHandshake
 from warpseal.protocol.peer import (
@@ -140,8 +140,7 @@ class PeerConnection:
     @property
     def outstanding(self) -> int:
         """The number of requests that wait for a response or are queued."""
-        requests = self._protocol.requests if self._protocol is not None else None
-        return requests.outstanding + requests.queued if requests is not None else 0
+        return self._protocol.requests.outstanding + self._protocol.requests.queued if self._protocol is not None else 0
 
     @property
     def oldest_request_at(self) -> float | None:
@@ -218,10 +217,22 @@ class PeerConnection:
         if self.actual_node_id != self.expected_node_id:
             self.close(ConnectionFailure.WRONG_IDENTITY)
             return
+        context = self._context
         try:
-            self._start(parse_certificate(certificate))
+            parsed = parse_certificate(certificate)
         except MalformedCertificate as error:
             self.close(ConnectionFailure.MALFORMED_CERTIFICATE, str(error))
+            return
+        protocol = self._protocol = PeerProtocol(
+            context.own_handshake,
+            parsed,
+            context.protocol,
+            context.zstd,
+            context.known_peers(),
+            self._loop.time(),
+            context.unix_clock(),
+        )
+        self._write_output(protocol)
 
     def on_data(self, data: bytes) -> None:
         protocol = self._protocol
@@ -248,19 +259,6 @@ class PeerConnection:
             self.handshake_done.set_result(False)
         self._context.listener.on_closed(self)
         self._protocol = None
-
-    def _start(self, certificate: Certificate) -> None:
-        context = self._context
-        protocol = self._protocol = PeerProtocol(
-            context.own_handshake,
-            certificate,
-            context.protocol,
-            context.zstd,
-            context.known_peers(),
-            self._loop.time(),
-            context.unix_clock(),
-        )
-        self._write_output(protocol)
 
     def _report(self, events: list[Event], now: float) -> None:
         listener = self._context.listener

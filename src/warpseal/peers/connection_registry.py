@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Container
 from typing import Final
 
+from msgspec import Struct, field
+
 from warpseal.peers.addresses import AddressBook, Endpoint, Gossip
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.dial_schedule import DialSchedule
@@ -28,38 +30,30 @@ _TICKS_PER_TURN: Final = 50
 log = logging.getLogger(__name__)
 
 
-class ConnectionRegistry:
+class ConnectionRegistry(Struct, eq=False):
     """The open connections, and the listener of each.
 
     context: what new connections share. max_connections: the limit of sockets. wake_dialer: set whenever the dial
     schedule or the number of free slots changes.
     """
 
-    def __init__(
-        self,
-        schedule: DialSchedule,
-        book: AddressBook,
-        gossip: Gossip,
-        totals: NetworkStatistics,
-        pongs: PongScheduler,
-    ) -> None:
-        self._schedule = schedule
-        self._book = book
-        self._gossip = gossip
-        self._pongs = pongs
-        self._listeners: list[ConnectivityListener] = []
-        self._with_queue: set[PeerConnection] = set()
-        # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
-        self._release_timer: asyncio.Handle | None = None
-        self._releases_at = 0.0
-        self.context: ConnectionContext | None = None
-        self.max_connections = 0
-        self.wake_dialer = asyncio.Event()
-        self.open: set[PeerConnection] = set()
-        self.connected: dict[NodeID, PeerConnection] = {}
-        self.statistics: dict[NodeID, PeerStatistics] = {}
-        self.totals = totals
-        self.clocks = PeerClocks()
+    _schedule: DialSchedule
+    _book: AddressBook
+    _gossip: Gossip
+    totals: NetworkStatistics
+    _pongs: PongScheduler
+    _listeners: list[ConnectivityListener] = []
+    _with_queue: set[PeerConnection] = set()
+    # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
+    _release_timer: asyncio.Handle | None = None
+    _releases_at: float = 0.0
+    context: ConnectionContext | None = None
+    max_connections: int = 0
+    wake_dialer: asyncio.Event = field(default_factory=asyncio.Event)
+    open: set[PeerConnection] = set()
+    connected: dict[NodeID, PeerConnection] = {}
+    statistics: dict[NodeID, PeerStatistics] = {}
+    clocks: PeerClocks = field(default_factory=PeerClocks)
 
     def subscribe(self, listener: ConnectivityListener) -> Callable[[], None]:
         """Call `listener` at each change from now on; returns a function that ends the subscription."""
@@ -118,7 +112,6 @@ class ConnectionRegistry:
     def on_dial_failed(self, connection: PeerConnection, *, tcp_accepted: bool) -> None:
         node_id, now = connection.expected_node_id, asyncio.get_running_loop().time()
         self.totals.dial_failures[connection.failure] += 1
-        is_loopback = connection.endpoint.ip.is_loopback
         if connection.failure == ConnectionFailure.WRONG_IDENTITY and connection.actual_node_id is not None:
             self._on_wrong_identity(connection, connection.actual_node_id, now)
         self._schedule.record_failure(
@@ -126,7 +119,7 @@ class ConnectionRegistry:
             connection.failure,
             now,
             tcp_accepted=tcp_accepted,
-            is_loopback=is_loopback,
+            is_loopback=connection.endpoint.ip.is_loopback,
             address=str(connection.endpoint),
             detail=connection.detail,
         )

@@ -88,41 +88,27 @@ def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
     return True
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by a file with `content`, completely or not at all, even in a crash. Raises OSError."""
-    temporary = _write_temporary(path, content, mode=mode)
-    try:
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, must_be_new: bool = False) -> None:
+    """Replace `path` by a file with `content`, completely or not at all, even in a crash.
 
-
-def create_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Create `path` with `content`, completely or not at all. Raises FileExistsError if it exists."""
-    temporary = _write_temporary(path, content, mode=mode)
-    try:
-        os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def _write_temporary(path: Path, content: bytes, *, mode: int) -> Path:
-    """Return a new temporary file with `content`, flushed to disk, in the folder of `path`. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    Raises OSError; FileExistsError if `path` exists, though it must be new.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
+        if must_be_new:
+            os.link(temporary, path)
+        else:
+            os.replace(temporary, path)
+    finally:
+        # After `replace` it is gone.
         with suppress(OSError):
-            os.unlink(name)
-        raise
-    return Path(name)
+            os.unlink(temporary)
+    sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

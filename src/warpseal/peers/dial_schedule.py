@@ -96,15 +96,9 @@ class DialSchedule:
         """Schedule an immediate dial of each node that is not tracked yet, in this order."""
         for node_id in node_ids:
             if node_id not in self._states:
-                started_at = self._recent_attempts.pop(node_id, None)
-                if started_at is None:
-                    self._states[node_id] = DialState(disconnected_at=now)
-                    self._enqueue(node_id, now)
-                else:
-                    self._states[node_id] = DialState(
-                        started_at=started_at, disconnected_at=now, gap_s=self._limits.gap_s
-                    )
-                    self._enqueue(node_id, max(now, started_at + self._limits.gap_s))
+                started_at, gap_s = self._recent_attempts.pop(node_id, float("-inf")), self._limits.gap_s
+                self._states[node_id] = DialState(started_at=started_at, disconnected_at=now, gap_s=gap_s)
+                self._enqueue(node_id, max(now, started_at + gap_s))
 
     def untrack(self, node_ids: Iterable[NodeID], now: float) -> None:
         """Forget nodes, except for the gap after their last attempt."""
@@ -144,7 +138,10 @@ class DialSchedule:
         """Return at most `slots` nodes to dial now, longest due first, and mark them as DIALING."""
         self._refill(now)
         due: list[NodeID] = []
-        while len(due) < slots and self._tokens >= 1 and self._has_due(now):
+        while len(due) < slots and self._tokens >= 1:
+            self._drop_stale()
+            if not self._queue or self._queue[0][0] > now:
+                break
             _, _, node_id = heappop(self._queue)
             state = self._states[node_id]
             state.stage, state.started_at = DialStage.DIALING, now
@@ -249,10 +246,6 @@ class DialSchedule:
         state.ticket = next(self._tickets) if ticket is None else ticket
         state.stage, state.due_at = DialStage.WAITING, due_at
         heappush(self._queue, (due_at, state.ticket, node_id))
-
-    def _has_due(self, now: float) -> bool:
-        self._drop_stale()
-        return bool(self._queue) and self._queue[0][0] <= now
 
     def _drop_stale(self) -> None:
         while self._queue:

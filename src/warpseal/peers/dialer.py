@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
+
+from msgspec import Struct
 
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import PeerConnection
@@ -19,17 +22,14 @@ from warpseal.warp.ids import NodeID, node_id_text
 log = logging.getLogger(__name__)
 
 
-class Dialer:
+class Dialer(Struct, eq=False):
     """Dials the nodes that the schedule names, many at a time."""
 
-    def __init__(
-        self, settings: PeerSettings, schedule: DialSchedule, book: AddressBook, registry: ConnectionRegistry
-    ) -> None:
-        self._settings = settings
-        self._schedule = schedule
-        self._book = book
-        self._registry = registry
-        self._tasks: dict[NodeID, asyncio.Task[None]] = {}
+    _settings: PeerSettings
+    _schedule: DialSchedule
+    _book: AddressBook
+    _registry: ConnectionRegistry
+    _tasks: dict[NodeID, asyncio.Task[None]] = {}
 
     def cancel(self, node_ids: Iterable[NodeID]) -> None:
         """Cancel the dials in progress of nodes that are no longer tracked."""
@@ -54,23 +54,19 @@ class Dialer:
                         continue
                     task = group.create_task(self._attempt(node_id))
                     self._tasks[node_id] = task
-                    task.add_done_callback(self._on_done(node_id))
+                    task.add_done_callback(partial(self._forget, node_id))
                     slots -= 1
                 await self._sleep(self._schedule.next_dial_at(loop.time()) if slots > 0 else None)
 
     async def _sleep(self, until: float | None) -> None:
-        """Sleep until a time of the loop's clock, or until the registry wakes the dialer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._registry.wake_dialer.wait()
 
-    def _on_done(self, node_id: NodeID) -> Callable[[asyncio.Task[None]], None]:
-        def forget(task: asyncio.Task[None]) -> None:
-            if self._tasks.get(node_id) is task:
-                del self._tasks[node_id]
-            self._registry.wake_dialer.set()
-
-        return forget
+    def _forget(self, node_id: NodeID, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(node_id) is task:
+            del self._tasks[node_id]
+        self._registry.wake_dialer.set()
 
     async def _attempt(self, node_id: NodeID) -> None:
         try:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from msgspec import Struct
 
 from warpseal.errors import StartupError
-from warpseal.peers.data_dir import create_atomically, is_disk_full, lock_descriptor, locked_folder, write_atomically
+from warpseal.peers.data_dir import is_disk_full, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
 from warpseal.runtime.lazy import LazyModule
@@ -128,11 +128,11 @@ def create_configured_identity(settings: PeerSettings) -> None:
     creating = key
     try:
         if certificate.path == key.path:
-            create_atomically(key.path, key_pem + certificate_pem)
+            write_atomically(key.path, key_pem + certificate_pem, must_be_new=True)
             return
-        create_atomically(key.path, key_pem)
+        write_atomically(key.path, key_pem, must_be_new=True)
         creating = certificate
-        create_atomically(certificate.path, certificate_pem, mode=0o644)
+        write_atomically(certificate.path, certificate_pem, mode=0o644, must_be_new=True)
     except FileExistsError:
         return  # Another process created them at the same time; the lock on the key decides between the two.
     except OSError as error:

@@ -17,8 +17,7 @@ from warpseal import bls
 from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint, Gossip, peers_to_ask
-from warpseal.peers.advertised_version import AdvertisedVersion
-from warpseal.peers.connection import ConnectionContext, PeerConnection
+from warpseal.peers.connection import ConnectionContext
 from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityListener
 from warpseal.peers.dial_schedule import (
     DialLimits,
@@ -36,7 +35,7 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.framing import Zstd
-from warpseal.protocol.handshake import OwnHandshake, Version
+from warpseal.protocol.handshake import AdvertisedVersion, OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
@@ -83,7 +82,9 @@ class PeerNetwork:
             self._tracked, allow_private=settings.allow_private_ips, max_nodes=settings.max_stored_nodes
         )
         self._persister = AddressPersister(self._book, address_storage, locked.folder, settings.address_save_interval_s)
-        self._schedule = DialSchedule(_dial_limits(settings), self._random)
+        burst = max(1, round(settings.dials_per_s / 10))
+        limits = DialLimits(settings.dials_per_s, burst, settings.min_redial_s, Backoff(cap_s=settings.redial_cap_s))
+        self._schedule = DialSchedule(limits, self._random)
         self.totals = NetworkStatistics()
         self._gossip = Gossip(self._book, self.totals, os.urandom)
         pongs = PongScheduler(settings.pong_delay_s, settings.ping_interval_s * _LATE_PONG)
@@ -152,7 +153,9 @@ class PeerNetwork:
             return unreachable_while_dialing(state, self._now())
         if self._book.only_private(node_id):
             return Unreachable(UnreachableReason.PRIVATE_ADDRESS)
-        is_late = self._now() >= self._address_deadline(subnet_id)
+        moments = (self._tracked.tracked_since(subnet_id), self._started_at)
+        since = max(filter(None, moments), default=self._now())
+        is_late = self._now() >= since + self._settings.address_timeout_s
         return Unreachable(UnreachableReason.NO_ADDRESS) if is_late else None
 
     def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
@@ -342,14 +345,10 @@ class PeerNetwork:
             await self._gossip.renew_filter(self._now())
             known_peers = self._gossip.known_peers
             frame = encode_get_peer_list(known_peers.encode(), known_peers.salt, self._zstd)
-            for connection in self._sample_validators(peers_to_ask(missing)):
+            connected = self._registry.connected
+            validators = [connected[node_id] for node_id in self._tracked.primary if node_id in connected]
+            for connection in self._random.sample(validators, min(peers_to_ask(missing), len(validators))):
                 connection.send(frame)
-
-    def _sample_validators(self, count: int) -> list[PeerConnection]:
-        """Return at most `count` connected validators of the Primary Network, chosen at random."""
-        connected = self._registry.connected
-        validators = [connected[node_id] for node_id in self._tracked.primary if node_id in connected]
-        return self._random.sample(validators, min(count, len(validators)))
 
     def _notify_without_address(self, now: float) -> None:
         """Notify listeners of nodes without an address once the time to find one is over."""
@@ -375,10 +374,6 @@ class PeerNetwork:
         for node_id in node_ids:
             self._registry.statistics.pop(node_id, None)
 
-    def _address_deadline(self, subnet_id: SubnetID) -> float:
-        since = self._tracked.tracked_since(subnet_id)
-        return max(filter(None, (since, self._started_at)), default=self._now()) + self._settings.address_timeout_s
-
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -400,8 +395,3 @@ class PeerNetwork:
             listener=self._registry,
             unread_timeout_s=settings.unread_timeout_s,
         )
-
-
-def _dial_limits(settings: PeerSettings) -> DialLimits:
-    burst = max(1, round(settings.dials_per_s / 10))
-    return DialLimits(settings.dials_per_s, burst, settings.min_redial_s, Backoff(cap_s=settings.redial_cap_s))

@@ -81,13 +81,12 @@ def _finite(limit: int) -> int:
     return _UNLIMITED_FILES if limit == resource.RLIM_INFINITY else limit
 
 
-class PeerWarnings:
+class PeerWarnings(Struct, eq=False):
     """Logs each warning at most every ten minutes. tolerance_s: clock offset from the peers' median to warn above."""
 
-    def __init__(self, clocks: PeerClocks, tolerance_s: float) -> None:
-        self._clocks = clocks
-        self._tolerance_s = tolerance_s
-        self._warned_at: dict[str, float] = {}
+    _clocks: PeerClocks
+    _tolerance_s: float
+    _warned_at: dict[str, float] = {}
 
     def check_clock(self, unix_s: float, now: float) -> bool:
         """Warn if our clock is wrong. Returns whether it is right, as far as is known."""

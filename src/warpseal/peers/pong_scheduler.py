@@ -15,6 +15,8 @@ import asyncio
 from time import monotonic
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.peers.connection import PeerConnection
 
 # If two checks are further apart, the loop stalled between them, maybe just before the second.
@@ -25,23 +27,22 @@ _MAX_RECEIVING_S: Final = 0.5
 _HEARTBEATS: Final = 2
 
 
-class PongScheduler:
+class PongScheduler(Struct, eq=False):
     """The connections that owe a pong. delay_s: from a ping to the first check; one timer serves all connections.
 
     late_s: pings that may have waited for longer than this before they were read, or since, get no pong. Twice this
     time is short compared with the ping interval of nodes.
     """
 
-    def __init__(self, delay_s: float, late_s: float) -> None:
-        self._delay_s = delay_s
-        self._late_s = late_s
-        self._owed_since: dict[PeerConnection, float] = {}
-        self._byte_counts: dict[PeerConnection, int] = {}
-        self._checked_at = 0.0
-        self._timer: asyncio.Handle | None = None
-        self._heartbeat_at = 0.0
-        self._heartbeat_timer: asyncio.Handle | None = None
-        self._late_until = 0.0
+    _delay_s: float
+    _late_s: float
+    _owed_since: dict[PeerConnection, float] = {}
+    _byte_counts: dict[PeerConnection, int] = {}
+    _checked_at: float = 0.0
+    _timer: asyncio.Handle | None = None
+    _heartbeat_at: float = 0.0
+    _heartbeat_timer: asyncio.Handle | None = None
+    _late_until: float = 0.0
 
     def start(self) -> None:
         """Watch for stalls, which may be over when the first ping is read; call it before the first connection."""
@@ -100,7 +101,10 @@ class PongScheduler:
     def _decide(self) -> None:
         self._timer = None
         if self._may_be_late():
-            self._skip_all()
+            for connection in self._owed_since:
+                connection.skip_pong()
+            self._owed_since.clear()
+            self._byte_counts.clear()
             return
         now = monotonic()
         is_conclusive = now - self._checked_at <= _MAX_CHECK_GAP_S
@@ -116,9 +120,3 @@ class PongScheduler:
         self._byte_counts = {}
         if self._owed_since:
             self._arm()
-
-    def _skip_all(self) -> None:
-        for connection in self._owed_since:
-            connection.skip_pong()
-        self._owed_since.clear()
-        self._byte_counts.clear()

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from msgspec import Struct, field
+
 from warpseal.peers.connection import PeerConnection
 from warpseal.peers.statistics import NetworkStatistics
 from warpseal.protocol.requests import PeerRequest
@@ -18,22 +20,16 @@ PEERS_PER_TURN: Final = 100
 _BACKED_UP: Final = 8
 
 
-class RequestQueue:
+class RequestQueue(Struct, eq=False):
     """The requests that are still being written to peers: first asks before re-asks, then oldest first."""
 
-    def __init__(
-        self,
-        connected: Mapping[NodeID, PeerConnection],
-        schedule_release: Callable[[PeerConnection], None],
-        totals: NetworkStatistics,
-    ) -> None:
-        self._connected = connected
-        self._totals = totals
-        self._schedule_release = schedule_release
-        self._asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
-        self._reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
-        self._turn: asyncio.Handle | None = None
-        self._budget = 0
+    _connected: Mapping[NodeID, PeerConnection]
+    _schedule_release: Callable[[PeerConnection], None]
+    _totals: NetworkStatistics
+    _asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = field(default_factory=deque)
+    _reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = field(default_factory=deque)
+    _turn: asyncio.Handle | None = None
+    _budget: int = 0
 
     @property
     def is_backed_up(self) -> bool:

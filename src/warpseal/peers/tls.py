@@ -57,7 +57,8 @@ class ReceiveBuffer:
 class TlsConnection(asyncio.BufferedProtocol):
     """One outgoing TLS connection.
 
-    write_paused_at: the loop's time at which the peer stopped reading, None while it reads.
+    write_paused_at: the loop's time at which the peer stopped reading, None while it reads. is_throttled: whether
+    received bytes wait until the connection may use the loop again.
     """
 
     __slots__ = (
@@ -70,9 +71,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_outgoing",
         "_secure",
         "_shared",
-        "_throttled",
         "_tls",
         "_transport",
+        "is_throttled",
         "write_paused_at",
     )
 
@@ -85,7 +86,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._failure = self._detail = ""
-        self._secure = self._throttled = self._lost = False
+        self._secure = self.is_throttled = self._lost = False
         self.write_paused_at: float | None = None
 
     def write(self, data: bytes) -> None:
@@ -105,11 +106,6 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._flush()
         if self.write_paused_at is not None and self._unsent_bytes() > MAX_UNSENT_BYTES:
             self._fail(ConnectionFailure.NOT_READING, f"{self._unsent_bytes()} unread bytes")
-
-    @property
-    def is_throttled(self) -> bool:
-        """Whether received bytes wait until the connection may use the loop again."""
-        return self._throttled
 
     def close(self, failure: str, detail: str = "") -> None:
         """Close the connection; `on_connection_lost` follows unless it was called before."""
@@ -135,7 +131,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._failure:
             return
         self._incoming.write(self._shared.view[:nbytes])
-        if not self._throttled:
+        if not self.is_throttled:
             self._guard(self._read if self._secure else self._handshake)
 
     def eof_received(self) -> bool:
@@ -211,16 +207,16 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _throttle(self, delay_s: float) -> None:
         assert self._transport is not None
         self._flush()
-        self._throttled = True
+        self.is_throttled = True
         self._transport.pause_reading()
         self._loop.call_later(delay_s, self._resume)
 
     def _resume(self) -> None:
-        self._throttled = False
+        self.is_throttled = False
         if self._lost or self._failure or self._transport is None:
             return
         self._guard(self._read)
-        if not self._throttled and not self._failure:
+        if not self.is_throttled and not self._failure:
             self._transport.resume_reading()
 
     def _unsent_bytes(self) -> int:

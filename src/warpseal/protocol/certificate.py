@@ -14,6 +14,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from msgspec import Struct
 
 from warpseal.protocol.limits import MAX_CERTIFICATE_BYTES
 from warpseal.warp.ids import NodeID, node_id_from_certificate
@@ -128,14 +129,11 @@ class MalformedDer(ValueError):
     """The bytes are not the expected DER."""
 
 
-class DerReader:
+class DerReader(Struct, eq=False):
     """Reads the elements of a constructed element in order."""
 
-    __slots__ = ("_offset", "_raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._offset = 0
+    _raw: bytes
+    _offset: int = 0
 
     def read(self, tag: int) -> bytes:
         """Return the content of the next element, which must have this tag. Raises MalformedDer."""

@@ -6,7 +6,7 @@ of a node, with two exceptions: no version is refused, and supported and objecte
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import Final
@@ -36,9 +36,12 @@ DEFAULT_VERSION: Final[Version] = (1, 15, 0)
 _UNSPECIFIED_IP: Final = IPv4Address("0.0.0.0")
 _UNUSED_PORT: Final = 1
 _CLIENT_NAME: Final = "avalanchego"
+# A third of the peers cannot be a few that claim what no node runs.
+_NEWER_SHARE: Final = 1 / 3
+_MAJOR_SHARE: Final = 2 / 3
 
 
-class OwnHandshake:
+class OwnHandshake(Struct, eq=False):
     """The constant part of this daemon's handshakes.
 
     tls_sign: returns the TLS key's signature over SHA-256 of its argument (RSA PKCS#1 v1.5, or ECDSA in DER).
@@ -46,20 +49,13 @@ class OwnHandshake:
     none is known.
     """
 
-    def __init__(
-        self,
-        network_id: int,
-        tls_sign: Callable[[bytes], bytes],
-        bls_secret: bls.SecretKey,
-        version: Version = DEFAULT_VERSION,
-    ) -> None:
-        self.network_id = network_id
-        self._tls_sign = tls_sign
-        self._bls_secret = bls_secret
-        self.version = version
-        self.upgrade_time = 0
-        self._signed_at: int | None = None
-        self._signatures = (b"", b"")
+    network_id: int
+    _tls_sign: Callable[[bytes], bytes]
+    _bls_secret: bls.SecretKey
+    version: Version = DEFAULT_VERSION
+    upgrade_time: int = 0
+    _signed_at: int | None = None
+    _signatures: tuple[bytes, bytes] = (b"", b"")
 
     def encode(self, unix_s: float, known_peers: BloomFilter) -> bytes:
         """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all subnets.
@@ -88,6 +84,38 @@ class OwnHandshake:
                 all_subnets=True,
             )
         )
+
+
+class AdvertisedVersion:
+    """The release that handshakes advertise: that of the setting, else the newest that the nodes run, never lowered.
+
+    Source of truth: avalanchego `version/compatibility.go`. A node refuses a peer whose release is older than the
+    lowest compatible one, which an upgrade raises, or has a newer major number; any other newer release it only logs.
+    """
+
+    def __init__(self, setting: Version | None) -> None:
+        self.current = setting or DEFAULT_VERSION
+        self._is_setting = setting is not None
+
+    def learn(self, nodes: Sequence[Version], peers: Sequence[Version]) -> bool:
+        """Advertise a newer release that a configured node or a third of the peers runs; return whether it is new.
+
+        A newer major number needs a configured node, and two thirds of the connected peers: the others refuse it.
+        """
+        if self._is_setting:
+            return False
+        is_new_major = [version[0] > self.current[0] for version in peers]
+        candidates = [version for version in nodes if version[0] == self.current[0]]
+        if sum(is_new_major) >= _MAJOR_SHARE * len(peers):
+            candidates += nodes
+        same_major = sorted((version for version in peers if version[0] == self.current[0]), reverse=True)
+        if same_major:
+            candidates.append(same_major[int(_NEWER_SHARE * len(same_major))])
+        newest = max(candidates, default=self.current)
+        if newest <= self.current:
+            return False
+        self.current = newest
+        return True
 
 
 class PeerHandshake(Struct, frozen=True):

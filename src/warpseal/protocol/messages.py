@@ -1,4 +1,4 @@
-"""Decoding of received peer messages and encoding of sent ones.
+"""Decoding of received peer messages and encoding of sent ones, with the signature requests of ACP-118 in them.
 
 Source of truth: proto/warpseal/pb/p2p.proto. Envelopes are opened without building objects. Responses, of which a round
 brings a thousand, are sliced directly if they have the encoding that nodes write, and go through the generated parser
@@ -7,17 +7,16 @@ otherwise.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message as ProtobufMessage
 
-from warpseal.pb import p2p_pb2
-from warpseal.protocol.acp118 import RESPONSE_BYTES
+from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.framing import Zstd, encode_frame
-from warpseal.warp.protobuf import LENGTH_DELIMITED, DecodeError, encode_field, iter_fields, read_varint
+from warpseal.warp.protobuf import LENGTH_DELIMITED, DecodeError, encode_field, encode_varint, iter_fields, read_varint
 
 M = TypeVar("M", bound=ProtobufMessage)
 
@@ -42,6 +41,12 @@ PONG_FRAME: Final = encode_frame(bytes.fromhex("6200"))
 EMPTY_PEER_LIST_FRAME: Final = encode_frame(bytes.fromhex("7200"))
 UNREGISTERED_HANDLER_CODE: Final = -2
 UNREGISTERED_HANDLER_TEXT: Final = "unregistered handler"
+
+SIGNATURE_BYTES: Final = 96
+_SIGNATURE_REQUEST_HANDLER: Final = encode_varint(2)
+# Field 1 with 96 bytes: the only encoding that nodes write.
+_SIGNATURE_PREFIX: Final = bytes((0x0A, SIGNATURE_BYTES))
+RESPONSE_BYTES: Final = len(_SIGNATURE_PREFIX) + SIGNATURE_BYTES
 
 # Larger bodies are never parsed: the messages that this daemon reads are far smaller.
 _PARSED_BYTES: Final = 64 * 1024
@@ -221,3 +226,33 @@ def encode_app_error(chain_id: bytes, request_id: int, code: int, text: str, zst
 
 def _compressed_frame(message: p2p_pb2.Message, zstd: Zstd) -> bytes:
     return encode_frame(encode_field(MessageType.COMPRESSED, zstd.compress(message.SerializeToString())))
+
+
+class NoSignature(StrEnum):
+    """Why a response holds no share."""
+
+    EMPTY = "empty"
+    MALFORMED = "malformed"
+
+
+def encode_signature_request(message: bytes, justification: bytes) -> bytes:
+    """Return the app bytes that ask for a signature of an unsigned Warp message: they begin with the handler ID."""
+    request = sdk_pb2.SignatureRequest(message=message, justification=justification)
+    return _SIGNATURE_REQUEST_HANDLER + request.SerializeToString()
+
+
+def decode_signature_response(body: bytes) -> bytes | NoSignature:
+    """Return the 96 bytes of a share, unchecked; a response has no handler ID.
+
+    Returns EMPTY for a response without a signature, and MALFORMED for other bytes or another length.
+    """
+    if len(body) == RESPONSE_BYTES and body.startswith(_SIGNATURE_PREFIX):
+        return body[len(_SIGNATURE_PREFIX) :]
+    try:
+        signature = sdk_pb2.SignatureResponse.FromString(body).signature
+    except ProtobufError:
+        return NoSignature.MALFORMED
+    # A handler of before ACP-118, or one that has not seen the message yet, answers without a signature.
+    if not signature:
+        return NoSignature.EMPTY
+    return signature if len(signature) == SIGNATURE_BYTES else NoSignature.MALFORMED

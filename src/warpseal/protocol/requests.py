@@ -31,7 +31,7 @@ class RequestLimits(Struct, frozen=True):
     slot_timeout_s: float = 3.0
 
 
-class PeerRequest:
+class PeerRequest(Struct, eq=False):
     """One request, shared by all the peers to which its bytes are sent.
 
     request_id: unique among the open requests of a connection, and seen by the peers. deadline: on the clock of `now`;
@@ -39,26 +39,13 @@ class PeerRequest:
     response; None once the request is closed.
     """
 
-    __slots__ = ("chain_id", "deadline", "frame", "is_reask", "on_response", "request_id", "requested_at")
-
-    def __init__(
-        self,
-        chain_id: bytes,
-        request_id: int,
-        frame: bytes,
-        deadline: float,
-        *,
-        is_reask: bool,
-        on_response: ResponseHandler,
-        requested_at: float,
-    ) -> None:
-        self.chain_id = chain_id
-        self.request_id = request_id
-        self.frame = frame
-        self.deadline = deadline
-        self.is_reask = is_reask
-        self.on_response: ResponseHandler | None = on_response
-        self.requested_at = requested_at
+    chain_id: bytes
+    request_id: int
+    frame: bytes
+    deadline: float
+    is_reask: bool
+    on_response: ResponseHandler | None
+    requested_at: float
 
     def extend(self, deadline: float) -> None:
         """Accept responses until `deadline` if that is later than the current deadline."""
@@ -87,40 +74,26 @@ class PeerResponse(Struct, frozen=True, eq=False):
 ResponseHandler = Callable[[PeerResponse], None]
 
 
-class RequestTable:
+class RequestTable(Struct, eq=False):
     """The requests of one connection.
 
     A request is registered before its bytes are returned, so no response can come too early. It stays in flight until
     its response or its deadline; its slot is free again `slot_timeout_s` after writing.
     """
 
-    __slots__ = (
-        "_asks",
-        "_in_flight",
-        "_limits",
-        "_purged_at",
-        "_reasks",
-        "_send_times",
-        "_silence_checked_at",
-        "_silent_checks",
-        "_slots",
-        "_timed_out",
-    )
-
-    def __init__(self, limits: RequestLimits) -> None:
-        self._limits = limits
-        self._in_flight: dict[int, PeerRequest] = {}
-        # Write time by request ID, in the order of writing.
-        self._slots: dict[int, float] = {}
-        # Write times of the last second.
-        # Short lists: an empty deque takes ten times their memory, for each of a thousand connections.
-        self._send_times: list[float] = []
-        self._asks: list[PeerRequest] = []
-        self._reasks: list[PeerRequest] = []
-        self._purged_at = -math.inf
-        self._silent_checks = 0
-        self._silence_checked_at = -math.inf
-        self._timed_out = 0
+    _limits: RequestLimits
+    _in_flight: dict[int, PeerRequest] = {}
+    # Write time by request ID, in the order of writing.
+    _slots: dict[int, float] = {}
+    # Write times of the last second.
+    # Short lists: an empty deque takes ten times their memory, for each of a thousand connections.
+    _send_times: list[float] = []
+    _asks: list[PeerRequest] = []
+    _reasks: list[PeerRequest] = []
+    _purged_at: float = -math.inf
+    _silent_checks: int = 0
+    _silence_checked_at: float = -math.inf
+    _timed_out: int = 0
 
     @property
     def queued(self) -> int:

@@ -83,16 +83,13 @@ class _Link(Struct, frozen=True):
         return "no node has a block that names the one below as its parent"
 
 
-class BlockReader:
+class BlockReader(Struct, eq=False):
     """Reads blocks of one chain, with the concurrency of `blocks`. indexed: the blocks that no node is asked for."""
 
-    def __init__(
-        self, blocks: PBlocksClient, indexed: IndexedBlocks | None, decode: DecodeBlock, retrier: Retrier
-    ) -> None:
-        self._blocks = blocks
-        self._indexed = indexed
-        self._decode = decode
-        self._retrier = retrier
+    _blocks: PBlocksClient
+    _indexed: IndexedBlocks | None
+    _decode: DecodeBlock
+    _retrier: Retrier
 
     async def read(self, batch: BlockBatch) -> LinkedBlocks:
         """Return the blocks of a batch, linked to each other and to the ids at its ends.

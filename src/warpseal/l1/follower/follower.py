@@ -265,7 +265,10 @@ class PChainFollower:
     async def _step(self) -> None:
         """Read the next batch, or wait for new blocks. Raises _Stopped."""
         if not self._is_loaded:
-            await self._load()
+            self._ranges = KnownRanges(await self._retrier.call(lambda: self._store.ranges(P_CHAIN)))
+            self._is_loaded = True
+            if self._fresh_above is None and self._ranges.oldest is not None:
+                self._fresh_above = self._ranges.oldest.high
         tip = await self._poll_tip()
         await self._check_chain(tip)
         batch = await self._next_batch(tip)
@@ -358,12 +361,6 @@ class PChainFollower:
                 listener(tx)
             except Exception:  # The blocks are stored: no error of a listener may make them be read again.
                 log.exception("internal error, a listener of L1 transactions failed")
-
-    async def _load(self) -> None:
-        self._ranges = KnownRanges(await self._retrier.call(lambda: self._store.ranges(P_CHAIN)))
-        self._is_loaded = True
-        if self._fresh_above is None and self._ranges.oldest is not None:
-            self._fresh_above = self._ranges.oldest.high
 
     def _backfill(self) -> tuple[int | None, float]:
         """Return the number of missing blocks below the newest known one, and the fraction of known blocks."""

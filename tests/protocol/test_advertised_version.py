@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpseal.peers.advertised_version import AdvertisedVersion
-from warpseal.protocol.handshake import DEFAULT_VERSION, Version
+from warpseal.protocol.handshake import DEFAULT_VERSION, AdvertisedVersion, Version
 
 OLDER, NEWER, NEWEST, MAJOR = (1, 14, 2), (1, 16, 0), (1, 16, 2), (2, 0, 0)
 
