@@ -21,7 +21,7 @@ from warpseal.api.signing.errors import (
     UndecodableJustification,
     UndecodableMessage,
 )
-from warpseal.api.signing.request_fields import decode_destination, decode_hex, decode_id, read_fields
+from warpseal.api.signing.request_fields import BODY_FIELDS, decode_destination, decode_hex, decode_id
 from warpseal.delivery.request import DeliveryRequest
 from warpseal.errors import InvalidRequest
 from warpseal.messages.errors import InvalidSigningSubnet
@@ -46,14 +46,14 @@ def parse_aggregation_request(
     (None), or that of the destination's epoch. Only the form of a justification without a message is checked; the
     aggregation resolves its message.
     """
-    fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
+    fields = BODY_FIELDS.read(body, ignore_unknown=settings.ignore_unknown_fields)
     return build_aggregation_request(fields, settings, chains)
 
 
 def build_aggregation_request(
     fields: Mapping[str, Any], settings: ApiSettings, chains: PrimaryChains | None = None
 ) -> AggregationRequest | DeliveryRequest:
-    """Return the request with the fields that `read_fields` returns. Raises as `parse_aggregation_request` does."""
+    """Return the request with the fields of `BODY_FIELDS`. Raises as `parse_aggregation_request` does."""
     message, justification = _subject(
         fields.get("message", ""), fields.get("justification", ""), settings.max_message_bytes
     )

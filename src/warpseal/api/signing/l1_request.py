@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -18,7 +18,12 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.signing.aggregation_request import percentages
 from warpseal.api.signing.errors import MalformedTransactionHash, UndecodableBody, UndecodableJustification
 from warpseal.api.signing.request_fields import (
-    FieldNames,
+    FLAG,
+    PERCENTAGE,
+    TEXT,
+    WHOLE_NUMBER,
+    RequestField,
+    RequestFields,
     decode_destination,
     decode_hex,
     decode_id,
@@ -28,6 +33,7 @@ from warpseal.api.signing.request_fields import (
     plain_seconds,
     plain_uint64,
 )
+from warpseal.delivery.destination import DESTINATION_FIELD
 from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import InvalidRequest
 from warpseal.l1.request import L1Request
@@ -35,17 +41,6 @@ from warpseal.resources.chains import PrimaryChains
 
 T = TypeVar("T")
 
-QUERY_FIELDS: Final = FieldNames(
-    "quorumPercentage",
-    "quorumPercentageBuffer",
-    "pChainHeight",
-    "registrationTxHash",
-    "justification",
-    "explain",
-    "timeoutSeconds",
-    "destinationBlockchainId",
-    "report",
-)
 _FRACTION: Final = re.compile(r"\d{1,9}\.\d{1,9}", re.ASCII)
 
 
@@ -65,7 +60,7 @@ def parse_l1_query(
     A missing quorum is that of the manager's chain, else 67 percent. A missing height means the epoch height; 0 and
     2^64-1 mean the proposed height.
     """
-    fields = QUERY_FIELDS.collect(query, lambda _, text: text, ignore_unknown=settings.ignore_unknown_fields)
+    fields = QUERY_FIELDS.collect(query, ignore_unknown=settings.ignore_unknown_fields)
     named_quorum = _convert("quorumPercentage", fields, plain_uint64) or 0
     quorum, buffer = percentages(named_quorum, _convert("quorumPercentageBuffer", fields, plain_uint64) or 0)
     registration, justification = fields.get("registrationTxHash"), fields.get("justification", "")
@@ -109,3 +104,21 @@ def _convert(field: str, fields: Mapping[str, str], convert: Callable[[str, str]
 def _seconds(field: str, text: str) -> float | None:
     """Return seconds; a query has no numbers, so that a fraction comes as text."""
     return plain_seconds(field, Decimal(text) if _FRACTION.fullmatch(text) else text)
+
+
+def _parameter(name: str, schema: Mapping[str, Any], description: str) -> RequestField:
+    """Return a parameter that stays a text until its turn: the text of a 400 names the first error."""
+    return RequestField(name, lambda _, text: text, schema, description)
+
+
+QUERY_FIELDS: Final = RequestFields(
+    _parameter("quorumPercentage", PERCENTAGE, "By default that of the manager's chain, else 67."),
+    _parameter("quorumPercentageBuffer", PERCENTAGE, "By default 0."),
+    _parameter("pChainHeight", WHOLE_NUMBER, "By default that of the destination's epoch; 0: the proposed one."),
+    _parameter("registrationTxHash", TEXT, "The transaction that began the validation."),
+    _parameter("justification", TEXT, "Hex of a proof of the validation's registration."),
+    _parameter("explain", FLAG, "Return the plan for signing instead of a signed message."),
+    _parameter("timeoutSeconds", WHOLE_NUMBER, "How long the caller waits."),
+    _parameter(DESTINATION_FIELD, TEXT, "The chain of the L1's manager; another one is refused."),
+    _parameter("report", FLAG, "Return the report on the destination as well."),
+)

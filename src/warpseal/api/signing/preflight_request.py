@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from warpseal.api.http.settings import ApiSettings
+from warpseal.api.openapi.describe import COMPONENT
 from warpseal.api.signing.aggregation_request import MAX_PERCENTAGE
 from warpseal.api.signing.errors import (
-    ConflictingSpellings,
     InvalidQuorum,
     NotAWarpMessage,
     UndecodableMessage,
-    UnknownField,
 )
 from warpseal.api.signing.request_fields import (
-    FieldNames,
+    PERCENTAGE,
+    TEXT,
     JsonPairs,
+    RequestField,
+    RequestFields,
     decode_destination,
     decode_hex,
     decode_id,
     plain_hex,
     plain_text,
     plain_uint64,
-    read_object,
 )
 from warpseal.delivery.destination import DESTINATION_FIELD
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
@@ -51,7 +52,7 @@ def parse_preflight_request(
 
     A quorum of 0 counts as not given.
     """
-    fields = read_object(body, FIELDS, _CONVERTERS, ignore_unknown=settings.ignore_unknown_fields)
+    fields = VERIFY_FIELDS.read(body, ignore_unknown=settings.ignore_unknown_fields)
     signed = _signed_message(fields, settings.max_message_bytes)
     destination = fields.get(DESTINATION_FIELD)
     if destination is None:
@@ -98,12 +99,7 @@ def _without_predicate_padding(raw: bytes) -> bytes:
 def _call(pairs: Any, settings: ApiSettings) -> DestinationCall:
     if not isinstance(pairs, JsonPairs):
         raise InvalidRequest("call", "not an object with from, to, data and gas")
-    try:
-        call_fields = _CALL_FIELDS.collect(
-            pairs, lambda name, value: _CALL_CONVERTERS[name](f"call.{name}", value), ignore_unknown=False
-        )
-    except (UnknownField, ConflictingSpellings) as error:
-        raise type(error)(f"call.{error.field}", error.reason) from None
+    call_fields = CALL_FIELDS.collect(pairs, parent="call.")
     if "to" not in call_fields:
         raise InvalidRequest("call.to", "is missing: name the contract")
     return DestinationCall(
@@ -129,18 +125,20 @@ def _gas(field: str, value: Any) -> int:
     return gas
 
 
-_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "signedMessage": plain_hex,
-    DESTINATION_FIELD: plain_text,
-    "signingSubnetId": plain_text,
-    "quorumPercentage": plain_uint64,
-    "call": lambda _, value: value,
-}
-FIELDS: Final = FieldNames(*_CONVERTERS)
-_CALL_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "from": plain_hex,
-    "to": plain_hex,
-    "data": plain_hex,
-    "gas": _gas,
-}
-_CALL_FIELDS: Final = FieldNames(*_CALL_CONVERTERS)
+CALL_FIELDS: Final = RequestFields(
+    RequestField("to", plain_hex, TEXT, "The contract.", is_required=True),
+    RequestField("from", plain_hex, TEXT, "The caller; by default the zero address."),
+    RequestField("data", plain_hex, TEXT, "Hex; by default empty."),
+    RequestField(
+        "gas", _gas, {"type": "integer", "minimum": 1, "maximum": MAX_CALL_GAS}, f"By default {DEFAULT_CALL_GAS}."
+    ),
+)
+VERIFY_FIELDS: Final = RequestFields(
+    RequestField("signedMessage", plain_hex, TEXT, "Hex of the signed message, with or without 0x.", is_required=True),
+    RequestField(DESTINATION_FIELD, plain_text, TEXT, "Base58-check or hex.", is_required=True),
+    RequestField(
+        "signingSubnetId", plain_text, TEXT, "Base58-check or hex; by default the one that the destination demands."
+    ),
+    RequestField("quorumPercentage", plain_uint64, PERCENTAGE, "Counts if it is higher than that of the destination."),
+    RequestField("call", lambda _, value: value, {"$ref": COMPONENT.format(name="CallToTest")}),
+)
