@@ -36,14 +36,13 @@ from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
 from warpseal.api.data.evm_resources import block_of_node
 from warpseal.api.data.parameters import CONTRACT_ADDRESS, block_range_in, order_in, read_block_id
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.responses import FINAL_S, response_headers
 from warpseal.api.rpc.evm import SOURCE
 from warpseal.errors import WarpsealError
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.blocks import Blockchain
-from warpseal.resources.evm import CollectibleBalance, CollectibleQuery, Erc1155Query, ErcType, EvmBlock
+from warpseal.resources.evm import CollectibleBalance, CollectibleQuery, Erc1155Query, ErcType
 from warpseal.resources.evm_genesis import chain_id_of, evm_genesis
 from warpseal.resources.text import account_text, shared_id_text
 from warpseal.store.errors import StoreDown
@@ -72,7 +71,7 @@ async def list_chains(context: RequestContext) -> Response:
     values = context.parameters()
     network, feature = values.get("network"), values.get("feature")
     chains: list[EvmChainDetails] = []
-    if network is None or is_served(context, str(network)):
+    if network is None or context.api_settings.serves(str(network), context.services.network_id):
         described = await asyncio.gather(*(_describe_chain(context, chain) for chain in context.services.evm))
         chains += [chain for chain in described if feature is None or feature in chain.enabled_features]
     return await context.respond(EvmChainList(chains=tuple(chains)))
@@ -84,7 +83,10 @@ async def get_block(context: EvmContext) -> Response:
     text = context.request.path_params["blockId"]
     block_id = read_block_id("blockId", text)
     wording = context.wording
-    block = await _indexed_block(context, block_id)
+    block = None
+    if context.chain.index is not None and context.freshness is not None:
+        with suppress(StoreDown):
+            block = await context.chain.index.block(block_id)
     if block is not None:
         # The number of all earlier transactions may become known later.
         final_s = 0 if block.cumulative_transactions is UNSET else FINAL_S
@@ -110,25 +112,6 @@ async def list_deployments(context: EvmContext) -> Response:
             contracts=tuple([wording.contract(contract) for contract in page.items]),
         )
     )
-
-
-async def _indexed_block(context: EvmContext, block_id: int | bytes) -> EvmBlock | None:
-    """Return a block of the index; None if it is not indexed, or the index cannot be read."""
-    if context.chain.index is None or context.freshness is None:
-        return None
-    try:
-        return await context.chain.index.block(block_id)
-    except StoreDown:
-        return None
-
-
-def is_served(context: RequestContext, network: str) -> bool:
-    """Return whether a parameter names the network of this daemon."""
-    try:
-        context.api_settings.require_network(network, context.services.network_id)
-    except NetworkNotServed:
-        return False
-    return True
 
 
 async def _describe_chain(context: RequestContext, chain: EvmChainService) -> EvmChainDetails:

@@ -31,11 +31,13 @@ from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
+from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.store.errors import StoreDown
+from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
     from warpseal.usage import page_tokens
@@ -88,6 +90,13 @@ class RequestContext(Struct, frozen=True):
         pairs = [(name, text) for name, values in texts.items() for text in values]
         ignore_unknown = self.api_settings.ignore_unknown_fields
         return dict(read_query(self.operation.parameters, pairs, ignore_unknown=ignore_unknown))
+
+    async def chain_id_of(self, name: str, text: str) -> ChainID:
+        """Return the blockchain id of a chain that a parameter names by any of its names. Raises InvalidRequest."""
+        chain_id = await self.services.evm.find_id(text)
+        if chain_id is None:
+            raise InvalidRequest(name, "no blockchain id, and no EVM chain id or alias of a chain that is served here")
+        return chain_id
 
     async def page_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page: its own parameters, or those of its page token.

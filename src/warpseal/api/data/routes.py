@@ -15,7 +15,7 @@ from starlette.routing import Route
 from warpseal.api.data import operations
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.http.access import ApiAccess, MetricsApiAccess, UsageAccess, require_token
+from warpseal.api.http.access import ApiAccess, UsageAccess, require_token
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -74,7 +74,6 @@ class DataApi:
     ) -> None:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
-        self._metrics_access = MetricsApiAccess(data, monotonic)
         self._usage_access = usage_access or UsageAccess()
         self.gate = gate
         self._api_settings = settings
@@ -119,7 +118,7 @@ class DataApi:
 
     def metrics_routes(self) -> list[Route]:
         """Return the routes of endpoints 17 to 19."""
-        admit = self._metrics_access.admit
+        admit = self.access.admit_to_metrics_api
         return [
             self._route(operations.AVG_TPS, lambda: metrics_endpoints.get_avg_tps, admit),
             self._route(operations.TOKEN_HOLDERS, _of_chain(lambda: metrics_endpoints.list_token_holders), admit),

@@ -45,10 +45,6 @@ class TrustedProxies:
         self._networks = tuple(networks)
         self._parse = lru_cache(_MAX_CACHED)(self._parse_uncached)
 
-    def client(self, scope: Scope) -> Client:
-        """Return the client of a request or of a WebSocket handshake."""
-        return self._forwarded_client(scope) or Client(connection_address(scope))
-
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Return an app that finds the clients for `client_of`; without proxies, the app itself."""
         if not self._networks:

@@ -25,8 +25,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
     failure,
     parse,
     success,
-    unknown_method,
-    unknown_service,
+    unknown,
 )
 from warpseal.errors import CallRefused, WarpsealError
 
@@ -79,10 +78,10 @@ class JsonRpcEndpoint:
     async def _call(self, request: JsonRpcRequest) -> Any:
         service, name = request.called()
         if service != self._service:
-            raise unknown_service(service, name)
+            raise unknown("service", service, name)
         method = self._methods.get(name)
         if method is None:
-            raise unknown_method(service, name)
+            raise unknown("method", service, name)
         params = arguments(request.params, method.params)
         try:
             return await method.call(params)

@@ -34,6 +34,7 @@ from warpseal.forwarding.evm.methods import MethodClass
 from warpseal.forwarding.evm.sockets import EvmSockets, NodeSocket, WebSocketUnavailable
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls
+from warpseal.usage.classify import NOT_JSON_RPC
 
 log = logging.getLogger("warpseal.api")
 
@@ -157,7 +158,7 @@ class _ProxySession:
         request = await parse_body(parse_request_body, body)
         if not request.calls:
             if not request.is_response:
-                self._meter.record_unreadable(read_at)
+                self._meter.record_call("", NOT_JSON_RPC, read_at)
             self._send(request.rejection or b"")
             return
         await self._forward(request, read_at)
