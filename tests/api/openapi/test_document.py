@@ -21,9 +21,8 @@ from warpseal.api.http import error_bodies
 from warpseal.api.http.error_response import kebab_name
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.openapi.examples import load_examples
-from warpseal.api.signing.l1_request import QUERY_FIELDS
-from warpseal.api.signing.preflight_request import VERIFY_FIELDS
 from warpseal.api.signing.request_fields import BODY_FIELDS
+from warpseal.api.signing.requests import QUERY_FIELDS, VERIFY_FIELDS
 from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
 from warpseal.delivery.request import NextSignedMessage
 from warpseal.ops.profiles.profiler import Profiler

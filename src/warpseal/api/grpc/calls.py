@@ -31,11 +31,10 @@ from warpseal.api.data.routes import DataApi
 from warpseal.api.http.errors import NotFound, ReceiveTimeout
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.signing.aggregation_request import build_aggregation_request
 from warpseal.api.signing.endpoints import AggregatorEndpoints, InFlight, note_message
 from warpseal.api.signing.errors import UndecodableBody
-from warpseal.api.signing.l1_request import parse_l1_query
 from warpseal.api.signing.request_fields import BODY_FIELDS, decode_id
+from warpseal.api.signing.requests import build_aggregation_request, parse_l1_query
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.request import Delivery, DeliveryRequest
 from warpseal.errors import InvalidRequest

@@ -26,10 +26,8 @@ from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.health import NAME as HEALTH
-from warpseal.api.node.health import HealthEndpoint
-from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
+from warpseal.api.node.services import HEALTH, HealthEndpoint, JsonRpcEndpoint
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.methods import KNOWN_METHODS

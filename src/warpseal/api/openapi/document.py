@@ -51,9 +51,8 @@ from warpseal.api.openapi.describe import (
 from warpseal.api.openapi.examples import RunningNetwork, examples_of, load_examples, with_example
 from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
 from warpseal.api.signing.endpoints import KebabSignedMessage, SignedL1Message, SignedMessage
-from warpseal.api.signing.l1_request import QUERY_FIELDS
-from warpseal.api.signing.preflight_request import CALL_FIELDS, VERIFY_FIELDS
 from warpseal.api.signing.request_fields import BODY_FIELDS
+from warpseal.api.signing.requests import CALL_FIELDS, QUERY_FIELDS, VERIFY_FIELDS
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer

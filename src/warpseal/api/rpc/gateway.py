@@ -11,7 +11,7 @@ from starlette.types import Scope
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.node.jsonrpc_endpoint import post_refusal
+from warpseal.api.node.services import post_refusal
 from warpseal.api.rpc.admission import Admission, RpcEndpoint, retry_after
 from warpseal.api.rpc.jsonrpc_gorilla import (
     CONTENT_TYPE,

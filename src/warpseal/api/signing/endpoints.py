@@ -34,11 +34,9 @@ from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
-from warpseal.api.signing.aggregation_request import parse_aggregation_request
 from warpseal.api.signing.errors import UndecodableBody
-from warpseal.api.signing.l1_request import L1Query, parse_l1_query
-from warpseal.api.signing.preflight_request import parse_preflight_request
 from warpseal.api.signing.request_fields import UnresolvedChain
+from warpseal.api.signing.requests import L1Query, parse_aggregation_request, parse_l1_query, parse_preflight_request
 from warpseal.api.status.probe_bodies import BackgroundState
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.delivery.report import (
