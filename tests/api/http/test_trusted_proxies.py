@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from tests.api.fixtures import SETTINGS, exchange, serving
+from warpseal.api.http.clients import Client, TrustedProxies, client_of, proxy_network
 from warpseal.api.http.middleware import client_address, is_from_this_machine
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.trusted_proxies import Client, TrustedProxies, client_of, proxy_network
 from warpseal.runtime.settings import InvalidSetting
 
 EDGE, INNER, STRANGER = "173.245.48.9", "10.0.0.7", "198.51.100.4"

@@ -70,10 +70,6 @@ class RequestContext(Struct, frozen=True):
     operation: Operation
     client_heights: ClientHeights
 
-    def parts(self) -> dict[str, Any]:
-        """Return all fields by name, for a context that has more of them."""
-        return {name: getattr(self, name) for name in _PARTS}
-
     def parameters(self) -> dict[str, Value]:
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
         query = self.request.query_params.multi_items()
@@ -159,9 +155,6 @@ class RequestContext(Struct, frozen=True):
         shared = "private" if self.settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
         return await EncodedBody(_ENCODER.encode(resource)).respond(self.request, JSON, cache_control)
-
-
-_PARTS: Final = RequestContext.__struct_fields__
 
 
 class ContextFactory:

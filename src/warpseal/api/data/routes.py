@@ -106,7 +106,7 @@ class DataApi:
             self._route(operations.TELEPORTER_MESSAGE, lambda: icm_endpoints.get_message),
             self._route(operations.TELEPORTER_MESSAGES_OF_ADDRESS, lambda: icm_endpoints.list_messages),
             self._route(operations.RPC_USAGE, lambda: usage_endpoint.get_usage, self._admit_usage),
-            self._route(operations.EVENTS, lambda: self._listen),
+            self._route(operations.EVENTS, lambda: partial(event_endpoints.listen, self.event_streams)),
             self._route(operations.WEBHOOKS, lambda: event_endpoints.list_or_add_webhooks, self._admit_admin, "POST"),
             self._route(operations.WEBHOOK_TEST, lambda: event_endpoints.test_webhook, self._admit_admin),
             self._route(operations.WEBHOOK, lambda: event_endpoints.remove_webhook, self._admit_admin),
@@ -132,12 +132,7 @@ class DataApi:
     @cached_property
     def event_streams(self) -> EventStreams:
         """The streams of events, by gRPC as well."""
-        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
-        return EventStreams(self._stopping, *limits)
-
-    @cached_property
-    def _listen(self) -> Callable[[request_context.RequestContext], Awaitable[Response]]:
-        return partial(event_endpoints.listen, self.event_streams)
+        return EventStreams(self._stopping, event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT)
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)

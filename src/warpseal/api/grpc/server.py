@@ -25,6 +25,7 @@ from starlette.types import Scope
 
 from warpseal.aggregation.errors import QuorumImpossible
 from warpseal.api.grpc.calls import HEALTH, REFLECTION, SERVICE, Call, GrpcCalls
+from warpseal.api.http.clients import TrustedProxies
 from warpseal.api.http.error_response import Dialect, error_detail, error_text, retry_after_s, status_of
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.listener import Listener
@@ -41,7 +42,6 @@ from warpseal.api.http.middleware import (
 )
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.trusted_proxies import TrustedProxies
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.process import os_error_text

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired, ApiKeyRefused, ApiKeyRequired, RateLimited
 from warpseal.api.http.middleware import client_address, is_from_this_machine, log_fields
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult

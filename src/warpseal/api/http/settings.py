@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.api.http.clients import IpNetwork, proxy_network
 from warpseal.api.http.errors import NetworkNotServed
-from warpseal.api.http.trusted_proxies import IpNetwork, proxy_network
 from warpseal.runtime.settings import (
     HOUR_S,
     Group,

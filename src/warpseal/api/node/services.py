@@ -184,11 +184,9 @@ class CurrentValidatorSource(Protocol):
 
     async def are_served(self) -> bool:
         """Return whether the validators of the chain can be listed."""
-        ...
 
     async def current(self, node_ids: Sequence[NodeID]) -> Sequence[msgspec.Struct] | None:
         """Return the validators as JSON structs, or None if the list is unknown. Raises CallRefused, WarpsealError."""
-        ...
 
 
 class ValidatorsEndpoint:

@@ -17,12 +17,11 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network, client_of, is_behind_proxy
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.http_protocol import IS_CLOSING
 from warpseal.api.http.middleware import is_shutdown, log_fields
 from warpseal.api.http.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
-from warpseal.api.http.trusted_proxies import client_of, is_behind_proxy
 from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED
