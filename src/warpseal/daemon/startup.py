@@ -24,7 +24,7 @@ from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.admin import CHAINS
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.node.validators import ValidatorsEndpoint
+from warpseal.api.node.services import ValidatorsEndpoint
 from warpseal.api.signing.endpoints import SigningServices
 from warpseal.api.status.probe_bodies import BackgroundState, StoreState
 from warpseal.config.keys import Config

@@ -32,8 +32,7 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.data.event_endpoints import MAX_LISTENERS_PER_CLIENT
 from warpseal.api.data.services import DataServices
 from warpseal.api.grpc.calls import GrpcCalls
-from warpseal.api.grpc.server import GrpcServer
-from warpseal.api.grpc.status import DETAILS_KEY, error_status
+from warpseal.api.grpc.server import DETAILS_KEY, GrpcServer, error_status
 from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.http.listener import Listener
 from warpseal.delivery.destination import DestinationEpoch

@@ -13,7 +13,7 @@ from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, Clock, DataApiSetu
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import KEY_TTL_S, ApiAccess
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.http.responses import response_headers

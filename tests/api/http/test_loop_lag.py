@@ -23,8 +23,8 @@ from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.test_endpoint import Admission
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
+from warpseal.api.node.services import NodeIdsParams, ValidatorsEndpoint
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.api.node.validators import NodeIdsParams, ValidatorsEndpoint
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.settings import HealthSettings

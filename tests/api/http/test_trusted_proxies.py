@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from tests.api.fixtures import SETTINGS, exchange, serving
+from warpseal.api.http.clients import Client, TrustedProxies, client_of, proxy_network
 from warpseal.api.http.middleware import client_address, is_from_this_machine
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.trusted_proxies import Client, TrustedProxies, client_of, proxy_network
 from warpseal.runtime.settings import InvalidSetting
 
 EDGE, INNER, STRANGER = "173.245.48.9", "10.0.0.7", "198.51.100.4"
@@ -25,14 +25,19 @@ def scope(peer: str, *headers: tuple[str, str]) -> Scope:
     return {"type": "http", "client": (peer, 1234), "headers": raw}
 
 
+def client_behind(request: Scope) -> Client:
+    PROXIES.set_client(request)
+    return client_of(request)
+
+
 def forwarded(peer: str, *values: str) -> str:
-    return PROXIES.client(scope(peer, *(("X-Forwarded-For", value) for value in values))).address
+    return client_behind(scope(peer, *(("X-Forwarded-For", value) for value in values))).address
 
 
 def test_headers_of_a_stranger_do_not_count() -> None:
     headers = (("X-Forwarded-For", "1.1.1.1"), ("CF-IPCountry", "FR"))
-    assert PROXIES.client(scope(STRANGER, *headers)) == Client(STRANGER, "XX")
-    assert PROXIES.client(scope(EDGE, *headers)) == Client("1.1.1.1", "FR")
+    assert client_behind(scope(STRANGER, *headers)) == Client(STRANGER, "XX")
+    assert client_behind(scope(EDGE, *headers)) == Client("1.1.1.1", "FR")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_a_long_chain_of_trusted_addresses_is_not_followed_to_its_end() -> None:
     ],
 )
 def test_the_country_is_that_of_the_last_header(values: list[str], country: str) -> None:
-    assert PROXIES.client(scope(EDGE, *(("CF-IPCountry", value) for value in values))) == Client(EDGE, country)
+    assert client_behind(scope(EDGE, *(("CF-IPCountry", value) for value in values))) == Client(EDGE, country)
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=255), max_size=90), max_size=5))

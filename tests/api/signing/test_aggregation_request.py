@@ -14,7 +14,6 @@ from tests.api.fixtures import MESSAGE, SETTINGS
 from warpseal.aggregation.errors import InvalidTimeout, NothingToSign, UnusableJustification
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.http.error_response import Dialect, error_response
-from warpseal.api.signing.aggregation_request import parse_aggregation_request
 from warpseal.api.signing.errors import (
     AllZeroes,
     ConflictingSpellings,
@@ -27,6 +26,7 @@ from warpseal.api.signing.errors import (
     UndecodableMessage,
     UnknownField,
 )
+from warpseal.api.signing.requests import parse_aggregation_request
 from warpseal.errors import InvalidRequest
 from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text

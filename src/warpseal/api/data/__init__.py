@@ -3,5 +3,5 @@
 Start with `routes.py`. `operations.py` and `parameters.py` describe the endpoints for the routes and for the OpenAPI
 document. `request_context.py` is what all handlers share; `primary_context.py` adds the primary chains for
 `chain_endpoints.py` and `staking_endpoints.py`, `evm_context.py` an EVM chain for `evm_endpoints.py` and
-`nft_endpoints.py`.
+`metrics_endpoints.py`.
 """

@@ -77,7 +77,11 @@ class ContractInfoFolder:
         for file in files[:MAX_FILES]:
             self._read(file, before.get(file))
         if self._files != before:
-            self._by_name = _group(self._files)
+            infos: dict[str, dict[bytes, ContractInfo]] = {}
+            for file, (_, info) in self._files.items():
+                if info is not None:
+                    infos.setdefault(file.parent.name, {})[bytes.fromhex(file.stem[2:])] = info
+            self._by_name = {name: _described(contracts) for name, contracts in infos.items()}
 
     def contracts(self, names: Iterable[str]) -> DescribedContracts:
         """Return the described contracts of a chain. names: its ids and aliases, each of which may name a folder."""
@@ -123,15 +127,6 @@ class ContractInfoFolder:
         except (OSError, ValueError, RecursionError) as error:
             reason = os_error_text(error) if isinstance(error, OSError) else str(error)
             log.warning("description of a contract cannot be used", extra={"file": str(file), "reason": reason})
-
-
-def _group(files: Mapping[Path, tuple[_Stamp, ContractInfo | None]]) -> dict[str, DescribedContracts]:
-    """Return the contracts by the names of the folders."""
-    grouped: dict[str, dict[bytes, ContractInfo]] = {}
-    for file, (_, info) in files.items():
-        if info is not None:
-            grouped.setdefault(file.parent.name, {})[bytes.fromhex(file.stem[2:])] = info
-    return {name: _described(infos) for name, infos in grouped.items()}
 
 
 def _described(infos: Mapping[bytes, ContractInfo]) -> DescribedContracts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
+from warpseal.api.http.errors import NotFound
 from warpseal.errors import HOUR_S, RETRY_LATER_S, InvalidRequest, WarpsealError
 
 
@@ -26,14 +27,13 @@ class PageTokenMismatch(InvalidRequest):
     code = "page_token_mismatch"
 
 
-class IndexNotEnabled(WarpsealError):
+class IndexNotEnabled(NotFound):
     """The request needs an index that this daemon does not keep.
 
     missing: the chain or the resource. setting: the one that enables it.
     """
 
     code = "index_not_enabled"
-    http_status = 404
 
     def __init__(self, missing: str, setting: str = "index-chains") -> None:
         text = f"index not enabled: this daemon does not index {missing}"
@@ -51,11 +51,10 @@ class IndexNotReady(WarpsealError):
         super().__init__(f"the {chain} is going to be indexed, and its first block is not there yet", chain=chain)
 
 
-class NotAPrimaryChain(WarpsealError):
+class NotAPrimaryChain(NotFound):
     """The path names a blockchain that is none of the three primary ones."""
 
     code = "not_a_primary_chain"
-    http_status = 404
 
     def __init__(self, name: str, primary_chains: Mapping[str, str]) -> None:
         text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(primary_chains)}"
@@ -86,31 +85,28 @@ class IndexBehind(WarpsealError):
         super().__init__(text, chain=chain, height=str(height), node_height=str(node_height))
 
 
-class BlockNotFound(WarpsealError):
+class BlockNotFound(NotFound):
     """The EVM chain has no accepted block of this number or hash (yet)."""
 
     code = "block_not_found"
-    http_status = 404
 
     def __init__(self, block: str, chain: str) -> None:
         super().__init__(f"EVM chain {chain} has no block {block} (yet)", block_id=block, chain=chain)
 
 
-class MessageNotFound(WarpsealError):
+class MessageNotFound(NotFound):
     """No indexed chain has an ICM message with this id, as far as the indexes go back, or the store no Warp message."""
 
     code = "message_not_found"
-    http_status = 404
 
     def __init__(self, message_id: str, reason: str = "no indexed chain has an ICM message") -> None:
         super().__init__(f"{reason} {message_id}", message_id=message_id)
 
 
-class TokenNotFound(WarpsealError):
+class TokenNotFound(NotFound):
     """No token of this contract with this id was ever minted, as far as the index goes back."""
 
     code = "token_not_found"
-    http_status = 404
 
     def __init__(self, contract: str, token_id: str) -> None:
         super().__init__(f"contract {contract} has no token {token_id}", address=contract, token_id=token_id)
@@ -144,21 +140,19 @@ class ReindexUnavailable(WarpsealError):
         super().__init__(f"the metadata cannot be fetched now: {reason}", reason=reason)
 
 
-class EventsNotEnabled(WarpsealError):
+class EventsNotEnabled(NotFound):
     """The request needs the event log, and this daemon has no store."""
 
     code = "events_not_enabled"
-    http_status = 404
 
     def __init__(self) -> None:
         super().__init__("events not enabled: this daemon has no store, which has the event log", setting="store-url")
 
 
-class UsageNotEnabled(WarpsealError):
+class UsageNotEnabled(NotFound):
     """The request needs the usage of RPC routes, which this daemon does not record."""
 
     code = "usage_not_enabled"
-    http_status = 404
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,21 +1,36 @@
-"""The stream of the event log. Source of truth: the HTML standard's server-sent events."""
+"""The event log: its stream, and the webhooks, which the administrator adds, lists, removes and tests.
+
+Source of truth: the HTML standard's server-sent events.
+"""
 
 from __future__ import annotations
 
+import secrets
+import time
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from starlette.responses import Response
+from yarl import URL
 
 from warpseal.api.data.errors import EventsNotEnabled
 from warpseal.api.data.parameters import AFTER
 from warpseal.api.data.request_context import RequestContext
+from warpseal.api.http.errors import NotFound
 from warpseal.api.http.event_stream import EventStreams
-from warpseal.events.feed import EventFilter
+from warpseal.api.http.responses import unstored_response
+from warpseal.errors import InvalidRequest
+from warpseal.events.feed import EventFeed, EventFilter
+from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookList, send
+from warpseal.resources.base import UNSET
+from warpseal.upstream.address_policy import AddressRefused
+from warpseal.upstream.checked_resolver import checked_session
 
 MAX_LISTENERS: Final = 1_000
 MAX_LISTENERS_PER_CLIENT: Final = 16
 _LAST_EVENT_ID: Final = "last-event-id"
+_MAX_URL_CHARACTERS: Final = 2_048
 
 
 async def listen(streams: EventStreams, context: RequestContext) -> Response:
@@ -36,3 +51,71 @@ async def listen(streams: EventStreams, context: RequestContext) -> Response:
 
     # A client keeps the id of a part without data, too: it continues from there, although no event was for it.
     return streams.respond(context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode())
+
+
+async def list_or_add_webhooks(context: RequestContext) -> Response:
+    """GET or POST /v1/webhooks."""
+    feed, rows = await _load_webhooks(context)
+    if context.request.method == "POST":
+        return await _add_webhook(context, feed, len(rows))
+    webhooks = sorted(map(DECODER.decode, rows.values()), key=lambda webhook: webhook.created_at)
+    return unstored_response(WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks])))
+
+
+async def remove_webhook(context: RequestContext) -> Response:
+    """DELETE /v1/webhooks/{webhookId}."""
+    feed, rows = await _load_webhooks(context)
+    webhook_id = context.request.path_params["webhookId"]
+    # The sender may change it in the meantime.
+    while webhook_id in rows:
+        body = rows[webhook_id]
+        rows = await feed.log.exchange_webhooks({webhook_id: (body, None)})
+    return unstored_response(replace(DECODER.decode(body), secret=UNSET))
+
+
+async def test_webhook(context: RequestContext) -> Response:
+    """POST /v1/webhooks/{webhookId}:test. A success resumes the deliveries of a webhook that fails or is paused."""
+    feed, rows = await _load_webhooks(context)
+    body = rows[context.request.path_params["webhookId"]]
+    webhook, policy = DECODER.decode(body), context.settings.webhook_policy
+    async with checked_session(policy) as session:
+        delivery = await send(session, policy, webhook, (), time.time())
+    if delivery.error is UNSET and webhook.failing_since is not UNSET:
+        resumed = webhook.with_delivery(delivery, failing_since=UNSET, paused_at=UNSET)
+        await feed.log.exchange_webhooks({webhook.id: (body, msgspec.json.encode(resumed))})
+    return unstored_response(delivery)
+
+
+async def _load_webhooks(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
+    """Return the feed, and the bodies of all webhooks by id. Raises NotFound if the path names another one."""
+    feed = context.services.events
+    if feed is None:
+        raise EventsNotEnabled
+    rows = await feed.log.exchange_webhooks()
+    webhook_id = context.request.path_params.get("webhookId")
+    if webhook_id is not None and webhook_id not in rows:
+        raise NotFound("no webhook has this id; GET /v1/webhooks lists all")
+    return feed, rows
+
+
+async def _add_webhook(context: RequestContext, feed: EventFeed, count: int) -> Response:
+    values = await context.read_fields()
+    try:
+        url = URL(values["url"])
+        if url.scheme not in ("http", "https") or not url.raw_host or len(values["url"]) > _MAX_URL_CHARACTERS:
+            raise ValueError(f"expected http:// or https:// and a host, in {_MAX_URL_CHARACTERS} characters")
+        context.settings.webhook_policy.check_url(url)
+    except (ValueError, AddressRefused) as error:
+        raise InvalidRequest("url", str(error)) from None
+    if count >= MAX_WEBHOOKS:
+        raise InvalidRequest("url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one")
+    _, cursor = await feed.start("cursor", None)
+    values |= {
+        "id": secrets.token_hex(8),
+        "createdAt": int(context.now),
+        "deliveries": (),
+        "secret": secrets.token_hex(32),
+    }
+    webhook = msgspec.convert({**values, "cursor": cursor}, Webhook)
+    await feed.log.exchange_webhooks({webhook.id: (None, msgspec.json.encode(webhook))})
+    return unstored_response(webhook, 201)

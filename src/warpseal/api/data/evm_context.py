@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale
 from warpseal.api.data.evm_chains import EvmChainService
@@ -63,7 +63,7 @@ class EvmContext(RequestContext, frozen=True):
             headers = response_headers(context.request.scope)
             item = freshness_item(freshness, context.now)
             headers[HEADER] = f"{headers[HEADER]}, {item}" if HEADER in headers else item
-        return cls(**context.parts(), chain=chain, freshness=freshness, index_error=index_error)
+        return cls(**asdict(context), chain=chain, freshness=freshness, index_error=index_error)
 
     def index(self) -> EvmIndex:
         """Return the index of the chain. Raises IndexNotEnabled, IndexNotReady, IndexStale, StoreDown."""

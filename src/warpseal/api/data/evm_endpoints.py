@@ -1,35 +1,48 @@
-"""Endpoints 9, 10 and 13: EVM chains, their blocks, and the contracts that an address deployed."""
+"""Endpoints 9 to 15: EVM chains, their blocks, ERC-1155 transfers, NFTs, and the contracts that an address deployed."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import (
+    CollectibleBalances,
     DeployedContracts,
+    Erc1155Transfers,
     EvmChainDetails,
     EvmChainList,
     EvmChainStatus,
     EvmFeature,
     NetworkToken,
+    NftTokens,
     UtilityAddresses,
 )
-from warpseal.api.data.errors import BlockNotFound
+from warpseal.api.data.errors import (
+    BlockNotFound,
+    IndexBehind,
+    IndexNotEnabled,
+    ReindexedRecently,
+    ReindexUnavailable,
+    TokenNotFound,
+)
 from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
-from warpseal.api.data.evm_context import EvmContext, complete_page
+from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
 from warpseal.api.data.evm_resources import block_of_node
-from warpseal.api.data.parameters import read_block_id
+from warpseal.api.data.parameters import CONTRACT_ADDRESS, block_range_in, order_in, read_block_id
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.responses import FINAL_S, response_headers
 from warpseal.api.rpc.evm import SOURCE
+from warpseal.errors import WarpsealError
+from warpseal.index.evm.records import ReindexOutcome
 from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.blocks import Blockchain
-from warpseal.resources.evm import EvmBlock
+from warpseal.resources.evm import CollectibleBalance, CollectibleQuery, Erc1155Query, ErcType
 from warpseal.resources.evm_genesis import chain_id_of, evm_genesis
 from warpseal.resources.text import account_text, shared_id_text
 from warpseal.store.errors import StoreDown
@@ -42,6 +55,9 @@ _DECIMALS: Final = 18
 _BASE_CURRENCY: Final = "AVAX"
 _BASE_CURRENCY_NAME: Final = "Avalanche"
 _C_CHAIN_NAME: Final = "C-Chain"
+INDEXER_SILENCE_S: Final = 30.0
+"""The indexer writes its status every 15 seconds. One that is silent for longer hangs, although its process runs."""
+_ZERO: Final = "0"
 
 
 async def get_chain(context: EvmContext) -> Response:
@@ -55,7 +71,7 @@ async def list_chains(context: RequestContext) -> Response:
     values = context.parameters()
     network, feature = values.get("network"), values.get("feature")
     chains: list[EvmChainDetails] = []
-    if network is None or is_served(context, str(network)):
+    if network is None or context.api_settings.serves(str(network), context.services.network_id):
         described = await asyncio.gather(*(_describe_chain(context, chain) for chain in context.services.evm))
         chains += [chain for chain in described if feature is None or feature in chain.enabled_features]
     return await context.respond(EvmChainList(chains=tuple(chains)))
@@ -67,7 +83,10 @@ async def get_block(context: EvmContext) -> Response:
     text = context.request.path_params["blockId"]
     block_id = read_block_id("blockId", text)
     wording = context.wording
-    block = await _indexed_block(context, block_id)
+    block = None
+    if context.chain.index is not None and context.freshness is not None:
+        with suppress(StoreDown):
+            block = await context.chain.index.block(block_id)
     if block is not None:
         # The number of all earlier transactions may become known later.
         final_s = 0 if block.cumulative_transactions is UNSET else FINAL_S
@@ -93,25 +112,6 @@ async def list_deployments(context: EvmContext) -> Response:
             contracts=tuple([wording.contract(contract) for contract in page.items]),
         )
     )
-
-
-async def _indexed_block(context: EvmContext, block_id: int | bytes) -> EvmBlock | None:
-    """Return a block of the index; None if it is not indexed, or the index cannot be read."""
-    if context.chain.index is None or context.freshness is None:
-        return None
-    try:
-        return await context.chain.index.block(block_id)
-    except StoreDown:
-        return None
-
-
-def is_served(context: RequestContext, network: str) -> bool:
-    """Return whether a parameter names the network of this daemon."""
-    try:
-        context.api_settings.require_network(network, context.services.network_id)
-    except NetworkNotServed:
-        return False
-    return True
 
 
 async def _describe_chain(context: RequestContext, chain: EvmChainService) -> EvmChainDetails:
@@ -208,3 +208,126 @@ async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockc
         with suppress(StoreDown):
             blockchain = await index.blockchain(chain_id)
     return blockchain or await context.services.node.blockchain(chain_id)
+
+
+async def list_erc1155_transfers(context: EvmContext) -> Response:
+    """GET .../addresses/{address}/transactions:listErc1155."""
+    address = context.address()
+    query = await context.page_query(address)
+    start, end = block_range_in(query.values)
+    index = context.index()
+    described = context.services.evm.contracts_of(context.chain)
+    criteria = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
+    page = await complete_page(context, lambda: index.erc1155_transfers(criteria, query.page))
+    wording = context.wording
+    return await context.respond(
+        Erc1155Transfers(
+            next_page_token=await context.next_token(query, page.next),
+            transactions=tuple([wording.transfer(transfer) for transfer in page.items]),
+        )
+    )
+
+
+async def list_collectibles(context: EvmContext) -> Response:
+    """GET .../addresses/{address}/balances:listCollectibles."""
+    address = context.address()
+    query = await context.page_query(address)
+    index = context.index()
+    described = context.services.evm.contracts_of(context.chain)
+    values: Mapping[str, Any] = query.values
+    criteria = CollectibleQuery(address, values.get(CONTRACT_ADDRESS.name), described.hidden)
+    page = await complete_page(context, lambda: index.collectibles(criteria, query.page))
+    items = page.items
+    if context.freshness is not None and context.freshness.first_height:
+        items = await _with_amounts(context, address, items)
+    wording = context.wording
+    return await context.respond(
+        CollectibleBalances(
+            next_page_token=await context.next_token(query, page.next),
+            collectible_balances=tuple([wording.token(item) for item in items]),
+        )
+    )
+
+
+async def list_tokens(context: EvmContext) -> Response:
+    """GET .../nfts/collections/{address}/tokens."""
+    contract = context.address()
+    query = await context.page_query(contract)
+    index = context.index()
+    page = await complete_page(context, lambda: index.tokens(contract, query.page))
+    wording = context.wording
+    return await context.respond(
+        NftTokens(
+            next_page_token=await context.next_token(query, page.next),
+            tokens=tuple([wording.token(token) for token in page.items]),
+        )
+    )
+
+
+async def get_token(context: EvmContext) -> Response:
+    """GET .../nfts/collections/{address}/tokens/{tokenId}."""
+    context.parameters()
+    contract, token_id, index = context.address(), context.token_id(), context.index()
+    token = await complete_page(context, lambda: index.token(contract, token_id))
+    if not token.items:
+        raise _unknown_token(context, contract, token_id)
+    return await context.respond(context.wording.token(token.items[0]))
+
+
+async def reindex(context: EvmContext) -> Response:
+    """POST .../nfts/collections/{address}/tokens/{tokenId}:reindex."""
+    context.parameters()
+    contract, token_id, index = context.address(), context.token_id(), context.index()
+    if not context.chain.has_metadata:
+        raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING)
+    status = await index.status()
+    if status is None or context.now - status.written_at > INDEXER_SILENCE_S:
+        raise ReindexUnavailable("the indexer has been silent for too long")
+    result = await index.reindex(contract, token_id)
+    if result.outcome is ReindexOutcome.NO_INDEXER:
+        raise ReindexUnavailable("the indexer does not run")
+    if result.outcome is ReindexOutcome.UNKNOWN_TOKEN:
+        raise _unknown_token(context, contract, token_id)
+    if result.outcome is ReindexOutcome.TOO_EARLY:
+        raise ReindexedRecently(account_text(contract), str(token_id), result.retry_after_s)
+    if result.outcome is ReindexOutcome.BUSY:
+        raise ReindexUnavailable("too many requests wait")
+    return Response(status_code=201, headers={"cache-control": "no-store"})
+
+
+def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> WarpsealError:
+    """Return the error about a token that the index does not have: it may be in a block that the index lacks."""
+    chain = context.freshness
+    if chain is not None and chain.lag_s(context.now):
+        return IndexBehind(str(chain.chain_id), chain.height, chain.node_height)
+    return TokenNotFound(account_text(contract), str(token_id))
+
+
+async def _with_amounts(
+    context: EvmContext, owner: bytes, items: Sequence[CollectibleBalance]
+) -> tuple[CollectibleBalance, ...]:
+    """Return a page with the ERC-1155 amounts of a node: the index does not have the transfers before its beginning.
+
+    What the owner does not hold any more is left out. Raises NodeUnavailable.
+    """
+    by_contract: dict[str, list[CollectibleBalance]] = {}
+    for item in items:
+        if item.erc_type is ErcType.ERC1155:
+            by_contract.setdefault(item.address, []).append(item)
+
+    async def amounts(address: str, tokens: Sequence[CollectibleBalance]) -> dict[tuple[str, str], str]:
+        ids = [int(token.token_id) for token in tokens]
+        numbers = await context.chain.nodes.balances(bytes.fromhex(address[2:]), owner, ids)
+        if numbers is None:
+            return {}
+        return {(address, token.token_id): str(amount) for token, amount in zip(tokens, numbers, strict=True)}
+
+    balances: dict[tuple[str, str], str] = {}
+    for amounts_of_contract in await asyncio.gather(*(amounts(*entry) for entry in by_contract.items())):
+        balances |= amounts_of_contract
+    completed = []
+    for item in items:
+        amount = balances.get((item.address, item.token_id), item.balance)
+        if amount != _ZERO:
+            completed.append(item if amount == item.balance else replace(item, balance=amount))
+    return tuple(completed)

@@ -25,12 +25,10 @@ from warpseal.api.data.bodies import (
 )
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, MessageNotFound
 from warpseal.api.data.evm_context import SETTING, EvmContext, indexed_contexts
-from warpseal.api.data.evm_endpoints import is_served
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.operations import TELEPORTER
 from warpseal.api.data.request_context import RequestContext
 from warpseal.chains.evm.icm_events import decode_tail
-from warpseal.errors import InvalidRequest
 from warpseal.icm.resources import WarpsealBlock
 from warpseal.icm.retry import JoinedMessage
 from warpseal.index.evm.records import (
@@ -77,7 +75,7 @@ async def list_messages(context: RequestContext) -> Response:
     network = values.get(p.MESSAGE_NETWORK.name)
     keys: Sequence[IcmKey] = ()
     more: IcmPosition | None = None
-    if network is None or is_served(context, network):
+    if network is None or context.api_settings.serves(network, context.services.network_id):
         keys, more = await _read_page(indexes, criteria, query.page)
     places = [(key.position.chain, key.position.key) for key in keys]
     sides = await _read_sides(indexes, places)
@@ -158,14 +156,7 @@ async def _open_indexes(context: RequestContext) -> tuple[Sequence[EvmContext], 
 
 async def _chain_in(context: RequestContext, values: Mapping[str, Any], parameter: p.Parameter) -> ChainID | None:
     """Return the chain that a parameter names. Raises InvalidRequest."""
-    if parameter.name not in values:
-        return None
-    chain_id = await context.services.evm.find_id(values[parameter.name])
-    if chain_id is None:
-        raise InvalidRequest(
-            parameter.name, "no blockchain id, and no EVM chain id or alias of a chain that is served here"
-        )
-    return chain_id
+    return await context.chain_id_of(parameter.name, values[parameter.name]) if parameter.name in values else None
 
 
 async def _read_page(
@@ -252,10 +243,16 @@ def _describe(
         "receipt_delivered": sent is not None and sent.has_receipt,
         "reward_details": _NO_REWARD if sent is None else _describe_reward(context, sent),
         "source_transaction": UNSET if sent is None else IcmSourceTransaction(**_transaction(sent)),
-        "destination_transaction": _describe_receive(received),
+        "destination_transaction": UNSET,
         "status": _status_of(message),
         "warpseal": block,
     }
+    if received is not None:
+        fields["destination_transaction"] = IcmDestinationTransaction(
+            **_transaction(received),
+            reward_redeemer=account_text(received.redeemer),
+            deliverer_address=account_text(received.deliverer),
+        )
     contract = account_text(side.messenger)
     if context.operation not in TELEPORTER:
         return IcmMessage(icm_contract_address=contract, **fields)
@@ -272,16 +269,6 @@ def _describe_reward(context: RequestContext, sent: SentMessage) -> IcmRewardDet
         name, symbol = wording.names(sent.asset, name, symbol)
     return IcmRewardDetails(
         address=account_text(sent.asset), name=name, symbol=symbol, decimals=sent.asset_decimals, value=str(sent.reward)
-    )
-
-
-def _describe_receive(received: ReceivedMessage | None) -> IcmDestinationTransaction | UnsetType:
-    if received is None:
-        return UNSET
-    return IcmDestinationTransaction(
-        **_transaction(received),
-        reward_redeemer=account_text(received.redeemer),
-        deliverer_address=account_text(received.deliverer),
     )
 
 

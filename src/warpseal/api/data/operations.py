@@ -78,6 +78,12 @@ def _paged() -> tuple[p.Parameter, ...]:
     return p.PAGE_TOKEN, p.PAGE_SIZE
 
 
+def _deprecated(operation: Operation, name: str, list_resources: Callable[[], tuple[type[Resource], ...]]) -> Operation:
+    """Return an operation on ICM messages at its path of Teleporter."""
+    path, summary = operation.path.replace("/icm/", "/teleporter/"), f"Deprecated: `{operation.name}`."
+    return replace(operation, name=name, path=path, summary=summary, list_resources=list_resources)
+
+
 TRANSACTIONS: Final = Operation(
     "listLatestPrimaryNetworkTransactions",
     _CHAIN + "/transactions",
@@ -237,26 +243,12 @@ ICM_MESSAGES_OF_ADDRESS: Final = Operation(
     100,
     ICM,
 )
-TELEPORTER_MESSAGES: Final = replace(
-    ICM_MESSAGES,
-    name="listTeleporterMessages",
-    path="/v1/teleporter/messages",
-    summary="Deprecated: `listIcmMessages`.",
-    list_resources=lambda: (bodies.DeprecatedIcmMessages,),
+TELEPORTER_MESSAGES: Final = _deprecated(
+    ICM_MESSAGES, "listTeleporterMessages", lambda: (bodies.DeprecatedIcmMessages,)
 )
-TELEPORTER_MESSAGE: Final = replace(
-    ICM_MESSAGE,
-    name="getTeleporterMessage",
-    path="/v1/teleporter/messages/{messageId}",
-    summary="Deprecated: `getIcmMessage`.",
-    list_resources=lambda: (bodies.DeprecatedIcmMessage,),
-)
-TELEPORTER_MESSAGES_OF_ADDRESS: Final = replace(
-    ICM_MESSAGES_OF_ADDRESS,
-    name="listTeleporterMessagesByAddress",
-    path="/v1/teleporter/addresses/{address}/messages",
-    summary="Deprecated: `listIcmMessagesByAddress`.",
-    list_resources=lambda: (bodies.DeprecatedIcmMessages,),
+TELEPORTER_MESSAGE: Final = _deprecated(ICM_MESSAGE, "getTeleporterMessage", lambda: (bodies.DeprecatedIcmMessage,))
+TELEPORTER_MESSAGES_OF_ADDRESS: Final = _deprecated(
+    ICM_MESSAGES_OF_ADDRESS, "listTeleporterMessagesByAddress", lambda: (bodies.DeprecatedIcmMessages,)
 )
 TELEPORTER: Final = (TELEPORTER_MESSAGES, TELEPORTER_MESSAGE, TELEPORTER_MESSAGES_OF_ADDRESS)
 

@@ -211,22 +211,36 @@ def _enum(
     return Parameter(name, description, schema, _enum_member(kind), default and default.value)
 
 
-_TIME: Final = {"type": "integer", "minimum": 0, "maximum": MAX_TIMESTAMP}
+def _text(name: str, description: str, read: Read = lambda _, text: text, **options: Any) -> Parameter:
+    """Return a parameter that is a text. options: more fields of Parameter."""
+    return Parameter(name, description, {"type": "string"}, read, **options)
 
-ADDRESSES: Final = Parameter(
+
+def _bounded(name: str, description: str, low: int, high: int, default: int | None = None) -> Parameter:
+    """Return a parameter that is an integer of low..high."""
+    schema = {"type": "integer", "minimum": low, "maximum": high, **({} if default is None else {"default": default})}
+    return Parameter(name, description, schema, _integer(low, high), default)
+
+
+def _time(name: str, description: str) -> Parameter:
+    return _bounded(name, description, 0, MAX_TIMESTAMP)
+
+
+def _page_size(default: int, high: int) -> Parameter:
+    text = "How many items a page has at most; it may have fewer and not be the last."
+    return _bounded("pageSize", text, 1, high, default)
+
+
+ADDRESSES: Final = _text(
     "addresses",
     f"Up to {MAX_LIST_ENTRIES} addresses, comma-separated: Bech32 with the network's prefix, P-, X- or C- in front or "
     "not; accounts of the C-Chain as 0x and 40 digits.",
-    {"type": "string"},
     _split,
     is_list=True,
 )
 REQUIRED_ADDRESSES: Final = replace(ADDRESSES, required=True)
-L1_VALIDATION_ID: Final = Parameter(
-    "l1ValidationId",
-    "P-Chain only: transactions that touch this L1 validation, base58-check or hex.",
-    {"type": "string"},
-    read_id,
+L1_VALIDATION_ID: Final = _text(
+    "l1ValidationId", "P-Chain only: transactions that touch this L1 validation, base58-check or hex.", read_id
 )
 TX_TYPES: Final = _enum(
     "txTypes",
@@ -234,30 +248,17 @@ TX_TYPES: Final = _enum(
     PrimaryNetworkTxType,
     is_list=True,
 )
-START_TIMESTAMP: Final = Parameter(
-    "startTimestamp", "Unix seconds: items at this time and after it.", _TIME, _integer(0, MAX_TIMESTAMP)
-)
-END_TIMESTAMP: Final = Parameter(
-    "endTimestamp", "Unix seconds: items at this time and before it.", _TIME, _integer(0, MAX_TIMESTAMP)
-)
-PAGE_TOKEN: Final = Parameter(
+START_TIMESTAMP: Final = _time("startTimestamp", "Unix seconds: items at this time and after it.")
+END_TIMESTAMP: Final = _time("endTimestamp", "Unix seconds: items at this time and before it.")
+PAGE_TOKEN: Final = _text(
     "pageToken",
     "`nextPageToken` of the page before; valid 24 hours. It may come alone, or with the parameters repeated.",
-    {"type": "string"},
-    lambda _, text: text,
 )
-PAGE_SIZE: Final = Parameter(
-    "pageSize",
-    "How many items a page has at most; it may have fewer and not be the last.",
-    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": DEFAULT_PAGE_SIZE},
-    _integer(1, MAX_PAGE_SIZE),
-    default=DEFAULT_PAGE_SIZE,
-)
+PAGE_SIZE: Final = _page_size(DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
 SORT_ORDER: Final = _enum("sortOrder", "Oldest or newest first.", SortOrder, SortOrder.DESC)
-NODE_IDS: Final = Parameter(
+NODE_IDS: Final = _text(
     "nodeIds",
     f"Up to {MAX_LIST_ENTRIES} node ids, comma-separated; `addresses` or `nodeIds` is required.",
-    {"type": "string"},
     _sorted_list(read_node_id),
     is_list=True,
 )
@@ -265,32 +266,15 @@ CURRENCY: Final = _enum(
     "currency", "Currency of `historicalPrice`, which is left out if no price is known.", CurrencyCode, CurrencyCode.USD
 )
 VALIDATION_STATUS: Final = _enum("validationStatus", "Only validations with this status.", ValidationStatusType)
-_BLOCK: Final = {"type": "integer", "minimum": 0, "maximum": MAX_BLOCK_NUMBER}
-START_BLOCK: Final = Parameter("startBlock", "Items in this block and after it.", _BLOCK, _integer(0, MAX_BLOCK_NUMBER))
-END_BLOCK: Final = Parameter("endBlock", "Items before this block.", _BLOCK, _integer(0, MAX_BLOCK_NUMBER))
-COLLECTIBLES_PAGE_SIZE: Final = replace(
-    PAGE_SIZE,
-    schema={**PAGE_SIZE.schema, "maximum": MAX_COLLECTIBLES},
-    read=_integer(1, MAX_COLLECTIBLES),
-)
-CONTRACT_ADDRESS: Final = Parameter("contractAddress", "Only NFTs of this contract.", {"type": "string"}, read_account)
-METRICS_PAGE_SIZE: Final = replace(
-    PAGE_SIZE,
-    schema={"type": "integer", "minimum": 1, "maximum": MAX_METRICS_PAGE_SIZE, "default": DEFAULT_METRICS_PAGE_SIZE},
-    read=_integer(1, MAX_METRICS_PAGE_SIZE),
-    default=DEFAULT_METRICS_PAGE_SIZE,
-)
-SERIES_PAGE_SIZE: Final = replace(
-    PAGE_SIZE,
-    schema={"type": "integer", "minimum": 1, "maximum": MAX_POINTS, "default": DEFAULT_POINTS},
-    read=_integer(1, MAX_POINTS),
-    default=DEFAULT_POINTS,
-)
-START_KEY: Final = replace(
-    PAGE_TOKEN, name="startKey", description="Another name of `pageToken`: `nextPageStartKey` of the page before."
-)
-FROM: Final = Parameter("from", "Unix seconds: points at this time and after it.", _TIME, _integer(0, MAX_TIMESTAMP))
-TO: Final = Parameter("to", "Unix seconds: points at this time and before it.", _TIME, _integer(0, MAX_TIMESTAMP))
+START_BLOCK: Final = _bounded("startBlock", "Items in this block and after it.", 0, MAX_BLOCK_NUMBER)
+END_BLOCK: Final = _bounded("endBlock", "Items before this block.", 0, MAX_BLOCK_NUMBER)
+COLLECTIBLES_PAGE_SIZE: Final = _page_size(DEFAULT_PAGE_SIZE, MAX_COLLECTIBLES)
+CONTRACT_ADDRESS: Final = _text("contractAddress", "Only NFTs of this contract.", read_account)
+METRICS_PAGE_SIZE: Final = _page_size(DEFAULT_METRICS_PAGE_SIZE, MAX_METRICS_PAGE_SIZE)
+SERIES_PAGE_SIZE: Final = _page_size(DEFAULT_POINTS, MAX_POINTS)
+START_KEY: Final = _text("startKey", "Another name of `pageToken`: `nextPageStartKey` of the page before.")
+FROM: Final = _time("from", "Unix seconds: points at this time and after it.")
+TO: Final = _time("to", "Unix seconds: points at this time and before it.")
 THRESHOLD: Final = Parameter(
     "threshold",
     "Only addresses whose balance was above it, in the smallest unit of the token: decimal, 0..2^256-1.",
@@ -298,9 +282,7 @@ THRESHOLD: Final = Parameter(
     read_uint256,
     required=True,
 )
-NETWORK: Final = Parameter(
-    "network", "Only chains of this network: mainnet, fuji or testnet.", {"type": "string"}, lambda _, text: text
-)
+NETWORK: Final = _text("network", "Only chains of this network: mainnet, fuji or testnet.")
 FEATURE: Final = _enum("feature", "Only chains with this feature.", EvmFeature)
 
 REQUIRED_NETWORK: Final = replace(
@@ -311,19 +293,15 @@ _GROUPINGS: Final = [grouping for grouping in UsageGrouping if grouping is not U
 GROUP_BY: Final = Parameter(
     "groupBy", "Label by which each bucket is split.", {"type": "string", "enum": _GROUPINGS}, _enum_member(_GROUPINGS)
 )
-USAGE_START: Final = Parameter(
+USAGE_START: Final = _time(
     "startTimestamp",
     "Unix seconds, rounded down to 00:00 UTC: buckets that overlap the time from there on. By default 1, 30, 182 or "
     "365 days before the end, by interval.",
-    _TIME,
-    _integer(0, MAX_TIMESTAMP),
 )
-USAGE_END: Final = Parameter(
+USAGE_END: Final = _time(
     "endTimestamp",
     "Unix seconds, rounded down to 00:00 UTC: the time before it. By default now. Both bounds on one day mean that "
     "day.",
-    _TIME,
-    _integer(0, MAX_TIMESTAMP),
 )
 
 
@@ -339,32 +317,26 @@ def _read_continent(name: str, text: str) -> str:
     return text.upper()
 
 
-def _filter(name: str, description: str, read: Read = lambda _, text: text) -> Parameter:
-    return Parameter(name, description, {"type": "string"}, read)
-
-
-AFTER: Final = Parameter(
+AFTER: Final = _text(
     "after",
     "A cursor: events behind it, the stored ones first. Without it and the header `Last-Event-ID` from now on.",
-    {"type": "string"},
-    lambda _, text: text,
 )
 EVENT_TYPES: Final = _enum("types", "Only events of these types, repeated or comma-separated.", EventType, is_list=True)
 
 
 def _read_id_text(name: str, text: str) -> str:
     """Return an id in base58-check. Raises InvalidRequest naming the parameter."""
-    return id_text(_read_id(parse_id)(name, text))
+    return id_text(read_id(name, text))
 
 
 EVENT_FILTERS: Final = (
     EVENT_TYPES,
-    _filter("sourceBlockchainId", "Only events about messages from this blockchain.", _read_id_text),
-    _filter("destinationBlockchainId", "Only events about messages to this blockchain.", _read_id_text),
-    _filter("subnetId", "Only events about this subnet or L1, or messages that it signs.", _read_id_text),
+    _text("sourceBlockchainId", "Only events about messages from this blockchain.", _read_id_text),
+    _text("destinationBlockchainId", "Only events about messages to this blockchain.", _read_id_text),
+    _text("subnetId", "Only events about this subnet or L1, or messages that it signs.", _read_id_text),
 )
 
-WEBHOOK_URL: Final = replace(AFTER, name="url", description="Where events are sent.", required=True)
+WEBHOOK_URL: Final = _text("url", "Where events are sent.", required=True)
 
 
 def _read_reason(name: str, text: str) -> str:
@@ -378,25 +350,25 @@ def _read_reason(name: str, text: str) -> str:
 BLOCK_KIND: Final = replace(_enum("kind", "What blocked messages have in common.", SigningBlockKind), required=True)
 BLOCK_FIELDS: Final = (
     BLOCK_KIND,
-    replace(AFTER, name="value", description="The chain, sender or message.", required=True),
-    replace(AFTER, name="reason", description="Why, for callers.", read=_read_reason, required=True),
+    _text("value", "The chain, sender or message.", required=True),
+    _text("reason", "Why, for callers.", _read_reason, required=True),
 )
 
 USAGE_FILTERS: Final = (
-    _filter("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),
-    _filter("requestPath", "Only this route, with any alias of its chain, such as /ext/bc/C/rpc."),
-    _filter("country", "Only clients of this country; XX: unknown, T1: the Tor network.", _read_country),
-    _filter("continent", "Only clients of this continent: AF, AN, AS, EU, NA, OC, SA; XX: unknown.", _read_continent),
-    _filter("userAgent", "Only clients with this product name, as groups by userAgent show it."),
-    _filter("rpcMethod", "Only calls of this method."),
+    _text("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),
+    _text("requestPath", "Only this route, with any alias of its chain, such as /ext/bc/C/rpc."),
+    _text("country", "Only clients of this country; XX: unknown, T1: the Tor network.", _read_country),
+    _text("continent", "Only clients of this continent: AF, AN, AS, EU, NA, OC, SA; XX: unknown.", _read_continent),
+    _text("userAgent", "Only clients with this product name, as groups by userAgent show it."),
+    _text("rpcMethod", "Only calls of this method."),
 )
 
 _CHAIN_NAME: Final = "base58-check or hex blockchain id, EVM chain id or alias."
-MESSAGE_CHAIN: Final = _filter("blockchainId", f"Only messages from or to this chain: {_CHAIN_NAME}")
-SOURCE: Final = _filter("sourceBlockchainId", f"Only messages from this chain: {_CHAIN_NAME}")
-DESTINATION: Final = _filter("destinationBlockchainId", f"Only messages to this chain: {_CHAIN_NAME}")
-SENDER: Final = _filter("from", "Only messages of this sender, an account or contract.", read_account)
-RECIPIENT: Final = _filter("to", "Only messages to this recipient, an account or contract.", read_account)
+MESSAGE_CHAIN: Final = _text("blockchainId", f"Only messages from or to this chain: {_CHAIN_NAME}")
+SOURCE: Final = _text("sourceBlockchainId", f"Only messages from this chain: {_CHAIN_NAME}")
+DESTINATION: Final = _text("destinationBlockchainId", f"Only messages to this chain: {_CHAIN_NAME}")
+SENDER: Final = _text("from", "Only messages of this sender, an account or contract.", read_account)
+RECIPIENT: Final = _text("to", "Only messages to this recipient, an account or contract.", read_account)
 MESSAGE_STATUS: Final = _enum("status", "Only messages with this status.", IcmStatus)
 IS_STUCK: Final = Parameter(
     "isStuck",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import asdict
+
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale, NotAPrimaryChain
 from warpseal.api.data.request_context import HEADER, RequestContext
 from warpseal.api.http.responses import response_headers
@@ -32,7 +34,7 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         freshness = tuple(services.index.freshness()) if services.index is not None else ()
         if freshness:
             response_headers(context.request.scope)[HEADER] = header_of(freshness, context.now)
-        return cls(**context.parts(), network=network, freshness=freshness)
+        return cls(**asdict(context), network=network, freshness=freshness)
 
     def chain(self) -> PrimaryChain:
         """Return the primary chain that the path names.

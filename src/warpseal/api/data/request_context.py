@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken
-from warpseal.api.data.operations import Operation
+from warpseal.api.data.operations import METRICS_API, Operation
 from warpseal.api.data.page_tokens import PageQuery, PageTokens, check_unchanged
 from warpseal.api.data.parameters import (
-    DEFAULT_PAGE_SIZE,
     PAGE_SIZE,
     PAGE_TOKEN,
     START_KEY,
@@ -32,11 +31,13 @@ from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
+from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.store.errors import StoreDown
+from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
     from warpseal.usage import page_tokens
@@ -69,10 +70,6 @@ class RequestContext(Struct, frozen=True):
     operation: Operation
     client_heights: ClientHeights
 
-    def parts(self) -> dict[str, Any]:
-        """Return all fields by name, for a context that has more of them."""
-        return {name: getattr(self, name) for name in _PARTS}
-
     def parameters(self) -> dict[str, Value]:
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
         query = self.request.query_params.multi_items()
@@ -90,53 +87,47 @@ class RequestContext(Struct, frozen=True):
         ignore_unknown = self.api_settings.ignore_unknown_fields
         return dict(read_query(self.operation.parameters, pairs, ignore_unknown=ignore_unknown))
 
+    async def chain_id_of(self, name: str, text: str) -> ChainID:
+        """Return the blockchain id of a chain that a parameter names by any of its names. Raises InvalidRequest."""
+        chain_id = await self.services.evm.find_id(text)
+        if chain_id is None:
+            raise InvalidRequest(name, "no blockchain id, and no EVM chain id or alias of a chain that is served here")
+        return chain_id
+
     async def page_query(self, subject: bytes) -> PageQuery:
-        """Return the request for a page: its own parameters, or those that its page token carries.
+        """Return the request for a page: its own parameters, or those of its page token.
 
         subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
         """
         values_by_name: dict[str, Any] = self.parameters()
-        token, size = values_by_name.pop(PAGE_TOKEN.name, None), values_by_name.pop(PAGE_SIZE.name, None)
+        tokens = {values_by_name.pop(name) for name in (PAGE_TOKEN.name, START_KEY.name) if name in values_by_name}
+        if len(tokens) > 1:
+            raise ConflictingSpellings(START_KEY.name, f"differs from {PAGE_TOKEN.name}")
+        size = values_by_name.pop(PAGE_SIZE.name, None)
         values = normalize_addresses(values_by_name, self.text.prefix)
-        if token is None:
-            return PageQuery(self.operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
-        query = await self.tokens.decode(token, self.operation.name, subject)
+        if not tokens:
+            return PageQuery(self.operation.name, subject, values, size or self.operation.default_page_size)
+        if self.operation.tag == METRICS_API:
+            query = await self._read_metrics_query(tokens.pop(), subject)
+            self.client_heights.continue_from(query.heights)
+        else:
+            query = await self.tokens.decode(tokens.pop(), self.operation.name, subject)
         check_unchanged(query, values, self.operation.parameters)
         return replace(query, size=size or query.size)
 
     async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
-        """Return the token of the next page, left out if there is none."""
-        if position is None:
-            return UNSET
-        return await self.tokens.encode(replace(query, heights=self.client_heights.for_token()), position)
+        """Return the token of the next page, left out if there is none.
 
-    async def metrics_query(self, subject: bytes) -> PageQuery:
-        """Return the request for a page of the Metrics API: its own parameters, or those behind its page token.
-
-        subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
+        Raises StoreDown, and TooManyPageTokens for the Metrics API, whose tokens are rows.
         """
-        values: dict[str, Any] = self.parameters()
-        tokens = {values.pop(name) for name in (PAGE_TOKEN.name, START_KEY.name) if name in values}
-        if len(tokens) > 1:
-            raise ConflictingSpellings(START_KEY.name, f"differs from {PAGE_TOKEN.name}")
-        size = values.pop(PAGE_SIZE.name, None)
-        if not tokens:
-            return PageQuery(self.operation.name, subject, values, size or self.operation.default_page_size)
-        query = await self._read_metrics_query(tokens.pop())
-        if (query.operation, query.subject) != (self.operation.name, subject):
-            raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
-        check_unchanged(query, values, self.operation.parameters)
-        self.client_heights.continue_from(query.heights)
-        return replace(query, size=size or query.size)
-
-    async def next_metrics_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
-        """Return the token of the next page, left out if there is none. Raises StoreDown, TooManyPageTokens."""
         if position is None:
             return UNSET
-        body = replace(query, position=position, heights=self.client_heights.for_token())
-        return await self._metrics_store().add(msgspec.json.encode(body))
+        query = replace(query, heights=self.client_heights.for_token())
+        if self.operation.tag == METRICS_API:
+            return await self._metrics_store().add(msgspec.json.encode(replace(query, position=position)))
+        return await self.tokens.encode(query, position)
 
-    async def _read_metrics_query(self, token: str) -> PageQuery:
+    async def _read_metrics_query(self, token: str, subject: bytes) -> PageQuery:
         row = await self._metrics_store().find(token)
         if row is None:
             raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service, or older than 24 hours")
@@ -144,9 +135,12 @@ class RequestContext(Struct, frozen=True):
             raise ExpiredPageToken(PAGE_TOKEN.name, "older than 24 hours; begin again with the first page")
         try:
             # Unlike MessagePack, JSON has integers of 256 bits.
-            return msgspec.json.decode(row.body, type=PageQuery)
+            query = msgspec.json.decode(row.body, type=PageQuery)
         except msgspec.DecodeError:
             raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
+        if (query.operation, query.subject) != (self.operation.name, subject):
+            raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
+        return query
 
     def _metrics_store(self) -> page_tokens.PageTokenStore:
         if self.metrics_tokens is None:
@@ -161,9 +155,6 @@ class RequestContext(Struct, frozen=True):
         shared = "private" if self.settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
         return await EncodedBody(_ENCODER.encode(resource)).respond(self.request, JSON, cache_control)
-
-
-_PARTS: Final = RequestContext.__struct_fields__
 
 
 class ContextFactory:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from warpseal.api.data import operations
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.http.access import ApiAccess, MetricsApiAccess, UsageAccess, require_token
+from warpseal.api.http.access import ApiAccess, UsageAccess, require_token
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -27,32 +27,26 @@ if TYPE_CHECKING:
         event_endpoints,
         evm_context,
         evm_endpoints,
-        holder_endpoints,
         icm_endpoints,
-        nft_endpoints,
+        metrics_endpoints,
         primary_context,
         request_context,
         signing_block_endpoints,
         staking_endpoints,
-        tps_endpoint,
         usage_endpoint,
-        webhook_endpoints,
     )
 else:
     chain_endpoints = LazyModule("warpseal.api.data.chain_endpoints")
     event_endpoints = LazyModule("warpseal.api.data.event_endpoints")
     evm_context = LazyModule("warpseal.api.data.evm_context")
     evm_endpoints = LazyModule("warpseal.api.data.evm_endpoints")
-    holder_endpoints = LazyModule("warpseal.api.data.holder_endpoints")
     icm_endpoints = LazyModule("warpseal.api.data.icm_endpoints")
-    nft_endpoints = LazyModule("warpseal.api.data.nft_endpoints")
+    metrics_endpoints = LazyModule("warpseal.api.data.metrics_endpoints")
     primary_context = LazyModule("warpseal.api.data.primary_context")
     request_context = LazyModule("warpseal.api.data.request_context")
     signing_block_endpoints = LazyModule("warpseal.api.data.signing_block_endpoints")
     staking_endpoints = LazyModule("warpseal.api.data.staking_endpoints")
-    tps_endpoint = LazyModule("warpseal.api.data.tps_endpoint")
     usage_endpoint = LazyModule("warpseal.api.data.usage_endpoint")
-    webhook_endpoints = LazyModule("warpseal.api.data.webhook_endpoints")
 
 C = TypeVar("C")
 FindHandler = Callable[[], Callable[[C], Awaitable[Response]]]
@@ -80,7 +74,6 @@ class DataApi:
     ) -> None:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
-        self._metrics_access = MetricsApiAccess(data, monotonic)
         self._usage_access = usage_access or UsageAccess()
         self.gate = gate
         self._api_settings = settings
@@ -100,12 +93,12 @@ class DataApi:
             self._route(operations.EVM_CHAINS, lambda: evm_endpoints.list_chains),
             self._route(operations.EVM_CHAIN, _of_chain(lambda: evm_endpoints.get_chain)),
             self._route(operations.EVM_BLOCK, _of_chain(lambda: evm_endpoints.get_block)),
-            self._route(operations.ERC1155_TRANSFERS, _of_chain(lambda: nft_endpoints.list_erc1155_transfers)),
-            self._route(operations.COLLECTIBLES, _of_chain(lambda: nft_endpoints.list_collectibles)),
+            self._route(operations.ERC1155_TRANSFERS, _of_chain(lambda: evm_endpoints.list_erc1155_transfers)),
+            self._route(operations.COLLECTIBLES, _of_chain(lambda: evm_endpoints.list_collectibles)),
             self._route(operations.DEPLOYMENTS, _of_chain(lambda: evm_endpoints.list_deployments)),
-            self._route(operations.TOKENS, _of_chain(lambda: nft_endpoints.list_tokens)),
-            self._route(operations.REINDEX, _of_chain(lambda: nft_endpoints.reindex)),
-            self._route(operations.TOKEN, _of_chain(lambda: nft_endpoints.get_token)),
+            self._route(operations.TOKENS, _of_chain(lambda: evm_endpoints.list_tokens)),
+            self._route(operations.REINDEX, _of_chain(lambda: evm_endpoints.reindex)),
+            self._route(operations.TOKEN, _of_chain(lambda: evm_endpoints.get_token)),
             self._route(operations.ICM_MESSAGES, lambda: icm_endpoints.list_messages),
             self._route(operations.ICM_MESSAGE, lambda: icm_endpoints.get_message),
             self._route(operations.ICM_MESSAGES_OF_ADDRESS, lambda: icm_endpoints.list_messages),
@@ -113,10 +106,10 @@ class DataApi:
             self._route(operations.TELEPORTER_MESSAGE, lambda: icm_endpoints.get_message),
             self._route(operations.TELEPORTER_MESSAGES_OF_ADDRESS, lambda: icm_endpoints.list_messages),
             self._route(operations.RPC_USAGE, lambda: usage_endpoint.get_usage, self._admit_usage),
-            self._route(operations.EVENTS, lambda: self._listen),
-            self._route(operations.WEBHOOKS, lambda: webhook_endpoints.list_or_add, self._admit_admin, "POST"),
-            self._route(operations.WEBHOOK_TEST, lambda: webhook_endpoints.test, self._admit_admin),
-            self._route(operations.WEBHOOK, lambda: webhook_endpoints.remove, self._admit_admin),
+            self._route(operations.EVENTS, lambda: partial(event_endpoints.listen, self.event_streams)),
+            self._route(operations.WEBHOOKS, lambda: event_endpoints.list_or_add_webhooks, self._admit_admin, "POST"),
+            self._route(operations.WEBHOOK_TEST, lambda: event_endpoints.test_webhook, self._admit_admin),
+            self._route(operations.WEBHOOK, lambda: event_endpoints.remove_webhook, self._admit_admin),
             self._route(
                 operations.SIGNING_BLOCKS, lambda: signing_block_endpoints.list_or_add, self._admit_admin, "POST"
             ),
@@ -125,11 +118,11 @@ class DataApi:
 
     def metrics_routes(self) -> list[Route]:
         """Return the routes of endpoints 17 to 19."""
-        admit = self._metrics_access.admit
+        admit = self.access.admit_to_metrics_api
         return [
-            self._route(operations.AVG_TPS, lambda: tps_endpoint.get_avg_tps, admit),
-            self._route(operations.TOKEN_HOLDERS, _of_chain(lambda: holder_endpoints.list_token_holders), admit),
-            self._route(operations.NFT_HOLDERS, _of_chain(lambda: holder_endpoints.list_nft_holders), admit),
+            self._route(operations.AVG_TPS, lambda: metrics_endpoints.get_avg_tps, admit),
+            self._route(operations.TOKEN_HOLDERS, _of_chain(lambda: metrics_endpoints.list_token_holders), admit),
+            self._route(operations.NFT_HOLDERS, _of_chain(lambda: metrics_endpoints.list_nft_holders), admit),
         ]
 
     @cached_property
@@ -139,12 +132,7 @@ class DataApi:
     @cached_property
     def event_streams(self) -> EventStreams:
         """The streams of events, by gRPC as well."""
-        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
-        return EventStreams(self._stopping, *limits)
-
-    @cached_property
-    def _listen(self) -> Callable[[request_context.RequestContext], Awaitable[Response]]:
-        return partial(event_endpoints.listen, self.event_streams)
+        return EventStreams(self._stopping, event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT)
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)

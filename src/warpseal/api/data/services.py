@@ -32,11 +32,9 @@ class KeyStore(Protocol):
 
         They are the same for every daemon on one store, and after a restart.
         """
-        ...
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         """Return an API key by its digest, revoked or not. Raises StoreDown."""
-        ...
 
 
 class EphemeralKeys:

@@ -55,7 +55,4 @@ async def _read_value(context: RequestContext, kind: SigningBlockKind, text: str
         return hex_text(p.read_account("value", text))
     if kind is SigningBlockKind.MESSAGE_ID:
         return hex_text(p.read_id("value", text))
-    chain_id = await context.services.evm.find_id(text)
-    if chain_id is None:
-        raise InvalidRequest("value", "no blockchain id, and no EVM chain id or alias of a chain that is served here")
-    return id_text(chain_id)
+    return id_text(await context.chain_id_of("value", text))

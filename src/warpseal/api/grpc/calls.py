@@ -31,11 +31,10 @@ from warpseal.api.data.routes import DataApi
 from warpseal.api.http.errors import NotFound, ReceiveTimeout
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.signing.aggregation_request import build_aggregation_request
 from warpseal.api.signing.endpoints import AggregatorEndpoints, InFlight, note_message
 from warpseal.api.signing.errors import UndecodableBody
-from warpseal.api.signing.l1_request import parse_l1_query
-from warpseal.api.signing.request_fields import convert_fields, decode_id
+from warpseal.api.signing.request_fields import BODY_FIELDS, decode_id
+from warpseal.api.signing.requests import build_aggregation_request, parse_l1_query
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.request import Delivery, DeliveryRequest
 from warpseal.errors import InvalidRequest
@@ -140,7 +139,7 @@ class GrpcCalls:
             message = await self._aggregator.find_message(message_id)
             if message is None:
                 raise MessageNotFound(hex_text(message_id), "the store has no Warp message")
-            fields = convert_fields([("message", message.raw.hex()), *pairs])
+            fields = BODY_FIELDS.collect([("message", message.raw.hex()), *pairs])
             build = partial(build_aggregation_request, fields, self._settings)
             return await self._sign(await self._aggregator.resolve(build), call)
 
@@ -209,7 +208,7 @@ class GrpcCalls:
         return _decode(kind, await call.read(self._settings.receive_timeout_s))
 
     def _parse(self, encoded: bytes, chains: PrimaryChains | None) -> AggregationRequest | DeliveryRequest:
-        fields = convert_fields(_pairs(_decode(pb.AggregateSignaturesRequest, encoded)))
+        fields = BODY_FIELDS.collect(_pairs(_decode(pb.AggregateSignaturesRequest, encoded)))
         return build_aggregation_request(fields, self._settings, chains)
 
     async def _sign(self, request: AggregationRequest | DeliveryRequest, call: Call) -> bytes:

@@ -1,26 +1,32 @@
 """A gRPC server on one port, until it is stopped. Its calls have ids, log lines, counts and errors as HTTP requests do.
 
-Source of truth: gRPC over HTTP/2. A method whose request is one message is served as one whose request is a stream: so
-a call is counted before its request is there, and its request has to come in time.
+Source of truth: gRPC over HTTP/2; google/rpc/code.proto for the codes and their HTTP statuses;
+google/rpc/error_details.proto. A method whose request is one message is served as one whose request is a stream: so a
+call is counted before its request is there, and its request has to come in time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 from urllib.parse import unquote
 
 import grpc
-from grpc import aio
+import msgspec
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc import StatusCode, aio
 from starlette.types import Scope
 
+from warpseal.aggregation.errors import QuorumImpossible
 from warpseal.api.grpc.calls import HEALTH, REFLECTION, SERVICE, Call, GrpcCalls
-from warpseal.api.grpc.status import DETAILS_KEY, error_status
-from warpseal.api.http.error_response import Dialect, status_of
+from warpseal.api.http.clients import TrustedProxies
+from warpseal.api.http.error_response import Dialect, error_detail, error_text, retry_after_s, status_of
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.middleware import (
@@ -36,11 +42,11 @@ from warpseal.api.http.middleware import (
 )
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.trusted_proxies import TrustedProxies
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.process import os_error_text
 from warpseal.runtime.request_id import new_request_id, request_id
+from warpseal.store.errors import CursorExpired
 
 # Of one connection: more than its client may have at once, since a client waits in place of being refused.
 _MAX_STREAMS: Final = 1_000
@@ -48,8 +54,28 @@ _KEEPALIVE_MS: Final = 30_000
 _MIN_PING_INTERVAL_MS: Final = 5_000
 _DRAIN_S: Final = 1.0
 _OK: Final = 200
-
 Handle = Callable[[Call], Awaitable[bytes | None]]
+DETAILS_KEY: Final = "grpc-status-details-bin"
+DOMAIN: Final = "warpseal"
+_CODES: Final = {
+    400: StatusCode.INVALID_ARGUMENT,
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
+    404: StatusCode.NOT_FOUND,
+    429: StatusCode.RESOURCE_EXHAUSTED,
+    500: StatusCode.INTERNAL,
+    501: StatusCode.UNIMPLEMENTED,
+    502: StatusCode.UNAVAILABLE,
+    503: StatusCode.UNAVAILABLE,
+}
+# Errors whose request would be right at another time.
+_CODES_OF_CLASSES: Final[Mapping[type[WarpsealError], StatusCode]] = {
+    QuorumImpossible: StatusCode.FAILED_PRECONDITION,
+    CursorExpired: StatusCode.OUT_OF_RANGE,
+}
+# Clients take 8 KiB of metadata by default, in Base64.
+_MAX_DETAIL_BYTES: Final = 4_096
+_MAX_TEXT_CHARACTERS: Final = 400
 
 
 class GrpcServer:
@@ -191,3 +217,35 @@ def _read_credentials(file: Path) -> grpc.ServerCredentials:
         reason = error.reason if isinstance(error, ssl.SSLError) else os_error_text(error)
         raise StartupError(f"grpc-tls-file {file}: expected PEM of a certificate chain and its key: {reason}") from None
     return grpc.ssl_server_credentials([(content, content)])
+
+
+def error_status(error: WarpsealError, *, shows_addresses: bool) -> tuple[StatusCode, str, bytes]:
+    """Return the code, the text and the serialized google.rpc.Status of an error."""
+    code = _CODES_OF_CLASSES.get(type(error)) or _CODES[status_of(error, Dialect.V1)]
+    text = _text(error_text(error)[:_MAX_TEXT_CHARACTERS])
+    detail = msgspec.to_builtins(error_detail(error, shows_addresses=shows_addresses))
+    status, seconds = Status(code=code.value[0], message=text), retry_after_s(error)
+    status.details.add().Pack(ErrorInfo(reason=error.code, domain=DOMAIN, metadata=_texts(detail)))
+    if seconds is not None:
+        status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=seconds)))
+    return code, text, status.SerializeToString()
+
+
+def _texts(detail: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of a detail as texts, the longest of which are shortened or left out."""
+    texts, left_bytes = {}, _MAX_DETAIL_BYTES
+    for name, value in sorted(detail.items(), key=lambda item: len(str(item[1]))):
+        text = _text(value)
+        while len(text) > left_bytes and isinstance(value, list | tuple) and value:
+            value = value[: len(value) // 2]
+            text = _text(value)
+        if len(text) <= left_bytes:
+            texts[name] = text
+            left_bytes -= len(text)
+    return texts
+
+
+def _text(value: Any) -> str:
+    # Of a surrogate pair, a request may have half.
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text.encode("utf-8", "replace").decode()

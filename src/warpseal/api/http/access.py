@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired, ApiKeyRefused, ApiKeyRequired, RateLimited
 from warpseal.api.http.middleware import client_address, is_from_this_machine, log_fields
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
@@ -45,7 +45,10 @@ class ApiAccess:
         self._settings = settings
         self._now = now
         self._anonymous = ComputeUnitLimits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
-        self._limiter = RateLimiter()
+        self._limiter, self._metrics_limiter = RateLimiter(), RateLimiter()
+        self._metrics_api = ComputeUnitLimits(
+            settings.metrics_api_rate_limit_per_minute, settings.metrics_api_rate_limit_per_day
+        )
         self._keys: TTLCache[bytes, ApiKey | None] = TTLCache(MAX_CACHED_KEYS, KEY_TTL_S, timer=now)
 
     def require_key(self, endpoint: Endpoint) -> Endpoint:
@@ -77,16 +80,30 @@ class ApiAccess:
         """
         _apply(request, self._consume(request, await self._key(request, needs_key=needs_key), units))
 
+    async def admit_to_metrics_api(self, request: Request, units: int) -> None:
+        """Count a request by the address of its client, apart from those of `/v1`; keys do not count.
+
+        Raises RateLimited.
+        """
+        caller = self._limited_network(request)
+        if caller is not None:
+            _apply(request, self._metrics_limiter.consume(caller, self._metrics_api, units, self._now()))
+
+    def _limited_network(self, request: Request) -> str | None:
+        """Return the network of a client; None if it is on this machine and not limited."""
+        network, is_loopback = client_network(client_address(request.scope))
+        return None if is_loopback and not self._settings.rate_limit_loopback else network
+
     def _consume(
         self, request: Request, key: ApiKey | None, units: int, *, is_trial: bool = False
     ) -> RateLimitResult | None:
         if key is not None:
             log_fields(request.scope)["api_key"] = key.name
-            caller, limits = f"key {key.name}", ComputeUnitLimits(key.units_per_minute, key.units_per_day)
-        else:
-            (caller, is_loopback), limits = client_network(client_address(request.scope)), self._anonymous
-            if is_loopback and not self._settings.rate_limit_loopback:
-                return None
+            limits = ComputeUnitLimits(key.units_per_minute, key.units_per_day)
+            return self._limiter.consume(f"key {key.name}", limits, units, self._now(), is_trial=is_trial)
+        caller, limits = self._limited_network(request), self._anonymous
+        if caller is None:
+            return None
         return self._limiter.consume(caller, limits, units, self._now(), is_trial=is_trial)
 
     async def _key(self, request: Request, *, needs_key: bool = False) -> ApiKey | None:
@@ -114,27 +131,6 @@ class ApiAccess:
             services = await self._gate.wait()
         key = self._keys[digest] = await services.key_store.find_key(digest)
         return key
-
-
-class MetricsApiAccess:
-    """Limits compute units of the Metrics API by client address, apart from those of `/v1`; keys do not count.
-
-    now: monotonic seconds.
-    """
-
-    def __init__(self, settings: DataApiSettings, now: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
-        self._now = now
-        self._limits = ComputeUnitLimits(
-            settings.metrics_api_rate_limit_per_minute, settings.metrics_api_rate_limit_per_day
-        )
-        self._limiter = RateLimiter()
-
-    async def admit(self, request: Request, units: int) -> None:
-        """Count a request. Raises RateLimited."""
-        caller, is_loopback = client_network(client_address(request.scope))
-        if not is_loopback or self._settings.rate_limit_loopback:
-            _apply(request, self._limiter.consume(caller, self._limits, units, self._now()))
 
 
 def _apply(request: Request, result: RateLimitResult | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import httptools
 
-from warpseal.api.http.client_network import IdleConnections
+from warpseal.api.http.clients import IdleConnections
 from warpseal.api.http.error_response import Dialect, dialect_of, error_response
 from warpseal.api.http.errors import (
     HeaderTooLarge,

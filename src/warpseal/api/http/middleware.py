@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network, client_of, connection_address, is_behind_proxy
 from warpseal.api.http.error_response import Dialect, dialect_of, error_response
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.request_body import ClientDisconnected
 from warpseal.api.http.server import SHUTDOWN_EVENT
-from warpseal.api.http.trusted_proxies import client_of, connection_address, is_behind_proxy
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id

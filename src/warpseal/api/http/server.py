@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import ASGIApp
 
-from warpseal.api.http.client_network import IdleConnections
+from warpseal.api.http.clients import IdleConnections, TrustedProxies
 from warpseal.api.http.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.trusted_proxies import TrustedProxies
 from warpseal.api.http.uvicorn_parts import Config, ServerState
 from warpseal.runtime.lazy import LazyModule
 

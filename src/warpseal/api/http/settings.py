@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.api.http.clients import IpNetwork, proxy_network
 from warpseal.api.http.errors import NetworkNotServed
-from warpseal.api.http.trusted_proxies import IpNetwork, proxy_network
 from warpseal.runtime.settings import (
     HOUR_S,
     Group,
@@ -155,8 +155,11 @@ class ApiSettings(Settings, frozen=True):
         """Return the names of this daemon's network in `/v1` paths."""
         return tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
 
+    def serves(self, name: str, network_id: int) -> bool:
+        """Return whether a name is that of this daemon's network."""
+        return name.lower() in self.served_names(network_id)
+
     def require_network(self, name: str, network_id: int) -> None:
         """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have this name."""
-        served = self.served_names(network_id)
-        if name.lower() not in served:
-            raise NetworkNotServed(name, served, network_id)
+        if not self.serves(name, network_id):
+            raise NetworkNotServed(name, self.served_names(network_id), network_id)

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
 from warpseal.api.node.router import Router
+from warpseal.api.node.services import Method, NoParams
 from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.errors import CallRefused
 from warpseal.ops.logs.lines import LEVELS
@@ -162,19 +162,6 @@ def _level(name: str) -> str | None:
 
 def _parse_chain_id(text: str) -> ChainID:
     """Return the id of base58-check text. Raises CallRefused with the text of avalanchego's `utils/cb58`."""
-    _check_base58(text)
-    try:
-        raw = cb58_decode(text)
-    except MalformedID as error:
-        is_short = "too short" in error.reason
-        reason = "input string is smaller than the checksum size" if is_short else "invalid input checksum"
-        raise CallRefused(reason) from None
-    if len(raw) != ID_BYTES:
-        raise CallRefused(f"invalid hash length: expected {ID_BYTES} bytes but got {len(raw)}")
-    return ChainID(raw)
-
-
-def _check_base58(text: str) -> None:
     bad = next((char for char in text if char not in _BASE58_ALPHABET), None)
     if not text:
         raise CallRefused("base58 decoding error: zero length string")
@@ -184,3 +171,12 @@ def _check_base58(text: str) -> None:
         raise CallRefused(f"base58 decoding error: invalid base58 digit ({bad!r})")
     if len(text) > _MAX_ID_CHARACTERS:
         raise CallRefused(f"{len(text)} characters are more than any id has")
+    try:
+        raw = cb58_decode(text)
+    except MalformedID as error:
+        is_short = "too short" in error.reason
+        reason = "input string is smaller than the checksum size" if is_short else "invalid input checksum"
+        raise CallRefused(reason) from None
+    if len(raw) != ID_BYTES:
+        raise CallRefused(f"invalid hash length: expected {ID_BYTES} bytes but got {len(raw)}")
+    return ChainID(raw)

@@ -26,10 +26,8 @@ from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.health import NAME as HEALTH
-from warpseal.api.node.health import HealthEndpoint
-from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
+from warpseal.api.node.services import HEALTH, HealthEndpoint, JsonRpcEndpoint
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.methods import KNOWN_METHODS
@@ -122,10 +120,15 @@ class NodeInterfaces:
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
-        self._app = RequestLog(self._with_node_id(discarding), metrics, {})
+        self._app = RequestLog(discarding, metrics, {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        async def send_with_node_id(message: Message) -> None:
+            if message["type"] in _STARTS and self.node_id:
+                message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
+            await send(message)
+
+        await self._app(scope, receive, send_with_node_id)
 
     def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
         """Mount an endpoint that pages of the allowed origins may read. Raises CallRefused if its path is in use.
@@ -251,16 +254,3 @@ class NodeInterfaces:
             await self._gateway.wait()
             target = self.router.find(path)
         return target
-
-    def _with_node_id(self, app: ASGIApp) -> ASGIApp:
-        """Return the app with the daemon's node id in the headers of its responses, once it is known."""
-
-        async def with_node_id(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_with_node_id(message: Message) -> None:
-                if message["type"] in _STARTS and self.node_id:
-                    message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
-                await send(message)
-
-            await app(scope, receive, send_with_node_id)
-
-        return with_node_id

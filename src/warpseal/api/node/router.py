@@ -54,41 +54,33 @@ class Router:
 
         Raises CallRefused before any change if a path is in use.
         """
-        if endpoint in self._reserved:
-            raise _taken(endpoint)
+        self._check_name(endpoint)
         targets = {route: RouteTarget(app, PREFIX + (template or endpoint) + route) for route, app in routes.items()}
-        names = tuple(self._names(endpoint))
-        clash = self._clash(names, targets)
-        if clash is not None:
-            raise clash
-        for name in names:
-            self._put(name, targets)
+        self._put(endpoint, targets)
 
     def alias(self, endpoint: str, alias: str) -> None:
         """Give an endpoint a second name; the endpoint may be mounted later. Raises CallRefused."""
-        if alias in self._reserved:
-            raise _taken(alias)
+        self._check_name(alias)
         if len(self._reserved) >= MAX_ALIASES:
             raise CallRefused(f"there are {MAX_ALIASES} aliases already")
         self._reserved.add(alias)
-        routes = self._endpoints.get(endpoint, {})
-        names = tuple(self._names(alias))
-        clash = self._clash(names, routes)
-        if clash is not None:
-            raise clash
+        self._put(alias, self._endpoints.get(endpoint, {}))
         self._aliases.setdefault(endpoint, []).append(alias)
+
+    def _check_name(self, name: str) -> None:
+        if name in self._reserved:
+            raise CallRefused(f"route is either already aliased or already maps to a handle: {PREFIX}{name}")
+
+    def _put(self, endpoint: str, routes: Mapping[str, RouteTarget]) -> None:
+        """Mount sub-routes under a name and all its aliases. Raises CallRefused before any change."""
+        names = tuple(self._names(endpoint)) if routes else ()
+        targets = {PREFIX + name + route: target for name in names for route, target in routes.items()}
+        for path in targets:
+            if path in self._routes:
+                raise CallRefused(f"failed to create endpoint as {path} already exists")
+        self._routes.update(targets)
         for name in names:
-            self._put(name, routes)
-
-    def _put(self, name: str, routes: Mapping[str, RouteTarget]) -> None:
-        if routes:
             self._endpoints.setdefault(name, {}).update(routes)
-            self._routes.update({PREFIX + name + route: target for route, target in routes.items()})
-
-    def _clash(self, names: tuple[str, ...], routes: Mapping[str, RouteTarget]) -> CallRefused | None:
-        paths = (PREFIX + name + route for name in names for route in routes)
-        taken = next((path for path in paths if path in self._routes), None)
-        return CallRefused(f"failed to create endpoint as {taken} already exists") if taken is not None else None
 
     def _names(self, endpoint: str) -> Iterator[str]:
         """Yield the name of an endpoint and all its aliases, including aliases of aliases, once each."""
@@ -99,7 +91,3 @@ class Router:
                 seen.add(name)
                 yield name
                 pending += self._aliases.get(name, ())
-
-
-def _taken(alias: str) -> CallRefused:
-    return CallRefused(f"route is either already aliased or already maps to a handle: {PREFIX}{alias}")

@@ -1,10 +1,11 @@
 """The OpenAPI document of the API port, made from the resources and from the tables of operations and parameters.
 
-Source of truth: OpenAPI 3.1.
+Source of truth: OpenAPI 3.1; docs/node-interfaces.md and docs/gateway.md for the paths under `/ext`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,7 @@ from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.error_bodies import Error, KebabError, MetricsApiError
 from warpseal.api.openapi.describe import (
     COMPONENT,
+    JSON,
     METHODS,
     Content,
     OperationRow,
@@ -46,44 +48,40 @@ from warpseal.api.openapi.describe import (
     with_kebab_twins,
     with_plain_types,
 )
-from warpseal.api.openapi.examples import (
-    RunningNetwork,
-    examples_of,
-    load_examples,
-    with_example,
-)
-from warpseal.api.openapi.node_paths import (
-    ADMIN_TOKEN,
-    GATEWAY,
-    NODE,
-    PAGES,
-    RESOURCES,
-    describe_gateway_paths,
-    describe_node_paths,
-    describe_pages,
-)
-from warpseal.api.signing.bodies import (
-    AggregateSignaturesRequest,
-    KebabSignedMessage,
-    SignedL1Message,
-    SignedMessage,
-    VerifyRequest,
-)
+from warpseal.api.openapi.examples import RunningNetwork, examples_of, load_examples, with_example
+from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
+from warpseal.api.signing.endpoints import KebabSignedMessage, SignedL1Message, SignedMessage
+from warpseal.api.signing.request_fields import BODY_FIELDS
+from warpseal.api.signing.requests import CALL_FIELDS, QUERY_FIELDS, VERIFY_FIELDS
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer
 from warpseal.events.webhooks import Webhook, WebhookDelivery, WebhookList
+from warpseal.forwarding.primary.methods import ROUTES
 from warpseal.l1.explain import Explanation
+from warpseal.ops.health.registry import NodeHealth
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.store.values import SigningBlock
 from warpseal.version import __version__
 
+_ADMIN: Final = "/ext/admin"
+_ADMIN_TOKEN: Final = "admin-token"
+_TEXT: Final = "text/plain"
+_HTML: Final = "text/html"
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
 _ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
 _METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 429, 500, 502, 503), MetricsApiError)
 _KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 403, 404, 413, 429, 500, 502, 503, 504), KebabError)
+_CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys((400, 403, 404, 413, 415, 500, 503), _TEXT)
+_ADMIN_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT}
+_FORWARDING_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT, 429: JsonRpcReply}
+_API_KEY: Final = describe_query("apikey", "An API key, for clients that cannot set headers.", type="string")
 _SIGNING: Final = "Signature Aggregator"
 _SERVICE: Final = "Service"
+_NODE: Final = "Node Interfaces"
+_GATEWAY: Final = "Primary Network RPC"
+_PAGES: Final = "Pages"
 _TAGS: Final = {
     _SIGNING: "Signed messages, by message or by P-Chain transaction.",
     _SERVICE: "State of the daemon.",
@@ -94,14 +92,23 @@ _TAGS: Final = {
     EVENT_LOG: "What happens to messages, validators and L1s, pushed.",
     USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
-    NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
-    GATEWAY: "Nodes of the primary network, if gateway-nodes names some: calls are forwarded.",
-    PAGES: "Pages, streams and metrics.",
+    _NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
+    _GATEWAY: "Nodes of the primary network, if gateway-nodes names some: calls are forwarded.",
+    _PAGES: "Pages, streams and metrics.",
 }
 _ABOUT: Final = (
     "Signed Warp messages, and the history of the three primary chains and of EVM chains. Amounts and block numbers "
     "are decimal texts, times are Unix seconds, ids are base58-check. What is not known is left out and never null."
 )
+
+
+class JsonRpcCall(Resource, frozen=True, gc=False, kw_only=True):
+    """A JSON-RPC 2.0 request."""
+
+    jsonrpc: str
+    id: int | str
+    method: str
+    params: dict[str, Any] | list[Any] | UnsetType = UNSET
 
 
 def document(network: RunningNetwork | None = None) -> dict[str, Any]:
@@ -116,9 +123,9 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         **_service_paths(),
         **history,
         **_admin_paths(),
-        **describe_node_paths(),
-        **describe_gateway_paths(),
-        **describe_pages(),
+        **_node_paths(),
+        **_gateway_paths(),
+        **_page_paths(),
     }
     keys = {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS}
     return {
@@ -135,8 +142,11 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
             for path, item in paths.items()
         },
         "components": {
-            "schemas": with_kebab_twins(with_plain_types(components)),
-            "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                **with_kebab_twins(with_plain_types(components)),
+                **{name: {"title": name, **schema} for name, schema in _REQUEST_BODIES.items()},
+            },
+            "securitySchemes": {**keys, _ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
     }
 
@@ -144,15 +154,25 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
 _RESOURCES: Final = dict.fromkeys(
     (
         *(resource for operation in OPERATIONS for resource in operation.resources),
-        *(AggregateSignaturesRequest, SignedMessage, SignedL1Message, Explanation, KebabSignedMessage),
+        *(SignedMessage, SignedL1Message, Explanation, KebabSignedMessage, PreflightAnswer),
         *(Health, Readiness),
-        *(VerifyRequest, PreflightAnswer),
         *(Webhook, WebhookDelivery, WebhookList, SigningBlock, SigningBlockList),
         *(StatusDocument, Error, KebabError, MetricsApiError),
-        *RESOURCES,
+        *(JsonRpcCall, JsonRpcReply, NodeHealth),
     )
 )
-"""The resources of all responses and bodies."""
+"""The resources of all responses, and of other bodies."""
+
+_REQUEST_BODIES: Final = {
+    "AggregateSignaturesRequest": BODY_FIELDS.schema(
+        "A message to be signed, a justification, or both. Keys in kebab case mean the same."
+    ),
+    "VerifyRequest": VERIFY_FIELDS.schema(
+        "A signed message and the chain that is to verify it. Keys in kebab case mean the same."
+    ),
+    "CallToTest": CALL_FIELDS.schema("A call of a contract at the destination, executed without being sent."),
+}
+"""Schemas of the bodies that are parsed by tables of fields."""
 
 
 def _describe(operation: Operation) -> dict[str, Any]:
@@ -191,7 +211,10 @@ def _signing_paths() -> Paths:
     v1, as_reference = {201: SignedMessage, **_ERRORS}, {200: KebabSignedMessage, **_KEBAB_ERRORS}
     l1: dict[int, Content] = {201: SignedL1Message, 200: Explanation, **_ERRORS}
     preflight: dict[int, Content] = {200: PreflightAnswer, **_ERRORS}
-    body, verify_body = refer_to(AggregateSignaturesRequest), refer_to(VerifyRequest)
+    body, verify_body = (
+        {"$ref": COMPONENT.format(name=name)} for name in ("AggregateSignaturesRequest", "VerifyRequest")
+    )
+    parameters = [describe_query(field.name, field.description, **field.schema) for field in QUERY_FIELDS.fields]
     aggregate = "Aggregate the signatures over a message."
     l1_message = "The signed message of a P-Chain transaction about an L1."
     reference = "The same as the reference aggregator answers: keys in kebab case, status 200."
@@ -199,7 +222,7 @@ def _signing_paths() -> Paths:
     kebab = "/aggregate-signatures"
     operations = (
         OperationRow("post", _V1_AGGREGATE, "aggregateSignatures", aggregate, v1, body=body),
-        OperationRow("get", _V1_AGGREGATE + "/{txHash}", "getAggregatedSignatures", l1_message, l1, _L1_PARAMETERS),
+        OperationRow("get", _V1_AGGREGATE + "/{txHash}", "getAggregatedSignatures", l1_message, l1, parameters),
         OperationRow("post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body),
         OperationRow("put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body),
         OperationRow("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
@@ -234,7 +257,7 @@ def _admin_paths() -> Paths:
     )
     paths = {**describe_paths(EVENT_LOG, webhooks), **describe_paths(_SIGNING, signing_blocks)}
     for described in (operation for item in paths.values() for operation in item.values()):
-        described |= {"security": [{ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
+        described |= {"security": [{_ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
     return paths
 
 
@@ -258,21 +281,6 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return described | ({"style": "form", "explode": True} if schema.get("type") == "array" else {})
 
 
-_L1_PARAMETERS: Final = (
-    describe_query(
-        "quorumPercentage", "By default that of the manager's chain, else 67.", type="integer", minimum=0, maximum=100
-    ),
-    describe_query("quorumPercentageBuffer", "By default 0.", type="integer", minimum=0, maximum=100),
-    describe_query(
-        "pChainHeight", "By default that of the destination's epoch; 0: the proposed one.", type="integer", minimum=0
-    ),
-    describe_query("registrationTxHash", "The transaction that began the validation.", type="string"),
-    describe_query("justification", "Hex of a proof of the validation's registration.", type="string"),
-    describe_query("explain", "Return the plan for signing instead of a signed message.", type="boolean"),
-    describe_query("timeoutSeconds", "How long the caller waits.", type="integer", minimum=0),
-    describe_query("destinationBlockchainId", "The chain of the L1's manager; another one is refused.", type="string"),
-    describe_query("report", "Return the report on the destination as well.", type="boolean"),
-)
 _HEADERS: Final = {
     HEADER: describe_text(
         "How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain; of an EVM chain "
@@ -282,4 +290,104 @@ _HEADERS: Final = {
     "ratelimit-policy": describe_text("The limit that is nearest to being used up: compute units;w=seconds."),
     "ratelimit-limit": describe_text("Compute units of that limit."),
     "ratelimit-remaining": describe_text("Compute units that are left."),
+}
+
+
+def _node_paths() -> Paths:
+    """Return the node interfaces."""
+    liveness: dict[int, Content] = {200: NodeHealth, 403: _TEXT}
+    report: dict[int, Content] = {**liveness, 503: NodeHealth}
+    tag = describe_query("tag", "Only checks with this tag, and global ones; may be repeated.", type="string")
+    health, chain = "/ext/health", "/ext/bc/{blockchainId}"
+    checks_summary = "The latest results of all health checks."
+    readiness_summary = "Whether the daemon has started up."
+    liveness_summary = "Whether the process runs; for liveness probes."
+    admin_summary = "Administration: aliases, loggers, plugins, profiles."
+    health_summary = "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
+    validators_summary = "The current validators of a chain's subnet: validators.getCurrentValidators."
+    evm_summary = "Calls of an EVM chain, single or as a batch, forwarded to its nodes."
+    socket_summary = "The same calls and subscriptions by WebSocket, which this page cannot open."
+    evm_call, evm_reply = (
+        {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
+        for resource in (JsonRpcCall, JsonRpcReply)
+    )
+    evm_responses: dict[int, Content] = {200: evm_reply, **_FORWARDING_ERRORS}
+    denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
+    operations = (
+        OperationRow("get", health, "getNodeHealth", checks_summary, report, (tag,)),
+        OperationRow("get", f"{health}/health", "getHealthChecks", checks_summary, report, (tag,)),
+        OperationRow("get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)),
+        OperationRow("get", f"{health}/liveness", "getLiveness", liveness_summary, liveness),
+        _calls(health, "callHealth", health_summary),
+        _calls(_ADMIN, "callAdmin", admin_summary, _ADMIN_ERRORS),
+        _calls(f"{chain}/validators", "callValidators", validators_summary),
+        OperationRow("post", f"{chain}/rpc", "callEvm", evm_summary, evm_responses, (_API_KEY,), evm_call),
+        OperationRow("get", f"{chain}/ws", "openEvmSocket", socket_summary, {101: None, **denials}, (_API_KEY,)),
+    )
+    paths = describe_paths(_NODE, operations)
+    paths[_ADMIN]["post"]["security"] = [{}, {_ADMIN_TOKEN: []}]
+    return paths
+
+
+def _gateway_paths() -> Paths:
+    """Return the routes of the primary network's gateway: API keys and limits count."""
+    calls = (_calls(route.path, *_GATEWAY_OPERATIONS[route.path], _FORWARDING_ERRORS, (_API_KEY,)) for route in ROUTES)
+    return describe_paths(_GATEWAY, calls)
+
+
+def _page_paths() -> Paths:
+    """Return the pages for people and monitoring."""
+    version = describe_query("version", "The version of the page that the client has.", type="string")
+    events_summary = "The changes of the landing page as server-sent events; the stream does not end."
+    events: dict[int, Content] = {200: "text/event-stream", 404: KebabError, 429: KebabError}
+    asset: dict[int, Content] = {200: "text/css", 304: None, 404: KebabError}
+    link: dict[int, Content] = {307: None, 404: KebabError}
+    metrics_summary = "All metrics, on the metrics port, to which this page sends nothing."
+    operations = (
+        OperationRow("get", "/", "getPage", "The landing page.", {200: _HTML, 404: KebabError}),
+        OperationRow("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
+        OperationRow("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
+        OperationRow("get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}),
+        OperationRow("get", "/status/events", "getStatusEvents", events_summary, events, (version,)),
+        OperationRow("get", "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", link),
+        OperationRow("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),
+    )
+    paths = describe_paths(_PAGES, operations)
+    paths["/metrics"]["servers"] = [_METRICS_SERVER]
+    return paths
+
+
+def _calls(
+    path: str,
+    name: str,
+    summary: str,
+    errors: Mapping[int, Content] = _CALL_ERRORS,
+    parameters: Iterable[dict[str, Any]] = (),
+) -> OperationRow:
+    """Return a JSON-RPC service."""
+    return OperationRow("post", path, name, summary, {200: JsonRpcReply, **errors}, parameters, refer_to(JsonRpcCall))
+
+
+_INDEXED: Final = "of the {} in the order of acceptance: index.*, if the node has them."
+_GATEWAY_OPERATIONS: Final = {
+    "/ext/info": ("callInfo", "The node and its network: info.*."),
+    "/ext/bc/P": ("callPChain", "The P-Chain: platform.*."),
+    "/ext/bc/X": ("callXChain", "The X-Chain: avm.*."),
+    "/ext/bc/C/avax": ("callCChainAtomic", "Atomic transactions of the C-Chain: avax.*."),
+    **{
+        f"/ext/bc/{chain}/proposervm": (f"call{chain}ChainProposervm", f"Epochs of the {chain}-Chain: proposervm.*.")
+        for chain in "PXC"
+    },
+    **{
+        f"/ext/index/{chain}/block": (f"call{chain}ChainBlocks", "Blocks " + _INDEXED.format(f"{chain}-Chain"))
+        for chain in "PXC"
+    },
+    "/ext/index/X/tx": ("callXChainTransactions", "Transactions " + _INDEXED.format("X-Chain")),
+    "/ext/index/X/vtx": ("callXChainVertices", "Vertices " + _INDEXED.format("X-Chain")),
+}
+"""Operation id and summary of each route of the gateway."""
+_METRICS_SERVER: Final = {
+    "url": "http://{host}:{port}",
+    "description": "api-host and metrics-port",
+    "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "8081"}},
 }

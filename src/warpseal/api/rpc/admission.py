@@ -38,11 +38,9 @@ class Admission(Protocol):
 
     async def check(self, request: Request) -> None:
         """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
-        ...
 
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited, StoreDown."""
-        ...
 
 
 class RpcEndpoint(ABC, Generic[B]):

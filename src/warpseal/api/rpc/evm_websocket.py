@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network
 from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.http_protocol import ABORT
@@ -34,6 +34,7 @@ from warpseal.forwarding.evm.methods import MethodClass
 from warpseal.forwarding.evm.sockets import EvmSockets, NodeSocket, WebSocketUnavailable
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls
+from warpseal.usage.classify import NOT_JSON_RPC
 
 log = logging.getLogger("warpseal.api")
 
@@ -95,9 +96,7 @@ class _ProxySession:
     def __init__(self, client: WebSocket, node: NodeSocket, endpoint: EvmWebSocketEndpoint) -> None:
         self._client = client
         self._node = node
-        self._forwarder = endpoint.forwarder
-        self._admission = endpoint.admission
-        self._count_units = endpoint.count_units
+        self._endpoint = endpoint
         self._queue = SendQueue(endpoint)
         self._meter = SocketMeter(endpoint.meter, client.scope)
         self._calls = WebSocketCalls(endpoint.settings, self._count, self._meter.record_reply)
@@ -117,7 +116,7 @@ class _ProxySession:
         for task in done:
             task.result()
         code, reason = self._queue.ended or (1000, "")
-        log.info("WebSocket ended", extra={"evm_chain": self._forwarder.name, "code": code, "reason": reason})
+        log.info("WebSocket ended", extra={"evm_chain": self._endpoint.forwarder.name, "code": code, "reason": reason})
         await _close(self._client, code, reason)
 
     async def _read_client(self) -> None:
@@ -143,8 +142,8 @@ class _ProxySession:
         caller = Request(scope_for_admission(self._client.scope))
         try:
             if len(body) > SMALL_BYTES:
-                await self._admission.check(caller)
-            await self._admission.admit(caller, await parse_body(self._count_units, body))
+                await self._endpoint.admission.check(caller)
+            await self._endpoint.admission.admit(caller, await parse_body(self._endpoint.count_units, body))
         except WarpsealError as error:
             # A message that is not small is not parsed, and counts as one call.
             refused = parse_request_body(body) if len(body) <= SMALL_BYTES else RequestBody()
@@ -157,7 +156,7 @@ class _ProxySession:
         request = await parse_body(parse_request_body, body)
         if not request.calls:
             if not request.is_response:
-                self._meter.record_unreadable(read_at)
+                self._meter.record_call("", NOT_JSON_RPC, read_at)
             self._send(request.rejection or b"")
             return
         await self._forward(request, read_at)
@@ -165,7 +164,8 @@ class _ProxySession:
     async def _forward(self, request: RequestBody, read_at: float) -> None:
         """Send calls to the client's own node; if one must not go there, forward the whole batch as HTTP calls."""
         if any(
-            call.error is not None or not self._forwarder.is_plain(call.method, call.params) for call in request.calls
+            call.error is not None or not self._endpoint.forwarder.is_plain(call.method, call.params)
+            for call in request.calls
         ):
             await self._forward_by_http(request, read_at)
             return
@@ -186,7 +186,7 @@ class _ProxySession:
 
     async def _forward_by_http(self, request: RequestBody, read_at: float) -> None:
         try:
-            responses = await forward_calls(self._forwarder, request)
+            responses = await forward_calls(self._endpoint.forwarder, request)
         except asyncio.CancelledError:
             self._meter.record_lost([call.method for call in request.calls], has_client_left=self._has_client_left)
             raise
@@ -215,7 +215,7 @@ class _ProxySession:
                 return
 
     def _count(self, kind: MethodClass, outcome: str) -> None:
-        self._forwarder.count(kind, self._node.upstream, outcome)
+        self._endpoint.forwarder.count(kind, self._node.upstream, outcome)
 
 
 def _denial(error: WarpsealError) -> Response:

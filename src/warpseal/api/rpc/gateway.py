@@ -11,7 +11,7 @@ from starlette.types import Scope
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.node.jsonrpc_endpoint import post_refusal
+from warpseal.api.node.services import post_refusal
 from warpseal.api.rpc.admission import Admission, RpcEndpoint, retry_after
 from warpseal.api.rpc.jsonrpc_gorilla import (
     CONTENT_TYPE,
@@ -20,8 +20,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
     JsonRpcRequest,
     failure,
     parse,
-    unknown_method,
-    unknown_service,
+    unknown,
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.forwarding.primary.gateway import GatewayForwarder
@@ -97,9 +96,9 @@ class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
         log_fields(scope)["method_called"] = request.method[:64]
         service, name = request.called()
         if service != self._service:
-            raise unknown_service(service, name)
+            raise unknown("service", service, name)
         if not self._methods.allow(request.method):
-            raise unknown_method(service, name)
+            raise unknown("method", service, name)
         reply = await self._forwarder.forward(request.method, request.encode(), self._path)
         if isinstance(reply, NodeReply):
             return Response(reply.body, reply.status, {"content-type": reply.content_type})

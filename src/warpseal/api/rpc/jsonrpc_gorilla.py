@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -144,30 +144,20 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
-def success(request_id: msgspec.Raw, result: Any) -> bytes:
-    """Return the reply with a result, which is any value that msgspec encodes."""
-    return _encode_reply(request_id, result=result)
+def success(request_id: Any, result: Any) -> bytes:
+    """Return the reply with a result, which is any value that msgspec encodes. request_id: JSON, sent as it came."""
+    return _ENCODER.encode(JsonRpcReply(id=request_id, result=result)) + b"\n"
 
 
-def failure(request_id: msgspec.Raw | None, error: JsonRpcError) -> bytes:
-    """Return the reply with an error."""
+def failure(request_id: Any, error: JsonRpcError) -> bytes:
+    """Return the reply with an error. request_id: as in `success`; None if that of the call cannot be read."""
     body = JsonRpcFailure(code=error.code, message=str(error), data=error.data)
-    return _encode_reply(request_id or _NULL, error=body)
+    return _ENCODER.encode(JsonRpcReply(id=request_id, error=body)) + b"\n"
 
 
-def _encode_reply(request_id: Any, **outcome: Any) -> bytes:
-    """Return a reply. request_id: JSON, which is sent as it came."""
-    return _ENCODER.encode(JsonRpcReply(id=request_id, **outcome)) + b"\n"
-
-
-def unknown_service(service: str, name: str) -> JsonRpcError:
-    """Return the error of a call of another service."""
-    return JsonRpcError(SERVER_ERROR, f"rpc: can't find service {quoted(f'{service}.{name}')}")
-
-
-def unknown_method(service: str, name: str) -> JsonRpcError:
-    """Return the error of a call of a method that the service does not have."""
-    return JsonRpcError(SERVER_ERROR, f"rpc: can't find method {quoted(f'{service}.{name}')}")
+def unknown(kind: Literal["service", "method"], service: str, name: str) -> JsonRpcError:
+    """Return the error of a call of another service, or of a method that the service does not have."""
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find {kind} {quoted(f'{service}.{name}')}")
 
 
 def _parse_plain(body: bytes) -> JsonRpcRequest | None:

@@ -17,19 +17,17 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from warpseal.api.http.client_network import client_network
+from warpseal.api.http.clients import client_network, client_of, is_behind_proxy
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.http_protocol import IS_CLOSING
 from warpseal.api.http.middleware import is_shutdown, log_fields
 from warpseal.api.http.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
-from warpseal.api.http.trusted_proxies import client_of, is_behind_proxy
 from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
 from warpseal.usage.calls import CLIENT_LEFT, NO_METHOD, CallOutcome, UsageLabels
 from warpseal.usage.classify import (
-    NOT_JSON_RPC,
     RATE_LIMITED,
     UNANSWERED,
     CallError,
@@ -215,28 +213,24 @@ class SocketMeter:
     def record_reply(self, method: str, read_at: float, error: msgspec.Raw) -> None:
         """Record a call that the node answered."""
         if self._meter is not None:
-            self._record_call(method, decode_error(error), read_at)
+            self.record_call(method, decode_error(error), read_at)
 
     def record_responses(self, calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse], read_at: float) -> None:
         """Record calls that the daemon answers."""
         for call, error in zip(calls, errors_in(calls, responses), strict=True):
-            self._record_call(call.method, error, None if call.is_notification else read_at)
+            self.record_call(call.method, error, None if call.is_notification else read_at)
 
     def record_refused(self, calls: Sequence[RpcCall], entries: int, read_at: float) -> None:
         """Record calls that a limit refuses, without credits. entries: their number, if they are not parsed."""
         methods = [call.method for call in calls] or [""] * entries
         for method in methods:
-            self._record_call(method, RATE_LIMITED, read_at, is_charged=False)
-
-    def record_unreadable(self, read_at: float) -> None:
-        """Record a message without calls."""
-        self._record_call("", NOT_JSON_RPC, read_at)
+            self.record_call(method, RATE_LIMITED, read_at, is_charged=False)
 
     def record_notifications(self, calls: Sequence[RpcCall]) -> None:
         """Record those of these calls that get no reply."""
         for call in calls:
             if call.id is None:
-                self._record_call(call.method, None, None)
+                self.record_call(call.method, None, None)
 
     def record_lost(self, methods: Sequence[str], *, has_client_left: bool) -> None:
         """Record calls without a reply, because the client left or because the node did."""
@@ -244,11 +238,12 @@ class SocketMeter:
             if has_client_left:
                 self._record(method, outcome_of(CLIENT_LEFT), CLIENT_LEFT, None)
             else:
-                self._record_call(method, UNANSWERED, None)
+                self.record_call(method, UNANSWERED, None)
 
-    def _record_call(
+    def record_call(
         self, method: str, error: CallError | None, read_at: float | None, *, is_charged: bool = True
     ) -> None:
+        """Record a call, "" without a method. error: None if it succeeded. read_at: None: its time does not count."""
         status = CLIENT_LEFT if has_left(self._scope) else WEBSOCKET
         time_ms = (perf_counter() - read_at) * 1_000 if read_at is not None and status == WEBSOCKET else None
         self._record(method, outcome_of(status, error), status, time_ms, is_charged=is_charged)

@@ -34,21 +34,25 @@ from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
-from warpseal.api.signing.aggregation_request import parse_aggregation_request
-from warpseal.api.signing.bodies import KebabSignedMessage, SignedL1Message, SignedMessage
 from warpseal.api.signing.errors import UndecodableBody
-from warpseal.api.signing.l1_request import L1Query, parse_l1_query
-from warpseal.api.signing.preflight_request import parse_preflight_request
 from warpseal.api.signing.request_fields import UnresolvedChain
+from warpseal.api.signing.requests import L1Query, parse_aggregation_request, parse_l1_query, parse_preflight_request
 from warpseal.api.status.probe_bodies import BackgroundState
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
-from warpseal.delivery.report import HEIGHT_HEADER, HEIGHT_SOURCE_HEADER, SUBNET_HEADER, RawHeaders, encode_headers
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest
+from warpseal.delivery.report import (
+    HEIGHT_HEADER,
+    HEIGHT_SOURCE_HEADER,
+    SUBNET_HEADER,
+    DestinationReport,
+    RawHeaders,
+    encode_headers,
+)
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import Explanation
-from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.metrics.registry import Metrics
-from warpseal.resources.base import UNSET, or_unset
+from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -66,8 +70,29 @@ _MAX_PARSED_BYTES: Final = 4_096
 _SHOWN_CHARACTERS: Final = 64
 
 T = TypeVar("T")
-M = TypeVar("M", bound=SignedMessage)
+M = TypeVar("M", bound="SignedMessage")
 R = TypeVar("R", AggregationRequest, L1Request)
+
+
+class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
+    """The signed message, hex without 0x.
+
+    report: if the request asks for it. next: a message for the next epoch, if it needs another one.
+    """
+
+    signed_message: str
+    report: DestinationReport | UnsetType = UNSET
+    next: NextSignedMessage | UnsetType = UNSET
+
+
+class KebabSignedMessage(SignedMessage, frozen=True, gc=False, kw_only=True):
+    """The signed message as the reference aggregator writes it: all keys in kebab case."""
+
+
+class SignedL1Message(SignedMessage, frozen=True, gc=False, kw_only=True):
+    """The signed message of a transaction. superseded: what replaces it, if it is not true any more."""
+
+    superseded: SupersededStatement | UnsetType = UNSET
 
 
 class SigningServices(Struct, frozen=True, kw_only=True):

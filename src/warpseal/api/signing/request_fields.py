@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from string import hexdigits
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from warpseal.aggregation.errors import InvalidTimeout
 from warpseal.api.signing.errors import (
@@ -32,8 +32,6 @@ MAX_UINT64: Final = 2**64 - 1
 _MAX_DIGITS: Final = 40
 _SHOWN_CHARACTERS: Final = 64
 _MAX_DESTINATIONS: Final = 1_024
-
-T = TypeVar("T")
 
 # The spellings beside the field's own name.
 _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,63 +52,78 @@ _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class FieldNames:
+class RequestField(NamedTuple):
+    """A field of a request. convert: takes its name and its JSON value. schema: of its value, in OpenAPI."""
+
+    name: str
+    convert: Callable[[str, Any], Any]
+    schema: Mapping[str, Any]
+    description: str = ""
+    is_required: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """Return the schema with the description."""
+        return {"description": self.description, **self.schema} if self.description else {**self.schema}
+
+
+TEXT: Final = {"type": "string"}
+FLAG: Final = {"type": "boolean"}
+PERCENTAGE: Final = {"type": "integer", "minimum": 0, "maximum": 100}
+WHOLE_NUMBER: Final = {"type": "integer", "minimum": 0}
+
+
+class RequestFields:
     """The fields that a request may have, each by several spellings and in any case."""
 
-    def __init__(self, *fields: str) -> None:
-        self.spellings = {text: field for field in fields for text in (field, *_SPELLINGS.get(field, ()))}
+    def __init__(self, *fields: RequestField) -> None:
+        self.fields = fields
+        self.spellings = {text: field for field in fields for text in (field.name, *_SPELLINGS.get(field.name, ()))}
         self._fields = {text.casefold(): field for text, field in self.spellings.items()}
 
+    def read(self, body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
+        """Return the fields of a JSON object as `collect` does. Raises UndecodableBody, and as `collect` does."""
+        return self.collect(_decode(body), ignore_unknown=ignore_unknown)
+
     def collect(
-        self, pairs: Iterable[tuple[str, Any]], convert: Callable[[str, Any], T], *, ignore_unknown: bool
-    ) -> dict[str, T]:
+        self, pairs: Iterable[tuple[str, Any]], *, ignore_unknown: bool = False, parent: str = ""
+    ) -> dict[str, Any]:
         """Return the converted values by field; null and an empty text count as not given.
 
-        convert: takes the name of a field and its value. Raises UnknownField, ConflictingSpellings, and what `convert`
-        raises.
+        parent: stands before the names of fields in errors. Raises UnknownField, ConflictingSpellings, and what the
+        converters raise.
         """
-        fields: dict[str, T] = {}
+        values: dict[str, Any] = {}
         for key, value in pairs:
             field = self._fields.get(key.casefold())
             if field is None:
                 if ignore_unknown:
                     continue
-                raise unknown_field(key, self.spellings)
+                raise unknown_field(key, self.spellings, parent)
             if value is None or value == "":
                 continue
-            plain = convert(field, value)
-            if fields.setdefault(field, plain) != plain:
-                raise ConflictingSpellings(field, "given more than once, with different values")
-        return fields
+            name = parent + field.name
+            plain = field.convert(name, value)
+            if values.setdefault(field.name, plain) != plain:
+                raise ConflictingSpellings(name, "given more than once, with different values")
+        return values
+
+    def schema(self, description: str) -> dict[str, Any]:
+        """Return the schema of a JSON object with these fields."""
+        return {
+            "description": description,
+            "type": "object",
+            "properties": {
+                field.name: {"description": field.description, **field.schema} if field.description else field.schema
+                for field in self.fields
+            },
+            "required": [field.name for field in self.fields if field.is_required],
+        }
 
 
 # No request nests, and none has many fields. The recursion limit of the interpreter is no protection: a library may
 # have raised it too far.
 _MAX_BRACKETS: Final = 256
 _MAX_SEPARATORS: Final = 4_096
-
-
-def read_fields(body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
-    """Return the fields of a JSON object in plain types; what is not given is left out.
-
-    Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
-    daemon's default. Raises UndecodableBody, InvalidTimeout, UnknownField or ConflictingSpellings.
-    """
-    return convert_fields(_decode(body), ignore_unknown=ignore_unknown)
-
-
-def convert_fields(pairs: Iterable[tuple[str, Any]], *, ignore_unknown: bool = False) -> dict[str, Any]:
-    """Return the fields of a request from their names and JSON values. Raises as `read_fields` does."""
-    return BODY_FIELDS.collect(pairs, lambda name, value: _CONVERTERS[name](name, value), ignore_unknown=ignore_unknown)
-
-
-def read_object(
-    body: bytes, fields: FieldNames, converters: Mapping[str, Callable[[str, Any], Any]], *, ignore_unknown: bool
-) -> dict[str, Any]:
-    """Return the given fields of a JSON object, converted. Raises as `read_fields` does, and what converters raise."""
-    return fields.collect(
-        _decode(body), lambda name, value: converters[name](name, value), ignore_unknown=ignore_unknown
-    )
 
 
 class JsonPairs(list[tuple[str, Any]]):
@@ -156,13 +169,13 @@ def _refuse_constant(name: str) -> Any:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_float=Decimal, parse_constant=_refuse_constant)
 
 
-def unknown_field(key: str, names: Iterable[str]) -> UnknownField:
+def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownField:
     """Return the refusal of a name that is none of the `known` ones; it shows the nearest of them."""
     displayed = key[:_SHOWN_CHARACTERS]
     spellings = {name.casefold(): name for name in names}
     near = difflib.get_close_matches(displayed.casefold(), spellings, n=1, cutoff=0.5)
     hint = f"; did you mean {spellings[near[0]]}?" if near else ""
-    return UnknownField(ascii(displayed)[1:-1], f"no such field{hint}")
+    return UnknownField(parent + ascii(displayed)[1:-1], f"no such field{hint}")
 
 
 def plain_text(name: str, value: Any) -> str:
@@ -221,18 +234,31 @@ def plain_flag(name: str, value: Any) -> bool:
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
-_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "message": plain_hex,
-    "justification": plain_hex,
-    "signingSubnetId": plain_text,
-    "quorumPercentage": plain_uint64,
-    "quorumPercentageBuffer": plain_uint64,
-    "pChainHeight": plain_height,
-    "timeoutSeconds": plain_seconds,
-    "destinationBlockchainId": plain_text,
-    "report": plain_flag,
-}
-BODY_FIELDS: Final = FieldNames(*_CONVERTERS)
+BODY_FIELDS: Final = RequestFields(
+    RequestField("message", plain_hex, TEXT, "Hex of the unsigned message, with or without 0x."),
+    RequestField("justification", plain_hex, TEXT, "Hex of the justification."),
+    RequestField(
+        "signingSubnetId", plain_text, TEXT, "Base58-check or hex; by default the subnet of the source chain."
+    ),
+    RequestField("quorumPercentage", plain_uint64, PERCENTAGE, "By default 67, or that of the destination."),
+    RequestField(
+        "quorumPercentageBuffer",
+        plain_uint64,
+        PERCENTAGE,
+        "By default 0; quorum and buffer are at most 100 together.",
+    ),
+    RequestField(
+        "pChainHeight",
+        plain_height,
+        WHOLE_NUMBER,
+        "By default the proposed height, as with 0; or that of the destination.",
+    ),
+    RequestField("timeoutSeconds", plain_seconds, {"type": "number", "minimum": 0}, "How long the caller waits."),
+    RequestField(DESTINATION_FIELD, plain_text, TEXT, "The chain that has to accept the message: base58-check or hex."),
+    RequestField("report", plain_flag, FLAG, "Return the report on the destination, and a message for its next epoch."),
+)
+"""Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
+default of the daemon."""
 
 
 def decode_hex(field: str, digits: str, limit_bytes: int, error_type: type[InvalidRequest]) -> bytes:

@@ -28,7 +28,6 @@ class StatusSource(Protocol):
 
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return the current document. with_addresses: include those of validators and of upstream nodes."""
-        ...
 
 
 class StatusChange(msgspec.Struct, frozen=True, rename="camel"):
@@ -108,7 +107,7 @@ class StatusFeed:
         view = await self._current_view()
         if self._page is None or self._page[0] is not view.document:
             html = render_page(view.document, view.version, view.sections, view.rows, self._dashboards_url)
-            self._page = view.document, EncodedBody(html.encode())
+            self._page = view.document, EncodedBody("".join(html).encode())
         return self._page[1]
 
     async def changes_since(self, version: str) -> tuple[str, list[bytes]]:

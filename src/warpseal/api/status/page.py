@@ -97,6 +97,8 @@ async def render_rows(document: StatusDocument, before: StatusDocument | None, r
 def render_sections(document: StatusDocument) -> Mapping[str, str]:
     """Return the inner HTML of each section that changes, by its id."""
     nodes, chains = map(_node_cells, document.nodes), map(_chain_cells, document.chains)
+    count = document.omitted_validators
+    omitted = f'<p class="soft">{count} lighter validators are not listed.</p>' if count else ""
     sections = {
         "state": _state(document),
         "subnets": _subnets(document),
@@ -106,21 +108,15 @@ def render_sections(document: StatusDocument) -> Mapping[str, str]:
         "nodes": _table(("Node", "State", "Height", "Address"), nodes, "Not asked yet."),
         "chains": _table(_CHAIN_HEADS, chains, "None."),
         "usage": _usage(document),
-        "omitted": _omitted(document),
+        "omitted": omitted,
     }
     return {name: "".join(parts) for name, parts in sections.items()}
 
 
 def render_page(
     document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows, dashboards_url: str
-) -> str:
-    """Return the whole page. version: of these sections and rows, from which the script goes on."""
-    return "".join(_page(document, version, sections, rows, dashboards_url))
-
-
-def _page(
-    document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows, dashboards_url: str
 ) -> Iterator[str]:
+    """Yield the whole page. version: of these sections and rows, from which the script goes on."""
     yield f'<!doctype html><html lang="en" data-version="{escape(version)}"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
     yield f"<title>Warpseal</title><style>{_STYLE}</style></head><body><header>"
@@ -364,11 +360,6 @@ def _usage_cells(row: RouteUsage) -> Iterator[str]:
     yield f'<span class="bad">{row.failed:,}</span>' if row.failed else "0"
     yield f"{row.credits:,}"
     yield ", ".join(f"{escape(method)} {count:,}" for method, count in row.methods.items())
-
-
-def _omitted(document: StatusDocument) -> Iterator[str]:
-    if document.omitted_validators:
-        yield f'<p class="soft">{document.omitted_validators} lighter validators are not listed.</p>'
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], empty: str) -> Iterator[str]:

@@ -1,13 +1,14 @@
-"""Clients behind trusted proxies: their address and country, from headers that only these proxies may set.
+"""Clients: their addresses and countries, also behind trusted proxies, and their networks, for which limits hold.
 
-Source of truth: docs/gateway.md. Each proxy appends the address of its own client to X-Forwarded-For, so this header
-is read from its end. The first address there that is no trusted proxy is the client. All before it may be forged.
+A client of IPv6 may use any address of its own network. Source of truth of proxies: docs/gateway.md. Each proxy appends
+the address of its own client to X-Forwarded-For, so this header is read from its end. The first address there that is
+no trusted proxy is the client. All before it may be forged. Only trusted proxies may set these headers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,6 @@ from warpseal.runtime.settings import invalid_setting, text
 from warpseal.usage.countries import UNKNOWN
 
 _CLIENT: Final = "warpseal.client"
-_FORWARDED: Final = "forwarded"
 _ADDRESS_HEADER: Final = b"x-forwarded-for"
 _COUNTRY_HEADER: Final = b"cf-ipcountry"
 _COUNTRY: Final = re.compile(rb"[A-Za-z]{2}|[Tt]1")
@@ -27,6 +27,7 @@ _IPV6_IN_BRACKETS: Final = re.compile(rb"\[([0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5}
 _MAX_ADDRESS_BYTES: Final = 64
 _MAX_HOPS: Final = 32
 _MAX_CACHED: Final = 10_000
+_IPV6_NETWORK_BITS: Final = 64
 
 IpNetwork = IPv4Network | IPv6Network
 
@@ -44,10 +45,6 @@ class TrustedProxies:
     def __init__(self, networks: Iterable[IpNetwork]) -> None:
         self._networks = tuple(networks)
         self._parse = lru_cache(_MAX_CACHED)(self._parse_uncached)
-
-    def client(self, scope: Scope) -> Client:
-        """Return the client of a request or of a WebSocket handshake."""
-        return self._forwarded_client(scope) or Client(connection_address(scope))
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Return an app that finds the clients for `client_of`; without proxies, the app itself."""
@@ -150,3 +147,45 @@ def _parse_address(value: bytes) -> IPv4Address | IPv6Address | None:
 def _parse_country(value: bytes) -> str:
     text = value.strip(b" \t\r\n")
     return text.decode("ascii").upper() if _COUNTRY.fullmatch(text) else UNKNOWN
+
+
+class IdleConnections:
+    """Idle connections by client network. A network may hold a quarter of all connections without a request.
+
+    Beyond that its oldest idle connection is closed, so that a new one, such as a probe's, is served.
+    """
+
+    def __init__(self, max_connections: int) -> None:
+        self._limit = max(1, max_connections // 4)
+        self._by_network: dict[str, dict[Callable[[], None], None]] = {}
+
+    def add(self, address: str, close: Callable[[], None]) -> None:
+        """Add an idle connection. close: closes it; of the oldest one of the network it is called if there are many."""
+        idle = self._by_network.setdefault(client_network(address)[0], {})
+        idle[close] = None
+        if len(idle) > self._limit:
+            close_oldest = next(iter(idle))
+            del idle[close_oldest]
+            close_oldest()
+
+    def remove(self, address: str, close: Callable[[], None]) -> None:
+        """Remove a connection: it has a request, or is closed."""
+        network = client_network(address)[0]
+        idle = self._by_network.get(network, {})
+        idle.pop(close, None)
+        if not idle:
+            self._by_network.pop(network, None)
+
+
+@lru_cache(_MAX_CACHED)
+def client_network(address: str) -> tuple[str, bool]:
+    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one network."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address, False
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if isinstance(parsed, IPv6Address):
+        return str(ip_network((parsed, _IPV6_NETWORK_BITS), strict=False)), parsed.is_loopback
+    return str(parsed), parsed.is_loopback

@@ -1,29 +1,36 @@
-"""Endpoints 18 and 19: the holders of an ERC-20 token above a threshold, and those of a collection of NFTs.
+"""Endpoints 17 to 19: average transactions per second of each UTC day, and the holders of tokens and of collections.
 
-All pages of a walk show the block of the first one: a position is that block and the index's own position.
+All pages of a walk through holders show the block of the first one: a position is that block and the position of the
+index.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import (
     AddressesAboveThreshold,
+    AverageTps,
     HolderEntry,
     NftHolders,
     SdkAddressesAboveThreshold,
     SdkHolderEntry,
     SdkNftHolders,
+    TpsPoint,
 )
 from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
-from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
+from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page, indexed_contexts
 from warpseal.api.data.page_tokens import PageQuery
-from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
+from warpseal.api.data.parameters import FROM, PAGE_TOKEN, THRESHOLD, TO, time_range_in
+from warpseal.api.data.request_context import RequestContext
 from warpseal.api.data.sdk_resources import copy_resource
+from warpseal.api.http.errors import NetworkNotServed
+from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, UnsetType
 from warpseal.resources.evm import Holder, HolderQuery
 from warpseal.resources.queries import PageRequest
@@ -32,13 +39,79 @@ from warpseal.resources.text import account_text
 if TYPE_CHECKING:
     from warpseal.index.evm.records import HolderPage
 
+TOTAL: Final = "total"
+MAINNET: Final = "mainnet"
+TESTNET: Final = "testnet"
+_DAY_S: Final = 86_400
+_LAST_DAY: Final = 2**53 // _DAY_S
+_STATUS: Final = 200
 _IN_THREAD_FROM: Final = 100
+
+
+async def get_avg_tps(context: RequestContext) -> Response:
+    """GET /v1/avg_tps/{chainId}."""
+    name = context.request.path_params["chainId"]
+    if name in (TOTAL, MAINNET, TESTNET):
+        chains, subject = await _all_chains(context, name), name.encode()
+    else:
+        chain = await EvmContext.of(context)
+        chains, subject = (chain,), chain.chain.entry.blockchain_id
+    query = await context.page_query(subject)
+    low, high = _requested_days(query)
+    indexes = [chain.index() for chain in chains]
+    high = min(high, max(map(_newest_day, chains)))
+    replies = await asyncio.gather(*(index.daily_tps(max(low, high - query.size + 1), high) for index in indexes))
+    series = [days for days in replies if days is not None]
+    low = max(low, min((days.first_day for days in series if days.first_day is not None), default=high + 1))
+    dates = range(high, max(low - 1, high - query.size), -1)
+    position = (dates[-1],) if dates and dates[-1] > low else None
+    token = await context.next_token(query, position)
+    points = [
+        TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series)) for day in dates
+    ]
+    return await context.respond(
+        AverageTps(
+            next_page_token=token,
+            next_page_start_key=token,
+            results=tuple(points),
+            status=_STATUS,
+            last_run=max((days.advanced_at for days in series), default=0),
+        )
+    )
+
+
+async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext]:
+    """Return the indexed chains of a network; those without a block only if all are. Raises NetworkNotServed."""
+    network = MAINNET if context.services.is_mainnet else TESTNET
+    if name not in (TOTAL, network):
+        raise NetworkNotServed(name, (TOTAL, network), context.services.network_id)
+    indexed = [chain for chain in context.services.evm if chain.index is not None]
+    if not indexed:
+        raise IndexNotEnabled("any EVM chain", SETTING)
+    return await indexed_contexts(context, indexed)
+
+
+def _newest_day(chain: EvmContext) -> int:
+    """Return the day of the last point: today, or that of the newest block while the index may lack newer ones."""
+    assert chain.freshness is not None
+    newest = chain.freshness.time // _DAY_S
+    return newest if chain.freshness.lag_s(chain.now) else max(newest, int(chain.now) // _DAY_S)
+
+
+def _requested_days(query: PageQuery) -> tuple[int, int]:
+    """Return the first and the last day that the page may have. Raises InvalidRequest if `to` is before `from`."""
+    since: Any = query.values.get(FROM.name, 0)
+    until: Any = query.values.get(TO.name, _LAST_DAY * _DAY_S)
+    if until < since:
+        raise InvalidRequest(TO.name, f"{until} is before {FROM.name}, {since}")
+    last_day = query.page.after_key
+    return -(-since // _DAY_S), until // _DAY_S if last_day is None else last_day - 1
 
 
 async def list_token_holders(context: EvmContext) -> Response:
     """GET .../contracts/{address}/balances."""
     contract = context.address()
-    query = await context.metrics_query(context.chain.entry.blockchain_id + contract)
+    query = await context.page_query(context.chain.entry.blockchain_id + contract)
     values: dict[str, Any] = query.values
     holder_query = HolderQuery(contract, values[THRESHOLD.name], time_range_in(values))
     index = context.index()
@@ -61,7 +134,7 @@ async def list_token_holders(context: EvmContext) -> Response:
 async def list_nft_holders(context: EvmContext) -> Response:
     """GET .../contracts/{address}/nfts:listHolders."""
     contract = context.address()
-    query = await context.metrics_query(context.chain.entry.blockchain_id + contract)
+    query = await context.page_query(context.chain.entry.blockchain_id + contract)
     index = context.index()
     page, at_block = _page_of(query)
 
@@ -106,7 +179,7 @@ def _known(context: EvmContext, holders: HolderPage | None, at_block: int | None
 
 async def _next_token(context: EvmContext, query: PageQuery, holders: HolderPage) -> str | UnsetType:
     position = None if holders.next is None else (holders.block, *holders.next)
-    return await context.next_metrics_token(query, position)
+    return await context.next_token(query, position)
 
 
 async def _entries(holders: Sequence[Holder]) -> tuple[HolderEntry, ...]:
