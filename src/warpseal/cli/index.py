@@ -159,7 +159,6 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "holdings are those of the nodes. The exit code is 1 if anything differs, and 3 if less than half of what can\n"
         "be compared with the nodes of a chain was."
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     add_chain_argument(parser, "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain")
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
@@ -232,7 +231,6 @@ def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
         "sets from nodes, or with validator-sets=index sign nothing. If the command is stopped, the indexer continues\n"
         "where it was."
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     limits = ("node-requests-per-second", "node-requests-in-flight")
@@ -281,7 +279,6 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "All rows are of one moment; the indexer may run meanwhile. docs/evm-index.md lists the fields and the SQL by\n"
         "which a column store (ClickHouse) reads them."
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)
     add_config_arguments(parser)
     parser.add_argument("--chain", metavar="CHAIN", help=f"{CHAIN_NAMES}, if several are indexed")
