@@ -21,14 +21,14 @@ from warpseal.version import __version__
 if TYPE_CHECKING:
     from warpseal.cli import process, running_daemon, serve
     from warpseal.config import load
-    from warpseal.ops.logs import lines
+    from warpseal.ops.logs import loggers
 else:
     # Only an error needs them.
     process = LazyModule("warpseal.cli.process")
     running_daemon = LazyModule("warpseal.cli.running_daemon")
     serve = LazyModule("warpseal.cli.serve")
     load = LazyModule("warpseal.config.load")
-    lines = LazyModule("warpseal.ops.logs.lines")
+    loggers = LazyModule("warpseal.ops.logs.loggers")
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _UNKNOWN_FLAG: Final = re.compile(r"(--[\w-]+)")
@@ -150,8 +150,8 @@ def _print_error(arguments: list[str] | None, event: str, reason: str, text: str
 
     arguments: of a daemon; None: of another command, which has no log.
     """
-    log_format = lines.LogFormat.TEXT if arguments is None else serve.find_log_format(arguments)
-    line = running_daemon.printable_lines(text) if log_format is lines.LogFormat.TEXT else event
+    log_format = loggers.LogFormat.TEXT if arguments is None else serve.find_log_format(arguments)
+    line = running_daemon.printable_lines(text) if log_format is loggers.LogFormat.TEXT else event
     process.print_event(log_format, line, logging.CRITICAL, reason=reason)
 
 

@@ -21,7 +21,7 @@ from warpseal.config.load import (
     find_value,
     load,
 )
-from warpseal.ops.logs.lines import LogFormat
+from warpseal.ops.logs.loggers import LogFormat
 from warpseal.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
