@@ -59,7 +59,11 @@ class Responder:
         if behaviour.silent:
             return
         honest = self._honest_reply(request)
-        _count(request.validator, honest)
+        counts = request.validator.counts
+        if isinstance(honest, Refusal):
+            counts.refusals += 1
+        else:
+            counts.shares += 1
         for reply in (behaviour.reply, behaviour.second):
             if reply is not None:
                 wire_reply = self._make_reply(reply, request, honest)
@@ -138,10 +142,3 @@ def _response(request: ReceivedRequest, app_bytes: bytes) -> bytes:
 def _bomb() -> bytes:
     packed = Compressor(declares_size=False).compress(bytes(_BOMB_BYTES))
     return framed(p2p.Message(compressed_zstd=packed).SerializeToString())
-
-
-def _count(validator: SimValidator, honest: bytes | Refusal) -> None:
-    if isinstance(honest, Refusal):
-        validator.counts.refusals += 1
-    else:
-        validator.counts.shares += 1

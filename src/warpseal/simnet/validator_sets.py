@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, SubnetID, ValidationID
 
@@ -19,8 +19,7 @@ T = TypeVar("T")
 _STATE: Final = attrgetter("weight", "min_nonce", "present", "end_accumulated_fee", "public_key")
 
 
-@dataclass(frozen=True, slots=True)
-class SetEntry:
+class SetEntry(NamedTuple):
     """An entry of a validator set. public_key: 48 bytes, or None."""
 
     node_id: NodeID
