@@ -162,20 +162,19 @@ class DaemonLoggers:
         """Return the name of the logger that a record belongs to."""
         field = str(getattr(record, "chain", None))
         chain = "P" if record.name == _FOLLOWER else _CHAIN_ALIASES.get(field, field)
-        return chain if chain in self._levels else self._package_logger(record.name)
+        if chain in self._levels:
+            return chain
+        root, _, path = record.name.partition(".")
+        package = path.removeprefix(f"{_OPS}.").partition(".")[0]
+        # The output of plugins has a Python logger with this name.
+        if record.name == VM_FACTORY or (root == _PACKAGE and package == _PLUGINS):
+            return VM_FACTORY
+        return package if root == _PACKAGE and package in PACKAGE_LOGGERS else MAIN
 
     def thresholds(self, name: str) -> tuple[int, int]:
         """Return the lowest levels, as numbers, that are written to the file and displayed."""
         levels = self._levels[name]
         return (LEVELS[levels.log] if self._folder is not None else OFF), LEVELS[levels.display]
-
-    def _package_logger(self, python_logger: str) -> str:
-        root, _, path = python_logger.partition(".")
-        package = path.removeprefix(f"{_OPS}.").partition(".")[0]
-        # The output of plugins has a Python logger with this name.
-        if python_logger == VM_FACTORY or (root == _PACKAGE and package == _PLUGINS):
-            return VM_FACTORY
-        return package if root == _PACKAGE and package in PACKAGE_LOGGERS else MAIN
 
     def _matching_names(self, name: str) -> tuple[str, ...]:
         if name and name not in self._levels:
@@ -245,7 +244,12 @@ class LogHandler(logging.Handler):
 
     def _use_file(self, name: str, act: Callable[[LogFile], None]) -> None:
         """Write to a file; if that fails, display it once, until it succeeds again."""
-        file = self._file_handler(name)
+        file = self._files.get(name)
+        if file is None:
+            assert self._folder is not None
+            file = LogFile(self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log")
+            file.setFormatter(self.formatter)
+            self._files[name] = file
         try:
             act(file)
             self._unwritable.discard(name)
@@ -255,15 +259,6 @@ class LogHandler(logging.Handler):
                 fields = {"path": file.baseFilename, "reason": os_error_text(error)}
                 warning = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
                 self._display.emit(logging.makeLogRecord({**warning, "msg": "log file cannot be written", **fields}))
-
-    def _file_handler(self, name: str) -> LogFile:
-        file = self._files.get(name)
-        if file is None:
-            assert self._folder is not None
-            file = LogFile(self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log")
-            file.setFormatter(self.formatter)
-            self._files[name] = file
-        return file
 
 
 class LogFile(RotatingFileHandler):
