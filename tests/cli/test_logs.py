@@ -16,7 +16,7 @@ import pytest
 
 from warpseal.cli.main import main
 from warpseal.cli.process import run_daemon, set_up_logging
-from warpseal.ops.logs.lines import LEVELS, JsonFormatter, LineFormatter, LogFormat
+from warpseal.ops.logs.loggers import LEVELS, JsonFormatter, LineFormatter, LogFormat
 from warpseal.ops.settings import LogSettings
 from warpseal.runtime.request_id import request_id
 

@@ -120,7 +120,7 @@ def test_weights_need_the_last_nonce_and_the_present_weight(state: ChainState) -
 
 def test_every_recorded_refusal_of_the_p_chain_follows_from_the_rules() -> None:
     network = recorded()
-    signer = network.context.requests.responder.signer
+    signer = network.context.responder.signer
     assert isinstance(signer, RecordedSigner)
     checked = 0
     for (_, chain_id, raw, justification), response in signer.replies.items():

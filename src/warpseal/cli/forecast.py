@@ -5,26 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from warpseal.api.data.forecast_resources import Forecast, ForecastCourse, ValidatorForecast
-from warpseal.api.http.access import KEY_HEADERS
-from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
 from warpseal.api.status.document import STATUS_PATH, StatusDocument
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import (
     NAVAX,
-    add_address_arguments,
+    add_api_arguments,
+    ask_network,
     duration,
     fetch_body,
     find_url,
-    get_response,
     percent,
     plural,
     print_table,
@@ -38,7 +36,6 @@ ALARM_DAYS: Final = 7
 """The exit code is 1 if the quorum becomes impossible within this time."""
 _PRIMARY: Final = id_text(PRIMARY_NETWORK)
 _DAY_S: Final = 86_400
-_TIMEOUT_S: Final = 30.0
 _MAX_ROWS: Final = 20
 # Amounts are shown with four decimals, rounded up.
 _SHOWN_NAVAX: Final = 10**5
@@ -55,26 +52,25 @@ or if the daemon does not answer.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _ABOUT
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--subnet", metavar="ID", help="any subnet or L1 (default: those of tracked-subnet-ids)")
     parser.add_argument("--json", action="store_true", help="print the answers of the daemon as a JSON list")
-    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
-    add_address_arguments(parser)
+    add_api_arguments(parser)
 
 
 def _forecast(args: argparse.Namespace) -> int:
-    url = find_url(args)
-    status = _decode(fetch_body(url, STATUS_PATH), StatusDocument)
+    with _same_version():
+        status = msgspec.json.decode(fetch_body(find_url(args), STATUS_PATH), type=StatusDocument)
     tracked = [subnet.subnet_id for subnet in status.subnets if subnet.is_pinned and subnet.subnet_id != _PRIMARY]
     subnet_ids = [args.subnet] if args.subnet else tracked
     if not subnet_ids:
         raise StartupError("the daemon tracks no subnet: set tracked-subnet-ids, or give --subnet")
-    headers = {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
     network = status.network or ALL_NETWORK_NAMES[0]
-    bodies = [_fetch_forecast(url, network, subnet_id, headers) for subnet_id in subnet_ids]
-    forecasts = [_decode(body, Forecast) for body in bodies]
+    paths = [f"/v1/networks/{{network}}/subnets/{quote(subnet_id, safe='')}/forecast" for subnet_id in subnet_ids]
+    documents = [ask_network(args, network, path, dict, "{url} answered {status}") for path in paths]
+    with _same_version():
+        forecasts = msgspec.convert(documents, list[Forecast])
     if args.json:
-        print(json.dumps([json.loads(body) for body in bodies], indent=2))
+        print(json.dumps(documents, indent=2))
     else:
         for place, forecast in enumerate(forecasts):
             print("\n" * (place > 0), end="")
@@ -122,29 +118,10 @@ def print_forecast(forecast: Forecast) -> None:
 _KINDS: Final = {"l1": "L1", "permissioned": "permissioned", "primary": "Primary Network"}
 
 
-def _fetch_forecast(url: str, network: str, subnet_id: str, headers: dict[str, str]) -> bytes:
-    """Return the daemon's response. Raises StartupError with the text of its error."""
-    while True:
-        path = f"/v1/networks/{quote(network, safe='')}/subnets/{quote(subnet_id, safe='')}/forecast"
-        status, body = get_response(url, path, headers, _TIMEOUT_S)
-        if status == HTTPStatus.OK:
-            return body
-        try:
-            error: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
-            served = error["detail"]["served"] if error.get("code") == NetworkNotServed.code else []
-            text = str(error["message"])
-        except (msgspec.MsgspecError, LookupError, TypeError):
-            raise StartupError(f"{url} answered {status}") from None
-        if status == HTTPStatus.UNAUTHORIZED:
-            text += ": give --api-key"
-        if not served or network in served:
-            raise StartupError(printable(text))
-        network = str(served[0])
-
-
-def _decode(body: bytes, kind: type[Any]) -> Any:
+@contextmanager
+def _same_version() -> Iterator[None]:
     try:
-        return msgspec.json.decode(body, type=kind)
+        yield
     except msgspec.MsgspecError as error:
         raise StartupError(f"the answer is of another version than this command: {error}") from None
 

@@ -7,25 +7,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-import msgspec
-
 from warpseal.api.data.bodies import EvmChainList, IcmMessage, IcmMessages
 from warpseal.api.data.errors import IndexBehind, MessageNotFound
-from warpseal.api.http.access import KEY_HEADERS
 from warpseal.chains.evm.icm_events import ICM_READERS
 from warpseal.chains.keccak import keccak
 from warpseal.cli.message import format_lines
 from warpseal.cli.process import Command, argument
-from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
+from warpseal.cli.running_daemon import DaemonRefusal, add_api_arguments, ask_daemon, print_table, printable
 from warpseal.errors import StartupError
 from warpseal.resources.text import hex_text
 from warpseal.warp.ids import MalformedID, parse_id
 
-_TIMEOUT_S: Final = 30.0
 _MAX_MESSAGES: Final = 100
 _MAX_SECOND: Final = 2**37
 # Events whose first topic is the id of a message.
@@ -57,10 +52,10 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, description: str) -> None:
-    parser.description = description
+    # One paragraph, which argparse wraps.
+    parser.description = description.replace("\n", " ")
     parser.add_argument("--json", action="store_true", help="print the messages of the API as a JSON list")
-    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
-    add_address_arguments(parser)
+    add_api_arguments(parser)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -112,20 +107,12 @@ def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
 
 def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
     """Return the body of a response; an empty one if no message is there. Raises StartupError. call: for a POST."""
-    headers = {"content-type": "application/json"} | ({KEY_HEADERS[0]: args.api_key} if args.api_key else {})
-    body = None if call is None else json.dumps(call).encode()
-    status, reply = get_response(find_url(args), path, headers, _TIMEOUT_S, body)
     try:
-        # Fields that the response lacks would end the command later.
-        msgspec.json.decode(reply, type=kind if status == HTTPStatus.OK else dict)
-    except msgspec.MsgspecError:
-        raise StartupError(f"{path} answered {status}, and not as a daemon of this version does") from None
-    document: dict[str, Any] = json.loads(reply)
-    if status == HTTPStatus.OK:
-        return document
-    if document.get("code") in (MessageNotFound.code, IndexBehind.code):
-        return {}
-    raise StartupError(f"{document.get('message')}{': give --api-key' * (status == HTTPStatus.UNAUTHORIZED)}")
+        return ask_daemon(args, path, kind, "{path} answered {status}, and not as a daemon of this version does", call)
+    except DaemonRefusal as refusal:
+        if refusal.code in (MessageNotFound.code, IndexBehind.code):
+            return {}
+        raise
 
 
 def describe_message(message: Mapping[str, Any]) -> Iterator[str]:

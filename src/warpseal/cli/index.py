@@ -9,7 +9,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -159,7 +159,6 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "holdings are those of the nodes. The exit code is 1 if anything differs, and 3 if less than half of what can\n"
         "be compared with the nodes of a chain was."
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     add_chain_argument(parser, "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain")
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
@@ -232,7 +231,6 @@ def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
         "sets from nodes, or with validator-sets=index sign nothing. If the command is stopped, the indexer continues\n"
         "where it was."
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     limits = ("node-requests-per-second", "node-requests-in-flight")
@@ -281,12 +279,11 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "All rows are of one moment; the indexer may run meanwhile. docs/evm-index.md lists the fields and the SQL by\n"
         "which a column store (ClickHouse) reads them."
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)
     add_config_arguments(parser)
     parser.add_argument("--chain", metavar="CHAIN", help=f"{CHAIN_NAMES}, if several are indexed")
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
-    parser.add_argument("--format", choices=tuple(_LINES), default="jsonl", help="JSON Lines (the default) or CSV")
+    parser.add_argument("--format", choices=tuple(_FORMATS), default="jsonl", help="JSON Lines (the default) or CSV")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
     add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index"))
     parser.usage = "%(prog)s ROWS [--chain CHAIN] [--config FILE] [--KEY VALUE ...]"
@@ -295,13 +292,12 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(args: argparse.Namespace) -> int:
     config = load_config(args).config
     location = _find_evm_index(config, args.network, args.chain)
-    make_line = _LINES[args.format]()
     count = 0
     with _readable_rows(location), open_read_only(location.url, "index") as connection, connection.snapshot():
         _require_version(connection, location.url, MIGRATIONS)
         with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
-            for row in export_rows(ReadSession(connection), args.subject):
-                output.write(make_line(row))
+            for line in _FORMATS[args.format](export_rows(ReadSession(connection), args.subject)):
+                output.write(line)
                 count += 1
                 display.update(f"exporting {args.subject}", count)
             output.flush()
@@ -340,28 +336,25 @@ def _find_evm_index(config: Config, network: int | None, chain: str | None) -> E
     return next(iter(locations.values()))
 
 
-def _json_line(row: Row) -> bytes:
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+def _json_lines(rows: Iterable[Row]) -> Iterator[bytes]:
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
-def _csv_lines() -> Callable[[Row], bytes]:
-    """Return a function that makes a line of a row, the first one with the names of the columns before it."""
+def _csv_lines(rows: Iterable[Row]) -> Iterator[bytes]:
+    """Yield a line for each row, the first one with the names of the columns before it."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-
-    def make_line(row: Row) -> bytes:
-        if not text.tell():
+    for number, row in enumerate(rows):
+        if number == 0:
             writer.writerow(row)
-        else:
-            text.seek(0)
-            text.truncate()
         writer.writerow(row.values())
-        return text.getvalue().encode()
+        yield text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
 
-    return make_line
 
-
-_LINES: Final = {"jsonl": lambda: _json_line, "csv": _csv_lines}
+_FORMATS: Final = {"jsonl": _json_lines, "csv": _csv_lines}
 _SUBJECTS: Final = f"what to write: {', '.join(ExportSubject)}"
 
 STATUS: Final = Command(_add_status_arguments, _status)

@@ -36,7 +36,6 @@ of the configured node, else the only one in the data folder.
 def add_location_arguments(parser: argparse.ArgumentParser, about: str) -> None:
     """Declare the flags that name the data of a daemon."""
     parser.description, parser.epilog = about, _WHERE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
     parser.add_argument("--store-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME")
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of a daemon")

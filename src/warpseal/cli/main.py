@@ -21,14 +21,14 @@ from warpseal.version import __version__
 if TYPE_CHECKING:
     from warpseal.cli import process, running_daemon, serve
     from warpseal.config import load
-    from warpseal.ops.logs import lines
+    from warpseal.ops.logs import loggers
 else:
     # Only an error needs them.
     process = LazyModule("warpseal.cli.process")
     running_daemon = LazyModule("warpseal.cli.running_daemon")
     serve = LazyModule("warpseal.cli.serve")
     load = LazyModule("warpseal.config.load")
-    lines = LazyModule("warpseal.ops.logs.lines")
+    loggers = LazyModule("warpseal.ops.logs.loggers")
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _UNKNOWN_FLAG: Final = re.compile(r"(--[\w-]+)")
@@ -54,7 +54,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 """
 COMMANDS = {
     ("demo",): ("demo.DEMO", "demonstrate the aggregation on a simulated network"),
-    ("config", "check"): ("config_check.CHECK", "list the errors of a config file, or its effective settings"),
+    ("config", "check"): ("doctor.CHECK", "list the errors of a config file, or its effective settings"),
     ("doctor",): ("doctor.DOCTOR", "check nodes, validators, weight and clock, with advice"),
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
     ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
@@ -73,13 +73,13 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
-    ("block", "add"): ("block.ADD", "disable signing for a chain, a destination, a sender or a message"),
-    ("block", "list"): ("block.LIST", "list the messages for which signing is disabled, and why"),
-    ("block", "remove"): ("block.REMOVE", "enable signing again"),
-    ("webhook", "add"): ("webhook.ADD", "send events to a URL"),
-    ("webhook", "list"): ("webhook.LIST", "list the webhooks and their last deliveries"),
-    ("webhook", "remove"): ("webhook.REMOVE", "send no more events to a URL"),
-    ("webhook", "test"): ("webhook.TEST", "send a request without events; resume a paused webhook"),
+    ("block", "add"): ("admin.ADD_BLOCK", "disable signing for a chain, a destination, a sender or a message"),
+    ("block", "list"): ("admin.LIST_BLOCKS", "list the messages for which signing is disabled, and why"),
+    ("block", "remove"): ("admin.REMOVE_BLOCK", "enable signing again"),
+    ("webhook", "add"): ("admin.ADD_WEBHOOK", "send events to a URL"),
+    ("webhook", "list"): ("admin.LIST_WEBHOOKS", "list the webhooks and their last deliveries"),
+    ("webhook", "remove"): ("admin.REMOVE_WEBHOOK", "send no more events to a URL"),
+    ("webhook", "test"): ("admin.TEST_WEBHOOK", "send a request without events; resume a paused webhook"),
     ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
@@ -150,8 +150,8 @@ def _print_error(arguments: list[str] | None, event: str, reason: str, text: str
 
     arguments: of a daemon; None: of another command, which has no log.
     """
-    log_format = lines.LogFormat.TEXT if arguments is None else serve.find_log_format(arguments)
-    line = running_daemon.printable_lines(text) if log_format is lines.LogFormat.TEXT else event
+    log_format = loggers.LogFormat.TEXT if arguments is None else serve.find_log_format(arguments)
+    line = running_daemon.printable_lines(text) if log_format is loggers.LogFormat.TEXT else event
     process.print_event(log_format, line, logging.CRITICAL, reason=reason)
 
 
@@ -223,5 +223,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
             module = import_module(f"warpseal.cli.{name}")
             called = getattr(module, part) if part else module
             called.add_arguments(command)
+            if "\n" in f"{command.description}{command.epilog}":
+                command.formatter_class = argparse.RawDescriptionHelpFormatter
             command.set_defaults(run=called.run, command=command)
     return parser

@@ -53,7 +53,6 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `warpseal message decode`."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "input",
         metavar="HEX|TXHASH",

@@ -10,12 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.http.access import KEY_HEADERS
-from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, add_signer_arguments, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
-from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
+from warpseal.cli.running_daemon import DaemonRefusal, add_api_arguments, ask_network, print_table, printable
 from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.errors import WarpDisabled
 from warpseal.delivery.preflight import Preflight, PreflightAnswer, PreflightDeps, PreflightRequest
@@ -58,16 +56,14 @@ examples:
 """
 
 _P_CHAIN_NAMES: Final = frozenset({"p", "p-chain"})
-_PATH: Final = "/v1/signatureAggregator/{}/verify"
-_TIMEOUT_S: Final = 30.0
-_OK: Final = 200
+_PATH: Final = "/v1/signatureAggregator/{network}/verify"
+_MISMATCH: Final = "{url} answered {status} without a preflight: it is no Warpseal daemon of this version"
 _ACCEPTED: Final = {True: "accepted", False: "refused", None: "not known"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `warpseal message verify`."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("message", metavar="HEX", help="signed message in hex, with or without 0x; -: standard input")
     parser.add_argument(
         "--destination",
@@ -85,8 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     quorum_help = "required weight, percent, if higher than that of the destination"
     add_signer_arguments(parser, "the one that the destination demands", quorum_help)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
-    add_address_arguments(parser)
+    add_api_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -213,31 +208,10 @@ def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, An
     if args.quorum is not None:
         body["quorumPercentage"] = args.quorum
     try:
-        url = find_url(args)
-        headers = {"Content-Type": "application/json", **({KEY_HEADERS[0]: args.api_key} if args.api_key else {})}
-        status, response = _post(url, ALL_NETWORK_NAMES[0], headers, body)
-        if response.get("code") == NetworkNotServed.code:
-            status, response = _post(url, response["detail"]["served"][0], headers, body)
-    except (StartupError, LookupError, TypeError) as error:
+        return ask_network(args, ALL_NETWORK_NAMES[0], _PATH, PreflightAnswer, _MISMATCH, body)
+    except DaemonRefusal as refusal:
+        if refusal.code == WarpDisabled.code:
+            raise
+        raise _NotChecked(f"the daemon answered {refusal.status}: {refusal.message}") from None
+    except StartupError as error:
         raise _NotChecked(str(error)) from None
-    if status == _OK:
-        return response
-    if response.get("code") == WarpDisabled.code:
-        raise StartupError(str(response.get("message")))
-    raise _NotChecked(f"the daemon answered {status}: {response.get('message')}")
-
-
-def _post(url: str, network: str, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the status and the body of the daemon's response. Raises StartupError."""
-    raw = json.dumps(body).encode()
-    status, content = get_response(url, _PATH.format(network), headers, _TIMEOUT_S, raw)
-    try:
-        if status == _OK:
-            # Fields that the response lacks would end the command later.
-            msgspec.json.decode(content, type=PreflightAnswer)
-        document = json.loads(content)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise StartupError(f"{url} answered {status} without a preflight: it is no Warpseal daemon of this version")
-    return status, document

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, TypeVar
 
 from warpseal.errors import StartupError
-from warpseal.ops.logs.lines import JsonFormatter, LogFormat
-from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.ops.logs.loggers import DaemonLoggers, JsonFormatter, LogFormat
 from warpseal.ops.settings import LogSettings
 from warpseal.runtime.locks import WorkerThreads
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
+import msgspec
+
+from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.errors import NetworkNotServed
 from warpseal.cli.serve import add_config_arguments, config_file
 from warpseal.config.load import find_data_dir
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
@@ -18,6 +24,7 @@ from warpseal.errors import StartupError
 
 NAVAX: Final = 10**9
 _TIMEOUT_S: Final = 5.0
+_API_TIMEOUT_S: Final = 30.0
 
 Rows = Iterable[Sequence[str]]
 
@@ -27,6 +34,12 @@ def add_address_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help="address of the daemon's HTTP API (default: as it has written it)")
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
     add_config_arguments(parser)
+
+
+def add_api_arguments(parser: argparse.ArgumentParser, key_help: str = "API key, if the daemon requires one") -> None:
+    """Declare the flags of `ask_daemon`."""
+    parser.add_argument("--api-key", metavar="KEY", help=key_help)
+    add_address_arguments(parser)
 
 
 def find_url(args: argparse.Namespace) -> str:
@@ -47,6 +60,75 @@ def fetch_body(url: str, path: str) -> bytes:
     if status != HTTPStatus.OK:
         raise StartupError(f"{url}{path} answered {status}")
     return body
+
+
+class _ErrorDetail(msgspec.Struct, frozen=True):
+    served: tuple[str, ...] = ()
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    message: str
+    code: str = ""
+    detail: _ErrorDetail = _ErrorDetail()
+
+
+class DaemonRefusal(StartupError):
+    """The daemon answered with an error. served: the names of its network, if it serves only another one."""
+
+    def __init__(self, status: int, body: _ErrorBody, advice: str) -> None:
+        super().__init__(body.message + advice)
+        self.message, self.status, self.code = body.message, status, body.code
+        self.served = body.detail.served if body.code == NetworkNotServed.code else ()
+
+
+def ask_daemon(
+    args: argparse.Namespace,
+    path: str,
+    kind: Any,
+    mismatch: str,
+    call: Mapping[str, Any] | None = None,
+    *,
+    method: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = _API_TIMEOUT_S,
+) -> dict[str, Any]:
+    """Return the JSON object of a response of the API, which has the fields of `kind`. Raises DaemonRefusal.
+
+    mismatch: text of the StartupError about a response of another program or version, which may name its {url}, {path},
+    {status} and {error}. call: JSON object of a POST.
+    """
+    url, body = find_url(args), None if call is None else json.dumps(call).encode()
+    key = {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
+    all_headers = {"content-type": "application/json", **key, **(headers or {})}
+    status, reply = get_response(url, path, all_headers, timeout_s, body, method)
+    try:
+        if status >= HTTPStatus.BAD_REQUEST:
+            # With other headers, the daemon may have missed the admin token.
+            advice = ": give --api-key" if status == HTTPStatus.UNAUTHORIZED and headers is None else ""
+            raise DaemonRefusal(status, msgspec.json.decode(reply, type=_ErrorBody), advice)
+        # Fields that the response lacks would end the command later.
+        msgspec.json.decode(reply, type=kind)
+        document: dict[str, Any] = json.loads(reply)
+    except ValueError as error:
+        raise StartupError(mismatch.format(url=url, path=path, status=status, error=error)) from None
+    return document
+
+
+def ask_network(
+    args: argparse.Namespace,
+    network: str,
+    path: str,
+    kind: Any,
+    mismatch: str,
+    call: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the same for a path with {network}; if the daemon serves another network, for that one."""
+    try:
+        return ask_daemon(args, path.format(network=quote(network, "")), kind, mismatch, call)
+    except DaemonRefusal as refusal:
+        if not refusal.served or network in refusal.served:
+            raise
+        return ask_daemon(args, path.format(network=quote(refusal.served[0], "")), kind, mismatch, call)
 
 
 def get_response(

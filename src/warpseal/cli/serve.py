@@ -21,7 +21,7 @@ from warpseal.config.load import (
     find_value,
     load,
 )
-from warpseal.ops.logs.lines import LogFormat
+from warpseal.ops.logs.loggers import LogFormat
 from warpseal.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ A flag wins over the environment, which wins over the file. OTEL_EXPORTER_OTLP_E
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `warpseal serve`: the config file, and one flag for each key of it."""
-    parser.description, parser.formatter_class = DESCRIPTION, argparse.RawDescriptionHelpFormatter
+    parser.description = DESCRIPTION
     add_config_arguments(parser)
     add_setting_arguments(parser)
 

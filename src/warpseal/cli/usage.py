@@ -89,11 +89,8 @@ def _usage(args: argparse.Namespace) -> int:
         return 0
     widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
     for row in (_COLUMNS, *rows):
-        first, second, *numbers = (
-            cell.ljust(width) if place < 2 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  ".join((first, second, *numbers)).rstrip())
+        cells = (*map(str.ljust, row[:2], widths), *map(str.rjust, row[2:], widths[2:]))
+        print("  ".join(cells).rstrip())
     return 0
 
 

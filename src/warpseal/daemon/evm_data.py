@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
@@ -33,51 +35,42 @@ else:
     icm_signer = LazyModule("warpseal.icm.signer")
 
 
-class EvmDataServices:
+class EvmDataServices(Struct):
     """Builds the services of EVM chains, and adds them to `chains`.
 
-    folder: of the network in data-dir; None: it is read-only.
+    folder: of the network in data-dir; None: it is read-only. stack: holds the indexes.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        network_id: int,
-        folder: Path | None,
-        evm_api: EvmApi,
-        upstreams: Upstreams,
-        chains: EvmChainServices,
-    ) -> None:
-        self._config = config
-        self._network_id = network_id
-        self._folder = folder
-        self._evm_api = evm_api
-        self._upstreams = upstreams
-        self._stack = AsyncExitStack()
-        self.chains = chains
+    config: Config
+    network_id: int
+    folder: Path | None
+    evm_api: EvmApi
+    upstreams: Upstreams
+    chains: EvmChainServices
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @asynccontextmanager
     async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[None]:
         """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
-        async with self._stack:
+        async with self.stack:
             # Chains that were added to the configured ones come after them.
-            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=False):
+            for entry, chain in zip(self.config.node.evm_chains, self.evm_api.chains, strict=False):
                 self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
             yield
 
     async def find_l1s(self) -> None:
         """Add the chains that the node of `index-l1s-at` serves, until cancelled."""
-        node = self._config.node
+        node = self.config.node
         if node.index_l1s_at is None:
             return
         configured_ids = [chain.blockchain_id for chain in node.evm_chains]
-        subnet_ids = self._config.validators.tracked_subnet_ids
-        blockchains_of = self._upstreams.upstream.platform.blockchains_of
-        sessions, settings = self._evm_api.sessions, self._config.evm_rpc
+        subnet_ids = self.config.validators.tracked_subnet_ids
+        blockchains_of = self.upstreams.upstream.platform.blockchains_of
+        sessions, settings = self.evm_api.sessions, self.config.evm_rpc
         served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings)
 
         def add(entry: EvmChain) -> None:
-            self._add(entry, self._evm_api.add(entry), is_c_chain=False)
+            self._add(entry, self.evm_api.add(entry), is_c_chain=False)
 
         await served.run(add)
 
@@ -92,9 +85,9 @@ class EvmDataServices:
             services.store.archive,
             services.delivery.sign,
             services.preflight.check,
-            self._upstreams.upstream.chain_rpc,
-            partial(denies_calls, self._config),
-            self._network_id,
+            self.upstreams.upstream.chain_rpc,
+            partial(denies_calls, self.config),
+            self.network_id,
             find_block=lambda message: services.store.signing_blocks.find(subjects(message)),
         )
 
@@ -104,7 +97,7 @@ class EvmDataServices:
         leadership = store.leadership("icm")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(leadership.run())
-            if subnet_ids := frozenset(self._config.delivery.eager_icm_subnet_ids):
+            if subnet_ids := frozenset(self.config.delivery.eager_icm_subnet_ids):
                 deps = icm_signer.IcmSignerDeps(
                     services.delivery.sign,
                     services.delivery.signing_set,
@@ -113,10 +106,10 @@ class EvmDataServices:
                     store.database,
                     leadership,
                 )
-                signer = icm_signer.IcmSigner(deps, subnet_ids, self._network_id)
+                signer = icm_signer.IcmSigner(deps, subnet_ids, self.network_id)
                 tasks.create_task(signer.run())
                 plan_tasks = signer.plan_tasks
-            reader = IndexEvents(store.events, leadership, self._message_indexes, self._network_id, plan_tasks)
+            reader = IndexEvents(store.events, leadership, self._message_indexes, self.network_id, plan_tasks)
             tasks.create_task(reader.run())
 
     def _message_indexes(self) -> Mapping[ChainID, EvmIndex]:
@@ -125,18 +118,18 @@ class EvmDataServices:
     def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
         index = None
         if entry.index is not None:
-            url = evm_index_url(self._config.index, self._folder, entry.blockchain_id)
-            index = EvmIndex(url, self._config.index)
-            self._stack.push_async_exit(index)
+            url = evm_index_url(self.config.index, self.folder, entry.blockchain_id)
+            index = EvmIndex(url, self.config.index)
+            self.stack.push_async_exit(index)
         load_rules = self._c_chain_rules if is_c_chain else _l1_rules
-        timeout_s, executor = self._config.node.call_timeout_s, self._upstreams.decoding
+        timeout_s, executor = self.config.node.call_timeout_s, self.upstreams.decoding
         reader = EvmChainReader(chain.forwarder, load_rules, timeout_s, executor)
         self.chains.add(EvmChainService(entry, reader, index))
 
     async def _c_chain_rules(self) -> BlockRules:
         """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
-        times = await self._evm_api.upgrade_times()
-        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self._network_id, times)
+        times = await self.evm_api.upgrade_times()
+        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self.network_id, times)
 
 
 async def _l1_rules() -> BlockRules:

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct, field
+
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
@@ -98,59 +100,50 @@ async def run_index(
     log.info("indexer stopped")
 
 
-class _IndexProcess:
+class _IndexProcess(Struct):
     """Indexes the primary chains in a worker process, and EVM chains in this one. stopping: ends it once it is set."""
 
-    def __init__(
-        self,
-        config: Config,
-        loggers: DaemonLoggers,
-        announce: Callable[[str], None],
-        worker_process: Executor | None,
-        only: Set[ChainID] | None,
-        elsewhere: frozenset[ChainID],
-    ) -> None:
-        self._config = config
-        self._loggers = loggers
-        self._announce = announce
-        self._worker_process = worker_process
-        self._only = only
-        self._elsewhere = elsewhere
-        self._locks = ExitStack()
-        self.stopping = asyncio.Event()
-        self.has_worker_exited = False
+    config: Config
+    loggers: DaemonLoggers
+    announce: Callable[[str], None]
+    worker_process: Executor | None
+    only: Set[ChainID] | None
+    elsewhere: frozenset[ChainID]
+    locks: ExitStack = field(default_factory=ExitStack)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    has_worker_exited: bool = False
 
     async def run(self) -> None:
         """Index until cancelled."""
-        config = self._config
+        config = self.config
         async with AsyncExitStack() as stack:
             upstream = await stack.enter_async_context(open_upstream(config))
             network_id = await _new_retrier().call(upstream.info.network_id)
             folder = config.peers.data_dir / str(network_id)
-            stack.enter_context(self._locks)
+            stack.enter_context(self.locks)
             # One lock a chain, so that each may have a process of its own.
-            if self._worker_process is not None:
-                self._locks.enter_context(locked_primary(folder))
+            if self.worker_process is not None:
+                self.locks.enter_context(locked_primary(folder))
             for chain in config.node.indexed_evm_chains:
-                self._locks.enter_context(_locked_chain(folder, chain.blockchain_id))
+                self.locks.enter_context(_locked_chain(folder, chain.blockchain_id))
             async with asyncio.TaskGroup() as tasks:
                 if config.node.has_evm_index:
                     tasks.create_task(self._index_evm_chains(upstream, network_id, folder))
-                if self._worker_process is not None:
-                    tasks.create_task(self._index_primary(upstream, network_id, folder, self._worker_process))
+                if self.worker_process is not None:
+                    tasks.create_task(self._index_primary(upstream, network_id, folder, self.worker_process))
                 else:
-                    stack.enter_context(hangup_signal(self._loggers.reopen))
-                    self._announce(f"warpseal is indexing: network={network_id} index={self._evm_places(folder)}")
+                    stack.enter_context(hangup_signal(self.loggers.reopen))
+                    self.announce(f"warpseal is indexing: network={network_id} index={self._evm_places(folder)}")
 
     def _evm_places(self, folder: Path) -> str:
         """Return where the indexes of EVM chains are, a folder of files once."""
-        node, locate = self._config.node, partial(evm_index_url, self._config.index, folder)
+        node, locate = self.config.node, partial(evm_index_url, self.config.index, folder)
         urls = [locate(chain.blockchain_id) for chain in node.indexed_evm_chains]
         urls += [locate(P_CHAIN)] if node.index_l1s_at is not None else []
         return ",".join(dict.fromkeys(url.redacted if url.path is None else str(url.path.parent) for url in urls))
 
     async def _index_primary(self, upstream: Upstream, network_id: int, folder: Path, worker_process: Executor) -> None:
-        config = self._config
+        config = self.config
         async with AsyncExitStack() as stack:
             genesis = read_genesis(config, network_id)
             network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
@@ -160,8 +153,8 @@ class _IndexProcess:
             worker = await stack.enter_async_context(open_worker(worker_process, self._on_worker_exit))
             await _open_index(worker, opener, url)
             # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
-            stack.enter_context(hangup_signal(self._loggers.reopen))
-            self._announce(f"warpseal is indexing: network={network_id} index={url.redacted}")
+            stack.enter_context(hangup_signal(self.loggers.reopen))
+            self.announce(f"warpseal is indexing: network={network_id} index={url.redacted}")
             await Indexer(upstream, worker, config.indexer).run()
 
     def _on_worker_exit(self) -> None:
@@ -170,7 +163,7 @@ class _IndexProcess:
 
     async def _index_evm_chains(self, upstream: Upstream, network_id: int, folder: Path) -> None:
         """Index the configured EVM chains, and those that a node serves."""
-        config, rpc, node = self._config, self._config.evm_rpc, self._config.node
+        config, rpc, node = self.config, self.config.evm_rpc, self.config.node
         async with open_sessions() as sessions, open_fetcher(config.metadata) as fetcher:
             load_rules = partial(read_block_rules, upstream, network_id)
 
@@ -198,7 +191,7 @@ class _IndexProcess:
                 ask_interfaces,
                 build_tasks,
                 IcmOptions(network_id),
-                self._elsewhere,
+                self.elsewhere,
                 node.index_l1s_at is None,
             )
             indexer = EvmIndexer(node.indexed_evm_chains, parts)
@@ -206,14 +199,12 @@ class _IndexProcess:
                 tasks.create_task(indexer.run())
                 if node.index_l1s_at is not None:
                     configured_ids = [chain.blockchain_id for chain in node.evm_chains]
-                    subnet_ids, blockchains_of = (
-                        config.validators.tracked_subnet_ids,
-                        upstream.platform.blockchains_of,
-                    )
+                    subnet_ids = config.validators.tracked_subnet_ids
+                    blockchains_of = upstream.platform.blockchains_of
                     served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, rpc)
 
                     def add(chain: EvmChain) -> None:
-                        if self._only is None or chain.blockchain_id in self._only:
+                        if self.only is None or chain.blockchain_id in self.only:
                             tasks.create_task(self._add_when_free(indexer, chain, folder))
 
                     tasks.create_task(served.run(add))
@@ -222,7 +213,7 @@ class _IndexProcess:
         """Index a chain as soon as no other process does."""
 
         async def lock() -> None:
-            self._locks.enter_context(_locked_chain(folder, chain.blockchain_id))
+            self.locks.enter_context(_locked_chain(folder, chain.blockchain_id))
 
         await Retrier(_LOCK_RETRY, {StartupError: "lock"}).call(lock)
         indexer.add(chain)

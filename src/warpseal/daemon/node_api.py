@@ -90,8 +90,7 @@ class NodeApi:
         self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
         self.gateway_pools: Mapping[str, NodePool[int]] = {}
-        self._primary_chains = asyncio.Event()
-        self._chains: PrimaryChains | None = None
+        self._chains: asyncio.Future[PrimaryChains] = asyncio.get_running_loop().create_future()
         self.health = HealthRegistry(config.health)
         self.usage = recorder.UsageRecorder() if config.records_usage else None
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
@@ -203,8 +202,7 @@ class NodeApi:
         self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, PrimaryChain.X)
         self._route(chains.c, PrimaryChain.C)
-        self._chains = chains
-        self._primary_chains.set()
+        self._chains.set_result(chains)
         self.interfaces.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
         self.add_evm_chain_id(
             chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id
@@ -212,9 +210,8 @@ class NodeApi:
 
     async def primary_chains(self) -> PrimaryChains:
         """Return the ids of the X- and C-Chain once they are known, and have their paths."""
-        await self._primary_chains.wait()
-        assert self._chains is not None
-        return self._chains
+        # A caller that is cancelled leaves it to the others.
+        return await asyncio.shield(self._chains)
 
     def add_gateway(self, gateway: Gateway, chains: PrimaryChains, admission: Admission) -> None:
         """Mount the routes of the gateway, under all names of their chains, and register the check of its nodes."""

@@ -82,13 +82,4 @@ def build_ports(
     if "grpc" in listeners:
         calls = grpc_calls.GrpcCalls(aggregator, data_api, probes, settings, config.aggregation.max_timeout_s)
         servers["grpc"] = grpc_server.GrpcServer(calls, listeners["grpc"], settings, metrics)
-    return DaemonPorts(
-        servers=servers,
-        signing=signing,
-        data=data,
-        node_api=node_api,
-        evm_api=evm_api,
-        gateway_api=gateway_api,
-        status=status,
-        metrics=metrics,
-    )
+    return DaemonPorts(servers, signing, data, node_api, evm_api, gateway_api, status, metrics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
@@ -29,6 +29,8 @@ from warpseal.messages.signing_blocks import check_allowed
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
+    L1QuorumSample,
+    L1ValidatorSample,
     MetricSources,
     NetworkSample,
     StoreSample,
@@ -57,7 +59,7 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import SetSource
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
-from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
+from warpseal.warp.ids import ChainID, NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner
 
@@ -66,16 +68,24 @@ if TYPE_CHECKING:
     from warpseal.forwarding.evm.forwarder import ForwardedChain
     from warpseal.index import database as index_database
     from warpseal.l1.follower import indexed_blocks
+    from warpseal.node.platform import PlatformClient
+    from warpseal.resources.ports import PrimaryNetworkIndex
     from warpseal.validators import indexed_platform
+    from warpseal.validators.forecast import service as forecast_service
+    from warpseal.validators.forecast.outlook import ValidatorOutlook
+    from warpseal.validators.forecast.service import ForecastService
     from warpseal.validators.indexed_platform import IndexedPlatform
 else:
     logs = LazyModule("warpseal.forwarding.evm.logs")
     index_database = LazyModule("warpseal.index.database")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
     indexed_platform = LazyModule("warpseal.validators.indexed_platform")
+    forecast_service = LazyModule("warpseal.validators.forecast.service")
 
 log = logging.getLogger(__name__)
 
+MAX_SERIES: Final = 20
+"""Validators of one subnet that have a series of their forecast."""
 # Two epochs of mainnet: the P-Chain height of an older one may be of no use.
 _LAST_EPOCH_S: Final = 600.0
 
@@ -312,6 +322,38 @@ async def build_services(
         )
 
 
+def build_forecasts(
+    config: Config,
+    services: Services,
+    platform: PlatformClient,
+    index: Callable[[], PrimaryNetworkIndex | None],
+    executor: Executor,
+) -> ForecastService:
+    """Return the service. index: returns the index of the primary chains; None without one."""
+    network = services.network
+
+    def is_unreachable(node_id: NodeID, subnet_id: SubnetID) -> bool:
+        if services.subnet_tracker.validators_of(subnet_id) is None:
+            return False
+        missing = network.missing_connection(node_id)
+        if missing is None:
+            # Connected after its observation was read, or not wanted at the proposed height.
+            return network.heard_at(node_id) is None
+        return bool(missing.last_error) or network.unreachable(node_id, subnet_id) is not None
+
+    return forecast_service.ForecastService(
+        forecast_service.ForecastReader(platform, index),
+        services.chains,
+        services.heights,
+        services.sets,
+        services.uptime.connected_since,
+        is_unreachable,
+        config.validators,
+        executor=executor,
+        on_forecast=services.event_sources.on_forecast,
+    )
+
+
 def denies_calls(config: Config, chain_id: ChainID) -> bool:
     """Return whether the operator denies callers the method that a preflight uses for their calls."""
     of_chain = [
@@ -320,7 +362,7 @@ def denies_calls(config: Config, chain_id: ChainID) -> bool:
     return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")
 
 
-def metric_sources(services: Services, config: Config) -> MetricSources:
+def metric_sources(services: Services, config: Config, forecasts: ForecastService) -> MetricSources:
     """Return the functions that the metrics page calls at each scrape."""
     return MetricSources(
         validators=lambda: _validators(services.network),
@@ -336,7 +378,42 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
         proposed_height=lambda: services.heights.last,
         followers=lambda: (services.follower.status(),),
         store=lambda: _store(services.store),
+        l1_validators=lambda: validator_samples(forecasts),
+        l1_quorums=lambda: quorum_samples(forecasts),
     )
+
+
+def validator_samples(forecasts: ForecastService) -> Iterator[L1ValidatorSample]:
+    """Yield the validators of each tracked L1 that run out first; inactive ones come last, with 0 seconds."""
+    for forecast in forecasts.latest():
+        ending = [
+            row
+            for row in forecast.outlook.validators
+            if row.validator.balance_navax is not None and row.seconds_left is not None
+        ]
+        for row in sorted(ending, key=_urgency)[:MAX_SERIES]:
+            assert row.seconds_left is not None
+            names = (node_id_text(row.validator.node_id), id_text(row.validator.id))
+            yield L1ValidatorSample(id_text(forecast.subnet_id), *names, row.seconds_left)
+
+
+def quorum_samples(forecasts: ForecastService) -> Iterator[L1QuorumSample]:
+    """Yield the quorum of each tracked L1."""
+    for forecast in forecasts.latest():
+        if forecast.fee is None:
+            continue
+        outlook = forecast.outlook
+        margins = {"active": float(outlook.margin)}
+        if forecast.is_answering_known:
+            margins["answering"] = float(outlook.answering_margin)
+        ends_at = outlook.today.quorum_impossible_at_s
+        left_s = None if ends_at is None else ends_at - outlook.as_of_s
+        yield L1QuorumSample(id_text(forecast.subnet_id), margins, left_s)
+
+
+def _urgency(row: ValidatorOutlook) -> tuple[bool, int]:
+    assert row.seconds_left is not None
+    return not row.validator.is_active, row.seconds_left
 
 
 def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:

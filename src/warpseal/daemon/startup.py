@@ -28,9 +28,8 @@ from warpseal.api.node.services import ValidatorsEndpoint
 from warpseal.api.signing.endpoints import SigningServices
 from warpseal.api.status.probe_bodies import BackgroundState, StoreState
 from warpseal.config.keys import Config
-from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
 from warpseal.daemon.ports import DaemonPorts
-from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
+from warpseal.daemon.services import Services, build_forecasts, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import StatusSources
 from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
@@ -143,13 +142,11 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             index_status = IndexStatus()
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
             sources = replace(
-                metric_sources(services, config),
+                metric_sources(services, config, forecasts),
                 indexed=index_status.samples,
                 refresh=index_status.evm.refresh_if_old,
                 certificate_expires_at=lambda: identity.identity.expires_at,
                 health=node_api.health.results,
-                l1_validators=lambda: validator_samples(forecasts),
-                l1_quorums=lambda: quorum_samples(forecasts),
                 usage=node_api.usage_samples,
             )
             metrics.watch(sources)

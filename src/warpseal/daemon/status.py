@@ -15,30 +15,35 @@ from msgspec import Struct
 from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
     INACTIVE,
+    MAX_LOSS_NODES,
+    MAX_LOSSES,
     MAX_METHODS,
     MAX_MISSING,
     MAX_MISSING_UNPINNED,
     MAX_ROUTES,
+    MAX_TOP_UPS,
     MAX_VALIDATORS,
     NOT_TRACKED,
     AggregationMinute,
     AggregationStatus,
     ChainSummary,
+    ForecastStatus,
+    LossStatus,
     MissingStatus,
     NodeStatus,
     RouteUsage,
     StatusDocument,
     SubnetStatus,
+    TopUpStatus,
     ValidatorStatus,
     utc_text,
 )
-from warpseal.daemon.forecasts import forecast_status
 from warpseal.ops.health.chains import P_CHAIN_API
 from warpseal.peers.statistics import PeerStatus
 from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.validator_set import Validator
+from warpseal.warp.validator_set import DEFAULT_QUORUM, Validator, required_weight
 
 if TYPE_CHECKING:
     from warpseal.aggregation.service import AggregationRecord, MinuteCounts
@@ -53,7 +58,8 @@ if TYPE_CHECKING:
     from warpseal.upstream.pool import NodePool
     from warpseal.usage import response_times
     from warpseal.usage.recorder import MethodUsage
-    from warpseal.validators.forecast.service import ForecastService
+    from warpseal.validators.forecast.outlook import Course
+    from warpseal.validators.forecast.service import ForecastService, SubnetForecast
     from warpseal.validators.subnet_tracker import SubnetReadiness
 else:
     response_times = LazyModule("warpseal.usage.response_times")
@@ -400,6 +406,54 @@ def route_usage(since_start: Mapping[tuple[str, str], MethodUsage]) -> list[Rout
             )
         )
     return sorted(rows, key=lambda row: row.requests, reverse=True)[:MAX_ROUTES]
+
+
+def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
+    """Return the forecast of a tracked subnet for the status."""
+    outlook, today = forecast.outlook, forecast.outlook.today
+    first_loss = today.losses[0] if today.losses else None
+    nodes = {row.validator.id: row.validator.node_id for row in outlook.validators}
+    losses = [
+        LossStatus(
+            at=utc_text(loss.at_s),
+            validators=len(loss.ids),
+            node_ids=[node_id_text(nodes[name]) for name in loss.ids[:MAX_LOSS_NODES]],
+            weight_lost=str(loss.weight_lost),
+            active_weight=str(loss.active_weight),
+            required_weight=str(required_weight(loss.total_weight, DEFAULT_QUORUM)),
+            total_weight=str(loss.total_weight),
+        )
+        for loss in today.losses[:MAX_LOSSES]
+    ]
+    top_ups = [
+        TopUpStatus(node_id_text(nodes[top_up.validation_id]), id_text(top_up.validation_id), str(top_up.amount_navax))
+        for top_up in (today.top_ups or ())[:MAX_TOP_UPS]
+    ]
+    return ForecastStatus(
+        subnet_id=id_text(forecast.subnet_id),
+        kind=forecast.kind.value,
+        as_of=utc_text(outlook.as_of_s),
+        total_weight=str(outlook.total_weight),
+        required_weight=str(outlook.required_weight),
+        active_weight=str(outlook.active_weight),
+        answering_weight=str(outlook.answering_weight) if forecast.is_answering_known else None,
+        margin=float(outlook.margin),
+        can_be_kept=today.top_ups is not None,
+        answering_margin=float(outlook.answering_margin) if forecast.is_answering_known else None,
+        first_loss_at=None if first_loss is None else utc_text(first_loss.at_s),
+        first_loss_weight=None if first_loss is None else str(first_loss.weight_lost),
+        quorum_impossible_at=_impossible_at(today),
+        quorum_impossible_at_capacity=None if outlook.at_capacity is None else _impossible_at(outlook.at_capacity),
+        losses=losses,
+        omitted_losses=max(0, len(today.losses) - MAX_LOSSES),
+        top_ups=top_ups,
+        omitted_top_ups=max(0, len(today.top_ups or ()) - MAX_TOP_UPS),
+        top_up_total=str(today.top_up_total_navax),
+    )
+
+
+def _impossible_at(course: Course) -> str | None:
+    return None if course.quorum_impossible_at_s is None else utc_text(course.quorum_impossible_at_s)
 
 
 def _text(height: int | None) -> str | None:

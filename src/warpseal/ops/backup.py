@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -169,15 +168,6 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
     return member
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One file in an archive: where its content begins, its size in bytes, its mode."""
-
-    offset: int
-    size: int
-    mode: int
-
-
 class BackupArchive:
     """An archive that was read once and found whole. `manifest` describes it."""
 
@@ -194,8 +184,8 @@ class BackupArchive:
         for name in listed:
             self._check(name)
 
-    def _read_entries(self) -> dict[str, _Entry]:
-        entries: dict[str, _Entry] = {}
+    def _read_entries(self) -> dict[str, tarfile.TarInfo]:
+        entries: dict[str, tarfile.TarInfo] = {}
         total, offset = os.fstat(self._file.fileno()).st_size, 0
         while True:
             self._file.seek(offset)
@@ -218,7 +208,8 @@ class BackupArchive:
                 raise BadBackup(self._path, f"its {name!r} is of {member.size} bytes, more than {_MAX_SMALL_BYTES}")
             if offset + member.size > total:
                 raise BadBackup(self._path, f"it is truncated: its {name!r} should be of {member.size} bytes")
-            entries[name] = _Entry(offset, member.size, member.mode & _MODES)
+            member.offset_data = offset
+            entries[name] = member
             offset += -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
     def _read_manifest(self) -> Manifest:
@@ -251,12 +242,12 @@ class BackupArchive:
             for chunk in self._chunks(name, "restoring"):
                 file.write(chunk)
             file.flush()
-            os.fchmod(file.fileno(), self._entries[name].mode)
+            os.fchmod(file.fileno(), self._entries[name].mode & _MODES)
             os.fsync(file.fileno())
 
     def _chunks(self, name: str, step: str) -> Iterator[bytes]:
         entry = self._entries[name]
-        self._file.seek(entry.offset)
+        self._file.seek(entry.offset_data)
         remaining = entry.size
         while remaining:
             chunk = self._file.read(min(remaining, _CHUNK_BYTES))

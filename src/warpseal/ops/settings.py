@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from warpseal.ops.logs.lines import LEVELS, LogFormat
+from warpseal.ops.logs.loggers import LEVELS, LogFormat
 from warpseal.runtime.settings import DAY_S, HOUR_S, Group, Settings, choice, duration, one_of, optional_path, setting
 
 

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from warpseal.errors import StartupError
-from warpseal.ops.logs.lines import OFF
+from warpseal.ops.logs.loggers import OFF
 from warpseal.runtime.process import error_words
 from warpseal.runtime.tracing import TRACING, Span, Trace, current_trace
 from warpseal.upstream.endpoint import NodeEndpoint

@@ -14,13 +14,14 @@ from typing import Final
 
 from warpseal import bls
 from warpseal.simnet.proposervm import ChainBlock
+from warpseal.simnet.signing import parse_payload
 from warpseal.simnet.state import ChainState
 from warpseal.simnet.validator_sets import SetEntry
 from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.simnet.warp_config import DEFAULT_QUORUM
 from warpseal.warp.codec import CodecReader, MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
-from warpseal.warp.message import SIGNATURE_BYTES, AddressedCall, Hash, UnsignedMessage
+from warpseal.warp.message import SIGNATURE_BYTES, UnsignedMessage
 
 _FIELD: Final = int(
     "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16
@@ -104,7 +105,9 @@ def verify_in_block(state: ChainState, chain: SimChain, block: ChainBlock, raw: 
         message = ReceivedMessage.parse(raw)
     except MalformedMessage as error:
         return refuse(RefusalCode.MALFORMED, f"malformed message: {error}")
-    if not _is_payload(message.unsigned.payload):
+    try:
+        parse_payload(message.unsigned.payload)
+    except MalformedMessage:
         return refuse(RefusalCode.PAYLOAD, "the payload is neither a hash nor an addressed call")
     source = state.chains.get(message.unsigned.source_chain_id)
     if source is None:
@@ -162,11 +165,3 @@ def _uncompressed(key: bytes) -> bytes:
     root = pow(x**3 + 4, (_FIELD + 1) // 4, _FIELD)
     low, high = sorted((root, _FIELD - root))
     return x.to_bytes(48, "big") + (high if key[0] & _LARGER_ROOT else low).to_bytes(48, "big")
-
-
-def _is_payload(raw: bytes) -> bool:
-    try:
-        Hash.parse(raw) if raw[2:6] == bytes(4) else AddressedCall.parse(raw)
-    except MalformedMessage:
-        return False
-    return True

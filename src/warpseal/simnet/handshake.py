@@ -6,7 +6,7 @@ Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetP
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -45,10 +45,6 @@ class AcceptedHandshake:
     known_peers: bloom.Filter
     salt: bytes
     endpoint: tuple[IPAddress, int]
-
-    def with_all_subnets(self, *, all_subnets: bool) -> AcceptedHandshake:
-        """Return this handshake with another value of `all_subnets`."""
-        return replace(self, all_subnets=all_subnets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +85,7 @@ def check_version(version: Version, settings: NodeSettings) -> None:
 
 def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
     """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter is required."""
-    known_peers = message.known_peers
-    try:
-        parsed = bloom.Filter.parse(known_peers.filter)
-    except bloom.MalformedFilter as error:
-        raise MessageRejected(ViolationKind.GET_PEER_LIST_FILTER, str(error)) from None
-    if len(known_peers.salt) > bloom.MAX_SALT_BYTES:
-        raise MessageRejected(ViolationKind.GET_PEER_LIST_SALT, f"a salt of {len(known_peers.salt)} bytes")
-    return parsed, known_peers.salt
+    return _parse_filter(message.known_peers, ViolationKind.GET_PEER_LIST_FILTER, ViolationKind.GET_PEER_LIST_SALT)
 
 
 def check_peer_list(
@@ -137,13 +126,19 @@ def _check_acps(message: p2p.Handshake) -> None:
 def _known_peers(message: p2p.Handshake) -> tuple[bloom.Filter, bytes]:
     if not message.HasField("known_peers"):
         return bloom.EMPTY, b""
+    return _parse_filter(message.known_peers, ViolationKind.KNOWN_PEERS, ViolationKind.SALT)
+
+
+def _parse_filter(
+    known_peers: p2p.BloomFilter, filter_kind: ViolationKind, salt_kind: ViolationKind
+) -> tuple[bloom.Filter, bytes]:
     try:
-        known_peers = bloom.Filter.parse(message.known_peers.filter)
+        parsed = bloom.Filter.parse(known_peers.filter)
     except bloom.MalformedFilter as error:
-        raise MessageRejected(ViolationKind.KNOWN_PEERS, str(error)) from None
-    if len(message.known_peers.salt) > bloom.MAX_SALT_BYTES:
-        raise MessageRejected(ViolationKind.SALT, f"a salt of {len(message.known_peers.salt)} bytes")
-    return known_peers, message.known_peers.salt
+        raise MessageRejected(filter_kind, str(error)) from None
+    if len(known_peers.salt) > bloom.MAX_SALT_BYTES:
+        raise MessageRejected(salt_kind, f"a salt of {len(known_peers.salt)} bytes")
+    return parsed, known_peers.salt
 
 
 def _endpoint(raw_ip: bytes, raw_port: int, ip_kind: ViolationKind, port_kind: ViolationKind) -> tuple[IPAddress, int]:

@@ -22,30 +22,22 @@ SUPPLY_NAVAX: Final = 720_000_000 * 10**9
 _FIRST_UTXOS: Final = tuple(Utxo(bytes(32), index, 10**16) for index in range(64))
 
 
+@dataclass(slots=True, eq=False)
 class Transaction:
     """A P-Chain transaction. height: None until it is accepted; attested: the message of the P-Chain about it, if any.
 
-    subnet_id, validation_id: IDs of the affected L1 and validator, if any.
+    draft: called once, when its bytes are written. subnet_id, validation_id: IDs of the affected L1 and validator, if
+    any.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        draft: Callable[[], TxDraft],
-        *,
-        subnet_id: SubnetID | None = None,
-        validation_id: ValidationID | None = None,
-        attested: SimMessage | None = None,
-    ) -> None:
-        """Describe a transaction. draft: called once, when its bytes are written."""
-        self.kind = kind
-        self.subnet_id = subnet_id
-        self.validation_id = validation_id
-        self.attested = attested
-        self.height: int | None = None
-        self.draft = draft
-        self.encoding = b""
-        self.write: Callable[[], None] | None = None
+    kind: str
+    draft: Callable[[], TxDraft]
+    subnet_id: SubnetID | None = None
+    validation_id: ValidationID | None = None
+    attested: SimMessage | None = None
+    height: int | None = None
+    encoding: bytes = b""
+    write: Callable[[], None] | None = None
 
     @property
     def raw(self) -> bytes:

@@ -25,7 +25,7 @@ from warpseal.simnet.listener import LOOPBACK, Listener, reserve_port
 from warpseal.simnet.manager import ValidatorManager
 from warpseal.simnet.node import NodeContext, SimNode
 from warpseal.simnet.p_chain import PChain
-from warpseal.simnet.peer import RequestContext, SessionContext
+from warpseal.simnet.peer import SessionContext
 from warpseal.simnet.plan import Plan
 from warpseal.simnet.proposervm import ChainBlock
 from warpseal.simnet.responder import Responder
@@ -56,9 +56,8 @@ class SimulatedNetwork:
         self._signer = signer or LiveSigner(self.state)
         self._gossip = Gossip(self.state, Random(plan.seed + 2))
         responder = Responder(self.state, self._signer, Random(plan.seed + 3))
-        requests = RequestContext(self.state, plan.settings, responder)
         self.context = SessionContext(
-            self.state, plan.settings, self.violations, self._gossip, requests, Random(plan.seed + 4)
+            self.state, plan.settings, self.violations, self._gossip, responder, Random(plan.seed + 4)
         )
         self._listeners = [Listener(validator, self.context) for validator in self.state.validators]
         listed_nodes = choose_listed_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))

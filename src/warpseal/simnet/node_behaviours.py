@@ -78,8 +78,6 @@ _WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "foreign-conversion": lambda _: {"foreign_conversion": True},
     "forged-balance": lambda value: {"forged_balance": int(value or 10**9)},
 }
-NODE_WORDS: Final = tuple(_WORDS)
-"""Every word of the grammar."""
 
 
 def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]) -> dict[str, Method]:

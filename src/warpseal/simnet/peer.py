@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Protocol
 
@@ -59,15 +59,6 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RequestContext:
-    """The resources for requests that all connections of a network share."""
-
-    state: ChainState
-    settings: NodeSettings
-    responder: Responder
-
-
-@dataclass(frozen=True, slots=True)
 class SessionContext:
     """The resources that all sessions of a network share."""
 
@@ -75,7 +66,7 @@ class SessionContext:
     settings: NodeSettings
     violations: Violations
     gossip: Gossip
-    requests: RequestContext
+    responder: Responder
     rng: Random
 
 
@@ -89,7 +80,7 @@ class PeerSession:
         self._transport = transport
         self._frames = FrameReader()
         self._handshake_seen: AcceptedHandshake | None = None
-        self._requests = RequestHandler(context.requests, validator, self)
+        self._requests = RequestHandler(context, validator, self)
         self._ping_is_out = False
         self._unanswered_pings = 0
         self.is_finished = False
@@ -215,7 +206,7 @@ class PeerSession:
             self.report_violation(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
         peer_filter = check_get_peer_list(message)
-        handshake = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
+        handshake = replace(self._handshake_seen, all_subnets=message.all_subnets)
         claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, handshake, peer_filter)
         if claims:
             self._transport.write(_peer_list_frame(claims))
@@ -277,7 +268,7 @@ class RequestHandler:
 
     __slots__ = ("_context", "_filled_at", "_outstanding", "_session", "_tokens", "_validator")
 
-    def __init__(self, context: RequestContext, validator: SimValidator, session: PeerSession) -> None:
+    def __init__(self, context: SessionContext, validator: SimValidator, session: PeerSession) -> None:
         self._context = context
         self._validator = validator
         self._session = session

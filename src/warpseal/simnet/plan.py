@@ -76,7 +76,7 @@ class L1Plan:
 class Plan:
     """The parameters of a simulated network. Equal plans give equal networks, except for RSA keys and ports.
 
-    messages: the number that the validators of each chain sign. presign: the number signed at start.
+    messages: the number that the validators of each chain sign.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it. epoch_blocks: P-Chain blocks
     from one block of a busy chain to the next (0: there are no epochs, as before Granite). epoch_s: duration of an
     epoch; with 0 every block of a chain ends one. churn_every: after so many blocks one weight of each subnet changes.
@@ -92,7 +92,6 @@ class Plan:
     network_id: int = DEFAULT_NETWORK_ID
     seed: int = 0
     messages: int = 10
-    presign: int = 0
     rsa: int = 0
     height: int = 20
     proposed_lag: int = 0

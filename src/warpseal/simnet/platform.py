@@ -153,7 +153,7 @@ class Platform:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def _make_warp_set_json(self, members: tuple[SetEntry, ...]) -> bytes:
-        merged = build_canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+        merged = build_canonical_set(members)
         validators = [
             {
                 "publicKey": _hex(validator.public_key),

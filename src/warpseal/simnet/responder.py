@@ -40,18 +40,18 @@ class WireReply:
     closes: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class Responder:
     """Makes the replies of all validators of a network."""
 
-    def __init__(self, state: ChainState, signer: Signer, rng: Random) -> None:
-        self._state = state
-        self.signer = signer
-        self._rng = rng
+    state: ChainState
+    signer: Signer
+    rng: Random
 
     def delay_s(self, validator: SimValidator) -> float:
         """Return the delay of this reply in seconds."""
         shortest, longest = validator.behaviour.delay_s
-        return shortest if shortest == longest else self._rng.uniform(shortest, longest)
+        return shortest if shortest == longest else self.rng.uniform(shortest, longest)
 
     def replies_to(self, request: ReceivedRequest) -> Iterator[WireReply]:
         """Yield the replies of a validator in order; none if it is silent."""
@@ -59,7 +59,11 @@ class Responder:
         if behaviour.silent:
             return
         honest = self._honest_reply(request)
-        _count(request.validator, honest)
+        counts = request.validator.counts
+        if isinstance(honest, Refusal):
+            counts.refusals += 1
+        else:
+            counts.shares += 1
         for reply in (behaviour.reply, behaviour.second):
             if reply is not None:
                 wire_reply = self._make_reply(reply, request, honest)
@@ -75,7 +79,7 @@ class Responder:
         return self.signer.respond(request.validator, request.chain, request.signature_request)
 
     def _is_too_early(self, request: ReceivedRequest) -> bool:
-        now = self._state.clock()
+        now = self.state.clock()
         first = request.validator.first_asked_at.setdefault(request.signature_request.message.id, now)
         return now < first + request.validator.behaviour.signs_after_s
 
@@ -86,14 +90,14 @@ class Responder:
             case ReplyKind.DROP:
                 return WireReply(b"", closes=True)
             case ReplyKind.TRUNCATED:
-                whole = _frame(request, self._rng.randbytes(bls.SHARE_BYTES))
+                whole = _frame(request, self.rng.randbytes(bls.SHARE_BYTES))
                 return WireReply(whole[: len(whole) // 2], closes=True)
             case ReplyKind.OVERSIZED:
                 return WireReply((MAX_MESSAGE_BYTES + 1).to_bytes(LENGTH_BYTES, "big") + bytes(64))
             case ReplyKind.BOMB:
                 return WireReply(_bomb())
             case ReplyKind.GARBAGE:
-                return WireReply(_response(request, b"\xff" + self._rng.randbytes(self._rng.randint(1, 200))))
+                return WireReply(_response(request, b"\xff" + self.rng.randbytes(self.rng.randint(1, 200))))
             case ReplyKind.EMPTY:
                 return WireReply(_response(request, b""))
         return WireReply(_frame(request, self._false_reply(reply, request)))
@@ -108,13 +112,13 @@ class Responder:
                 return self._sign(request, request.signature_request.message.raw)[:-1]
             case ReplyKind.LONG:
                 return self._sign(request, request.signature_request.message.raw) + b"\x00"
-        return bytes([0x9F]) + self._rng.randbytes(bls.SHARE_BYTES - 1)
+        return bytes([0x9F]) + self.rng.randbytes(bls.SHARE_BYTES - 1)
 
     def _sign(self, request: ReceivedRequest, message: bytes) -> bytes:
         return bls.sign(request.validator.identity.bls_secret, message)
 
     def _next_validator(self, request: ReceivedRequest) -> SimValidator:
-        running = [node for node in self._state.validators if request.chain.chain_id in node.chains]
+        running = [node for node in self.state.validators if request.chain.chain_id in node.chains]
         return running[(running.index(request.validator) + 1) % len(running)]
 
 
@@ -138,10 +142,3 @@ def _response(request: ReceivedRequest, app_bytes: bytes) -> bytes:
 def _bomb() -> bytes:
     packed = Compressor(declares_size=False).compress(bytes(_BOMB_BYTES))
     return framed(p2p.Message(compressed_zstd=packed).SerializeToString())
-
-
-def _count(validator: SimValidator, honest: bytes | Refusal) -> None:
-    if isinstance(honest, Refusal):
-        validator.counts.refusals += 1
-    else:
-        validator.counts.shares += 1

@@ -136,23 +136,20 @@ def _sign_for_all(task: tuple[UnsignedMessage, Sequence[SimValidator]]) -> None:
 def _evm_refusal(state: ChainState, message: UnsignedMessage) -> Refusal | None:
     if message.id in state.known_messages:
         return None
-    payload = _payload(message.payload)
-    match payload:
-        case MalformedMessage():
-            return Refusal(_PARSE, f"failed to parse payload: {codec_text(message.payload, payload)}")
-        case Hash():
-            if payload.hash in state.accepted_blocks:
-                return None
-            return Refusal(_VERIFY, f"failed to get block {id_text(payload.hash)}: not found")
-        case AddressedCall():
-            return _off_chain_refusal(state, payload)
-
-
-def _payload(raw: bytes) -> Hash | AddressedCall | MalformedMessage:
     try:
-        return Hash.parse(raw) if raw[2:6] == bytes(4) else AddressedCall.parse(raw)
+        payload = parse_payload(message.payload)
     except MalformedMessage as error:
-        return error
+        return Refusal(_PARSE, f"failed to parse payload: {codec_text(message.payload, error)}")
+    if isinstance(payload, AddressedCall):
+        return _off_chain_refusal(state, payload)
+    if payload.hash in state.accepted_blocks:
+        return None
+    return Refusal(_VERIFY, f"failed to get block {id_text(payload.hash)}: not found")
+
+
+def parse_payload(raw: bytes) -> Hash | AddressedCall:
+    """Return the payload of a message of an EVM chain. Raises MalformedMessage."""
+    return Hash.parse(raw) if raw[2:6] == bytes(4) else AddressedCall.parse(raw)
 
 
 def _off_chain_refusal(state: ChainState, call: AddressedCall) -> Refusal | None:
@@ -206,8 +203,7 @@ def sign(
 
 
 def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
-    members = state.set_at(subnet_id, height)
-    return build_canonical_set((member.node_id, member.public_key, member.weight) for member in members)
+    return build_canonical_set(state.set_at(subnet_id, height))
 
 
 def _every_validation(state: ChainState, subnet_id: SubnetID) -> CanonicalValidatorSet:

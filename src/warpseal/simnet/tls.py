@@ -28,20 +28,16 @@ class TlsFailed(Exception):
 class ServerTls:
     """The TLS state of one connection, without sockets."""
 
-    __slots__ = ("_connection", "_refused", "closed", "leaf")
+    __slots__ = ("_connection", "closed", "leaf", "refused")
 
     def __init__(self, context: SSL.Context) -> None:
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
         self._connection.set_app_data(self)
-        self._refused: str | None = None
+        # Why the client's certificate was refused.
+        self.refused: str | None = None
         self.leaf: Leaf | None = None
         self.closed = False
-
-    @property
-    def refused(self) -> str | None:
-        """The reason if the client's certificate was refused."""
-        return self._refused
 
     def receive(self, records: bytes) -> bytes:
         """Run the handshake, then return the plaintext that `records` completes. Raises TlsFailed."""
@@ -82,7 +78,7 @@ class ServerTls:
         try:
             parse_leaf(crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate))
         except RefusedCertificate as error:
-            self._refused = str(error)
+            self.refused = str(error)
             return False
         return True
 

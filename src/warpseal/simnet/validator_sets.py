@@ -10,15 +10,16 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, SubnetID, ValidationID
+
+T = TypeVar("T")
 
 _STATE: Final = attrgetter("weight", "min_nonce", "present", "end_accumulated_fee", "public_key")
 
 
-@dataclass(frozen=True, slots=True)
-class SetEntry:
+class SetEntry(NamedTuple):
     """An entry of a validator set. public_key: 48 bytes, or None."""
 
     node_id: NodeID
@@ -66,68 +67,66 @@ def build_set(validations: Iterable[Validation]) -> tuple[SetEntry, ...]:
     return tuple(members)
 
 
-class SetHistory:
-    """The sets of all subnets at all heights, kept as changes."""
+class _Changes(Generic[T]):
+    """Tuples of every subnet after every block, kept as changes, whose heights come in ascending order."""
 
     def __init__(self) -> None:
         self._heights: dict[SubnetID, list[int]] = {}
-        self._sets: dict[SubnetID, list[tuple[SetEntry, ...]]] = {}
+        self._values: dict[SubnetID, list[tuple[T, ...]]] = {}
+
+    def at(self, subnet_id: SubnetID, height: int) -> tuple[T, ...]:
+        """Return the tuple after the block at `height`; empty for unknown subnets."""
+        version = bisect_right(self._heights.get(subnet_id, []), height) - 1
+        return self._values[subnet_id][version] if version >= 0 else ()
+
+    def last(self, subnet_id: SubnetID) -> tuple[T, ...]:
+        """Return the newest tuple; empty for unknown subnets."""
+        values = self._values.get(subnet_id)
+        return values[-1] if values else ()
+
+    def add(self, subnet_id: SubnetID, height: int, value: tuple[T, ...]) -> None:
+        """Record the tuple from `height` on."""
+        heights = self._heights.setdefault(subnet_id, [])
+        values = self._values.setdefault(subnet_id, [])
+        if heights and heights[-1] == height:
+            values[-1] = value
+        else:
+            heights.append(height)
+            values.append(value)
+
+
+class SetHistory(_Changes[SetEntry]):
+    """The sets of all subnets at all heights."""
 
     @property
     def subnets(self) -> tuple[SubnetID, ...]:
         """Every subnet that ever had a set, in the order of appearance."""
-        return tuple(self._sets)
+        return tuple(self._values)
 
     def put(self, subnet_id: SubnetID, height: int, members: tuple[SetEntry, ...]) -> None:
-        """Record the set from `height` on; heights come in ascending order."""
-        heights = self._heights.setdefault(subnet_id, [])
-        sets = self._sets.setdefault(subnet_id, [])
-        if heights and heights[-1] == height:
-            sets[-1] = members
-        elif members != (sets[-1] if sets else ()):
-            heights.append(height)
-            sets.append(members)
-
-    def version(self, subnet_id: SubnetID, height: int) -> int:
-        """Return which change of the subnet's set holds at `height`; -1 before the first."""
-        return bisect_right(self._heights.get(subnet_id, []), height) - 1
-
-    def at(self, subnet_id: SubnetID, height: int) -> tuple[SetEntry, ...]:
-        """Return the set after the block at `height`; empty for unknown subnets."""
-        version = self.version(subnet_id, height)
-        return self._sets[subnet_id][version] if version >= 0 else ()
+        """Record the set from `height` on."""
+        self._values.setdefault(subnet_id, [])
+        if members != self.last(subnet_id):
+            self.add(subnet_id, height, members)
 
 
-class ValidationHistory:
-    """The validations of every subnet after every block, kept as changes. Validations are only ever added."""
+class ValidationHistory(_Changes[Validation]):
+    """The validations of every subnet after every block, present or not. Validations are only ever added."""
 
     def __init__(self) -> None:
-        self._heights: dict[SubnetID, list[int]] = {}
-        self._seats: dict[SubnetID, list[tuple[Validation, ...]]] = {}
+        super().__init__()
         self._last: dict[SubnetID, list[object]] = {}
 
     def put(self, subnet_id: SubnetID, height: int, validations: list[Validation]) -> None:
-        """Record the validations from `height` on; heights come in ascending order."""
+        """Record the validations from `height` on."""
         states = list(map(_STATE, validations))
         before = self._last.get(subnet_id, [])
         if states == before:
             return
-        seats = self._seats.setdefault(subnet_id, [])
-        old = seats[-1] if seats else ()
-        unchanged = len(before)
+        old, unchanged = self.last(subnet_id), len(before)
         seat = tuple(
             old[place] if place < unchanged and before[place] == states[place] else copy(validation)
             for place, validation in enumerate(validations)
         )
-        heights = self._heights.setdefault(subnet_id, [])
-        if heights and heights[-1] == height:
-            seats[-1] = seat
-        else:
-            heights.append(height)
-            seats.append(seat)
+        self.add(subnet_id, height, seat)
         self._last[subnet_id] = list(states)
-
-    def at(self, subnet_id: SubnetID, height: int) -> tuple[Validation, ...]:
-        """Return the validations after the block at `height`, present or not."""
-        version = bisect_right(self._heights.get(subnet_id, []), height) - 1
-        return self._seats[subnet_id][version] if version >= 0 else ()

@@ -7,7 +7,7 @@ A test of a correct client ends with zero. Source of truth: the reasons for whic
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -90,15 +90,6 @@ class Violation:
     detail: str
     at: float
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind.value,
-            "peer": self.peer,
-            "validator": self.validator,
-            "detail": self.detail,
-            "at": self.at,
-        }
-
 
 class Violations:
     """Counts by kind and peer, and the latest violations in full."""
@@ -145,5 +136,5 @@ class Violations:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as the simulated node serves it."""
-        latest = [violation.as_json() for violation in self._latest]
+        latest = list(map(asdict, self._latest))
         return {"total": self.total, "byKind": self.by_kind(), "byPeer": self.by_peer(), "latest": latest}

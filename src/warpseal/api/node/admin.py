@@ -15,8 +15,7 @@ from warpseal.api.node.router import Router
 from warpseal.api.node.services import Method, NoParams
 from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.errors import CallRefused
-from warpseal.ops.logs.lines import LEVELS
-from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.ops.logs.loggers import LEVELS, DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.ops.profiles.profiler import Profiler
 from warpseal.resources.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved

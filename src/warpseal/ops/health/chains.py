@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
@@ -182,8 +182,8 @@ NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
 """Asks every node of a list; never raises."""
 
 
-class NodeMonitor:
-    """The latest results of the nodes of each list.
+class NodeMonitor(Struct):
+    """The latest results of the nodes of each list: those of p-chain-api are heights.
 
     heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any result. proposed: the
     proposed P-Chain height, which the signing uses; is_fresh: whether it is recent enough for that. now: seconds of a
@@ -191,25 +191,16 @@ class NodeMonitor:
     the others are compared, so that fewer nodes that forge heights do not make the others late.
     """
 
-    def __init__(
-        self,
-        heights: NodeProbe,
-        info: NodeProbe,
-        proposed: Callable[[], int | None],
-        is_fresh: Callable[[], bool],
-        settings: HealthSettings,
-        now: Callable[[], float],
-        quorum: int = 1,
-    ) -> None:
-        self._quorum = quorum
-        self._probes = {P_CHAIN_API: heights, INFO_API: info}
-        self._proposed = proposed
-        self._is_fresh = is_fresh
-        self._settings = settings
-        self._now = now
-        self._results: dict[str, Sequence[NodeResult[int]]] = {}
-        self._lags: dict[int, LagTimer] = {}
-        self._behind_s: dict[int, float] = {}
+    heights: NodeProbe
+    info: NodeProbe
+    proposed: Callable[[], int | None]
+    is_fresh: Callable[[], bool]
+    settings: HealthSettings
+    now: Callable[[], float]
+    quorum: int = 1
+    results: dict[str, Sequence[NodeResult[int]]] = field(default_factory=dict)
+    _lags: dict[int, LagTimer] = field(default_factory=dict)
+    _behind_s: dict[int, float] = field(default_factory=dict)
 
     async def run(self, on_change: Callable[[], None]) -> None:
         """Ask the nodes in each round of checks, more often while an error is known, until cancelled."""
@@ -219,25 +210,20 @@ class NodeMonitor:
             after = tuple(self._errors())
             if after != before:
                 on_change()
-            frequency_s = max(_MIN_INTERVAL_S, self._settings.check_frequency_s)
+            frequency_s = max(_MIN_INTERVAL_S, self.settings.check_frequency_s)
             await asyncio.sleep(min(_RETRY_S, frequency_s) if after else frequency_s)
 
     async def poll(self) -> None:
         """Ask every node once."""
-        results = await asyncio.gather(*(probe() for probe in self._probes.values()))
-        self._results = dict(zip(self._probes, results, strict=True))
-        heights = {result.position: result.value for result in self._results[P_CHAIN_API] if result.value is not None}
-        reached = find_quorum_height(heights.values(), self._quorum)
+        results = await asyncio.gather(self.heights(), self.info())
+        self.results = dict(zip((P_CHAIN_API, INFO_API), results, strict=True))
+        heights = {result.position: result.value for result in results[0] if result.value is not None}
+        reached = find_quorum_height(heights.values(), self.quorum)
         highest = max(heights.values(), default=None) if reached is None else reached
         self._behind_s = {
-            position: self._lags.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self._now())
+            position: self._lags.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self.now())
             for position, height in heights.items()
         }
-
-    @property
-    def results(self) -> Mapping[str, Sequence[NodeResult[int]]]:
-        """The last results of the nodes by list; those of p-chain-api are heights."""
-        return self._results
 
     def behind_s(self, position: int) -> float:
         """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or did not result."""
@@ -249,14 +235,14 @@ class NodeMonitor:
         return HealthCheck("nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error)
 
     def _height_error(self) -> str | None:
-        return None if self._is_fresh() else STALE_HEIGHT
+        return None if self.is_fresh() else STALE_HEIGHT
 
     def _check(self) -> CheckOutcome:
-        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed()}
+        message = {"nodes": dict(self._node_messages()), "proposedHeight": self.proposed()}
         return CheckOutcome(message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None)
 
     def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for name, results in self._results.items():
+        for name, results in self.results.items():
             for result in results:
                 message: dict[str, Any] = {} if result.failure is None else {"error": result.failure.value}
                 if result.disagrees:
@@ -269,7 +255,7 @@ class NodeMonitor:
 
     def _errors(self) -> Iterator[str]:
         """Yield the current errors. A node may be down as long as another one of its list is up."""
-        for name, results in self._results.items():
+        for name, results in self.results.items():
             for result in results:
                 if result.failure is PublicFailure.WRONG_NETWORK:
                     yield f"{name}[{result.position}] is of another network"
@@ -277,10 +263,8 @@ class NodeMonitor:
             first = next(iter(usable), None)
             if first is None:
                 yield f"no node of {name} can be used"
-            elif name == P_CHAIN_API and len(usable) < self._quorum:
-                yield f"{len(usable)} of {len(results)} nodes of {name} can be used, and {self._quorum} must agree"
-            elif (
-                name == P_CHAIN_API and self._quorum == 1 and self._behind_s[first.position] > self._settings.max_lag_s
-            ):
-                allowed = go_duration(self._settings.max_lag_s)
+            elif name == P_CHAIN_API and len(usable) < self.quorum:
+                yield f"{len(usable)} of {len(results)} nodes of {name} can be used, and {self.quorum} must agree"
+            elif name == P_CHAIN_API and self.quorum == 1 and self._behind_s[first.position] > self.settings.max_lag_s:
+                allowed = go_duration(self.settings.max_lag_s)
                 yield f"{name}[{first.position}] is behind the others for longer than {allowed}"

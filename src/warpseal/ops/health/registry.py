@@ -170,10 +170,8 @@ def go_duration(seconds: float) -> str:
     return f"{minutes}m{text}" if minutes else text
 
 
-def _decimal(amount: int, unit: int) -> str:
-    whole, rest = divmod(amount, unit)
-    fraction = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
-    return f"{whole}.{fraction}" if fraction else str(whole)
+def _decimal(amount_ns: int, unit_ns: int) -> str:
+    return f"{amount_ns / unit_ns:.9f}".rstrip("0").rstrip(".")
 
 
 class NodeHealth(Struct, frozen=True):

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from json import dumps
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import IO, Any, Final
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -49,9 +49,9 @@ async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: i
         inherited = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED_PREFIXES)}
         environment = {ENGINE_ADDRESS: server_address, **inherited}
         try:
-            async with run_plugin(path, environment, output, stop_s=settings.stop_s) as process:
-                handshake_or_end = (handshake, process.ended)
-                await asyncio.wait(handshake_or_end, timeout=settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
+            async with run_plugin(path, environment, output, stop_s=settings.stop_s) as ended:
+                events = (handshake, ended)
+                await asyncio.wait(events, timeout=settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
                 if not handshake.done():
                     raise PluginFailed(_NO_HANDSHAKE)
                 theirs, address = handshake.result().protocol_version, handshake.result().addr
@@ -61,17 +61,17 @@ async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: i
                         f"Machine plugin. Expected is version {protocol_version}, and {path} has version {theirs}: "
                         "the two must be equal"
                     )
-                return await _call_version(address, process, settings.call_s)
+                return await _call_version(address, ended, settings.call_s)
         except PluginFailed as failure:
             return failure
 
 
-async def _call_version(address: str, process: PluginProcess, call_s: float) -> str:
+async def _call_version(address: str, ended: asyncio.Future[int], call_s: float) -> str:
     """Ask for the version, even if the process ends. Raises PluginFailed."""
     call = asyncio.ensure_future(_ask_version(address, call_s))
     try:
-        await asyncio.wait((call, process.ended), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((call,), timeout=_LAST_REPLY_S if process.ended.done() else None)
+        await asyncio.wait((call, ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((call,), timeout=_LAST_REPLY_S if ended.done() else None)
         if not call.done():
             raise PluginFailed(_NO_HANDSHAKE)
         return call.result()
@@ -143,6 +143,7 @@ output_log: Final = logging.getLogger("vm-factory")
 
 ENGINE_ADDRESS: Final = "AVALANCHE_VM_RUNTIME_ENGINE_ADDR"
 _INHERITED_PREFIXES: Final = ("GRPC_", "GODEBUG")
+_READ_BYTES: Final = 64 * 1024
 _FLOOD_PAUSE_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 0.5
 
@@ -151,95 +152,58 @@ class PluginFailed(Exception):
     """A plugin could not be loaded; the text, which is the node's, is its entry in `failedVMs`."""
 
 
-class PluginProcess:
-    """A running process. ended: done when the process itself has ended; its children may still run."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self._pipes: list[_Pipe] = []
-        self.ended: asyncio.Future[int] = asyncio.ensure_future(asyncio.to_thread(process.wait))
-
-    async def log(self, output: PluginOutput) -> None:
-        """Start to log the output of the process."""
-        loop = asyncio.get_running_loop()
-        for name, stream in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
-            pipe = _Pipe(name, output)
-            await loop.connect_read_pipe(lambda pipe=pipe: pipe, stream)  # type: ignore[misc]
-            self._pipes.append(pipe)
-
-    async def stop(self, stop_s: float) -> None:
-        """Send SIGTERM, and kill the process group if the process runs for longer than `stop_s`."""
-        self._process.terminate()
-        await asyncio.wait((self.ended,), timeout=stop_s)
-        if not self.ended.done():
-            log.warning("plugin ignored SIGTERM, killing it", extra={"pid": self._process.pid})
-        self.kill()
-        remaining: list[asyncio.Future[Any]] = [self.ended, *(pipe.closed for pipe in self._pipes)]
-        await asyncio.wait(remaining, timeout=_LAST_OUTPUT_S)
-
-    def kill(self) -> None:
-        """Kill the process group, which contains the children of the process."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Kill the process group and close the pipes."""
-        self.kill()
-        for pipe in self._pipes:
-            pipe.close()
-
-
-class _Pipe(asyncio.Protocol):
-    """An output stream of the process; reading pauses during a flood, so that it does not occupy the daemon."""
-
-    def __init__(self, name: str, output: PluginOutput) -> None:
-        self._name = name
-        self._output = output
-        self._loop = asyncio.get_running_loop()
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.ReadTransport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._output.feed(self._name, data):
-            self._transport.pause_reading()
-            self._loop.call_later(_FLOOD_PAUSE_S, self._resume)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def _resume(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-
-
 @asynccontextmanager
 async def run_plugin(
     path: Path, environment: Mapping[str, str], output: PluginOutput, *, stop_s: float
-) -> AsyncIterator[PluginProcess]:
+) -> AsyncIterator[asyncio.Future[int]]:
     """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if cancelled.
 
-    Raises PluginFailed.
+    Yield a future that is done when the process itself has ended; its children may still run. Raises PluginFailed.
     """
-    process = PluginProcess(_spawn(path, environment))
+    process = _spawn(path, environment)
+    ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
+    streams = (("stdout", process.stdout), ("stderr", process.stderr))
+    readers = [asyncio.create_task(_log_stream(name, stream, output)) for name, stream in streams]
+    is_cancelled = False
     try:
-        await process.log(output)
-        yield process
+        yield ended
     except asyncio.CancelledError:
+        is_cancelled = True
         raise
-    except BaseException:
-        await process.stop(stop_s)
-        raise
-    else:
-        await process.stop(stop_s)
     finally:
-        process.close()
-        output.end()
+        try:
+            if not is_cancelled:
+                process.terminate()
+                await asyncio.wait((ended,), timeout=stop_s)
+                if not ended.done():
+                    log.warning("plugin ignored SIGTERM, killing it", extra={"pid": process.pid})
+                _kill_group(process)
+                await asyncio.wait((ended, *readers), timeout=_LAST_OUTPUT_S)
+        finally:
+            _kill_group(process)
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+            output.end()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process group, which contains the children of the process."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _log_stream(name: str, stream: IO[bytes] | None, output: PluginOutput) -> None:
+    """Log an output stream of a process; reading pauses during a flood, so that it does not occupy the daemon."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
+    try:
+        while chunk := await reader.read(_READ_BYTES):
+            if not output.feed(name, chunk):
+                await asyncio.sleep(_FLOOD_PAUSE_S)
+    finally:
+        transport.close()
 
 
 def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

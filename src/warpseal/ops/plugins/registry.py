@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NewType
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
@@ -46,21 +46,18 @@ class LoadedVMs(Struct, frozen=True):
     failed_vms: Mapping[str, str]
 
 
-class PluginRegistry:
+class PluginRegistry(Struct):
     """The plugins of one folder.
 
-    The protocol version comes from the settings, else from node_protocol, else it is RPC_PROTOCOL_VERSION.
+    The protocol version comes from node_protocol, else it is RPC_PROTOCOL_VERSION.
     """
 
-    def __init__(
-        self, settings: PluginSettings, folder: Path, aliases: VMAliases, *, node_protocol: NodeProtocol
-    ) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._aliases = aliases
-        self._node_protocol = node_protocol
-        self._loaded: set[VMID] = set(BUILT_IN)
-        self._lock = AsyncLock()
+    settings: PluginSettings
+    folder: Path
+    aliases: VMAliases
+    node_protocol: NodeProtocol
+    _loaded: set[VMID] = field(default_factory=lambda: set(BUILT_IN))
+    _lock: AsyncLock = field(default_factory=AsyncLock)
 
     async def load(self) -> LoadedVMs:
         """Probe the plugins that are not loaded. Raises CallRefused, with the node's text, before any start."""
@@ -69,35 +66,35 @@ class PluginRegistry:
             new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
             if not new:
                 return LoadedVMs({}, {})
-            version = await self._node_protocol() or RPC_PROTOCOL_VERSION
+            version = await self.node_protocol() or RPC_PROTOCOL_VERSION
             failed = {}
             for vm_id, path in new.items():
-                outcome = await probe.probe_plugin(path, self._settings, version)
+                outcome = await probe.probe_plugin(path, self.settings, version)
                 if isinstance(outcome, probe.PluginFailed):
                     failed[vm_id] = outcome
                 else:
                     self._loaded.add(vm_id)
                 log.info("plugin probed", extra={"plugin": path.name, "outcome": str(outcome)})
         return LoadedVMs(
-            {cb58_encode(vm_id): self._aliases.aliases_of(vm_id) for vm_id in new if vm_id not in failed},
+            {cb58_encode(vm_id): self.aliases.aliases_of(vm_id) for vm_id in new if vm_id not in failed},
             {cb58_encode(vm_id): str(failure) for vm_id, failure in failed.items()},
         )
 
     def _find_plugins(self) -> dict[VMID, Path]:
         """Return the path of each plugin by its id; directories and hidden files are ignored."""
         try:
-            with os.scandir(self._folder) as entries:
+            with os.scandir(self.folder) as entries:
                 files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and self._settings.plugin_dir is None:
+            if isinstance(error, FileNotFoundError) and self.settings.plugin_dir is None:
                 return {}
-            raise CallRefused(f"open {self._folder}: {os_error_text(error)}") from error
+            raise CallRefused(f"open {self.folder}: {os_error_text(error)}") from error
         names = sorted(name for name in files if not name.startswith("."))[:_MAX_FILES]
-        return {self._vm_id(Path(name).stem): self._folder.absolute() / name for name in names}
+        return {self._vm_id(Path(name).stem): self.folder.absolute() / name for name in names}
 
     def _vm_id(self, name: str) -> VMID:
         try:
-            return self._aliases.find(name)
+            return self.aliases.find(name)
         except MalformedID as error:
             raise CallRefused(f"invalid vmID: {dumps(name, ensure_ascii=False)}") from error
 
@@ -105,12 +102,11 @@ class PluginRegistry:
 VMID = NewType("VMID", bytes)
 
 
-def _built_in_id(name: bytes) -> VMID:
-    return VMID(name.ljust(ID_BYTES, b"\x00"))
-
-
 BUILT_IN: Final[Mapping[VMID, tuple[str, ...]]] = MappingProxyType(
-    {_built_in_id(b"platformvm"): ("platform",), _built_in_id(b"avm"): ("avm",), _built_in_id(b"evm"): ("evm",)}
+    {
+        VMID(name.ljust(ID_BYTES, b"\x00")): (alias,)
+        for name, alias in ((b"platformvm", "platform"), (b"avm", "avm"), (b"evm", "evm"))
+    }
 )
 """Virtual machines that need no plugin, with their aliases."""
 

@@ -312,22 +312,18 @@ class _Writer:
         return profile_pb2.ValueType(type=self.text(name), unit=self.text(unit))
 
     def location(self, frame: Frame) -> int:
-        location_id = self._locations.get(frame)
-        if location_id is not None:
-            return location_id
-        location_id = self._locations[frame] = len(self._locations) + 1
-        location = self.profile.location.add(id=location_id, mapping_id=1)
-        location.line.add(function_id=self._function(frame), line=frame.line)
-        return location_id
+        if frame not in self._locations:
+            self._locations[frame] = len(self._locations) + 1
+            location = self.profile.location.add(id=self._locations[frame], mapping_id=1)
+            location.line.add(function_id=self._function(frame), line=frame.line)
+        return self._locations[frame]
 
     def _function(self, frame: Frame) -> int:
         key = (frame.function, frame.file, frame.first_line)
-        function_id = self._functions.get(key)
-        if function_id is not None:
-            return function_id
-        function_id = self._functions[key] = len(self._functions) + 1
-        name = self.text(frame.function)
-        self.profile.function.add(
-            id=function_id, name=name, system_name=name, filename=self.text(frame.file), start_line=frame.first_line
-        )
-        return function_id
+        if key not in self._functions:
+            self._functions[key] = number = len(self._functions) + 1
+            name, file = self.text(frame.function), self.text(frame.file)
+            self.profile.function.add(
+                id=number, name=name, system_name=name, filename=file, start_line=frame.first_line
+            )
+        return self._functions[key]
