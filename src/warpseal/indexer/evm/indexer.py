@@ -207,16 +207,14 @@ class IndexedChain:
                     url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)
         cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, len(self._owner.chains)))
         settings = structs.replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
-        icm, indexing = self._parts.icm, self.chain.index
-        if icm is not None and indexing is not None:
+        icm, indexing, options = None, self.chain.index, self._parts.icm
+        if options is not None and indexing is not None and indexing.has_icm:
             icm = structs.replace(
-                icm,
-                messengers=(*icm.messengers, *_addresses(indexing.icm_messengers)),
-                registries=(*icm.registries, *_addresses(indexing.icm_registries)),
+                options,
+                messengers=(*options.messengers, *_addresses(indexing.icm_messengers)),
+                registries=(*options.registries, *_addresses(indexing.icm_registries)),
                 is_indexed=self._owner.has_messages_of,
             )
-        if indexing is None or not indexing.has_icm:
-            icm = None
         engine = writing_evm_index(url, settings, self.chain.blockchain_id)
         return EvmIndexWriter(engine, settings, icm=icm)
 
