@@ -46,16 +46,15 @@ class _SubnetQueue(Struct):
         return next(iter(self.waiting), None) is turn
 
 
-class RoundAdmission:
+class RoundAdmission(Struct, eq=False):
     """The queues of all signing subnets, the backlog of this machine, and the warning to the operator."""
 
-    def __init__(self) -> None:
-        self.queues: Final[dict[SubnetID, _SubnetQueue]] = {}
-        self._finishing = 0
-        # Requests without a result yet, except those that are made ahead.
-        self.callers = 0
-        self._warned_at = -inf
-        self._refused = 0
+    queues: dict[SubnetID, _SubnetQueue] = {}
+    # Requests without a result yet, except those that are made ahead.
+    callers: int = 0
+    _finishing: int = 0
+    _warned_at: float = -inf
+    _refused: int = 0
 
     @property
     def is_backed_up(self) -> bool:

@@ -60,17 +60,16 @@ class QuorumGoal(Struct, eq=False):
         self.target_weight = max(self.required_weight, required_weight(self.total_weight, self.quorum + self.buffer))
 
 
-class QuorumGoals:
+class QuorumGoals(Struct, eq=False):
     """The goals of the callers that wait, in order.
 
     inactive_known_at: time from which it is known which validators are inactive.
     """
 
-    def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
-        self.waiting: Final[dict[QuorumGoal, None]] = {}
-        self.inactive_known_at = inf
-        self._table = table
-        self._buffer_wait_s = buffer_wait_s
+    _table: MemberTable
+    _buffer_wait_s: float
+    waiting: dict[QuorumGoal, None] = {}
+    inactive_known_at: float = inf
 
     @property
     def deadlines(self) -> list[float]:

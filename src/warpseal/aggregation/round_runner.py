@@ -156,12 +156,11 @@ class Caller:
             self.outcome.set_exception(outcome)
 
 
-class OpenRounds:
+class OpenRounds(Struct, eq=False):
     """The rounds that are open, at most one per key: equal requests join the same one."""
 
-    def __init__(self, deps: RoundDeps) -> None:
-        self._deps = deps
-        self._open: dict[tuple[bytes, bytes, bytes], RoundRunner] = {}
+    _deps: RoundDeps
+    _open: dict[tuple[bytes, bytes, bytes], RoundRunner] = {}
 
     async def collect(self, caller: Caller) -> SignedResult:
         """Return the result for a caller; its cancellation ends the round only if no other caller waits.

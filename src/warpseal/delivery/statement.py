@@ -294,7 +294,7 @@ class StatementChecker(Struct, eq=False):
         status = None if output is None else _status(output)
         if status is None:
             return _Verdict(None, _MANAGER_SILENT)
-        if status == _UNKNOWN_VALIDATOR:
+        if status == _ManagerStatus.UNKNOWN:
             return _Verdict(True, "the manager has no record of the first initial validator")
         return _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators")
 
@@ -318,13 +318,10 @@ class StatementChecker(Struct, eq=False):
             return None
 
 
-_UNKNOWN_VALIDATOR: Final = 0
-"""The state of a validator of which a manager has no record."""
-
-
 class _ManagerStatus(IntEnum):
-    """The states of a validator in ACP-99."""
+    """The states of a validator in ACP-99. UNKNOWN: the manager has no record of it."""
 
+    UNKNOWN = 0
     PENDING_ADDED = 1
     ACTIVE = 2
     PENDING_REMOVED = 3
@@ -400,6 +397,6 @@ def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: b
         int.from_bytes(output[at : at + _WORD_BYTES], "big")
         for at in range(2 * _WORD_BYTES, (2 + _RECEIVED_NONCE_WORD) * _WORD_BYTES, _WORD_BYTES)
     )
-    if status == _UNKNOWN_VALIDATOR or node_id_offset != _RECORD_WORDS * _WORD_BYTES:
+    if status == _ManagerStatus.UNKNOWN or node_id_offset != _RECORD_WORDS * _WORD_BYTES:
         return None
     return received_nonce >= content.nonce
