@@ -96,7 +96,9 @@ class _ProxySession:
     def __init__(self, client: WebSocket, node: NodeSocket, endpoint: EvmWebSocketEndpoint) -> None:
         self._client = client
         self._node = node
-        self._endpoint = endpoint
+        self._forwarder = endpoint.forwarder
+        self._admission = endpoint.admission
+        self._count_units = endpoint.count_units
         self._queue = SendQueue(endpoint)
         self._meter = SocketMeter(endpoint.meter, client.scope)
         self._calls = WebSocketCalls(endpoint.settings, self._count, self._meter.record_reply)
@@ -116,7 +118,7 @@ class _ProxySession:
         for task in done:
             task.result()
         code, reason = self._queue.ended or (1000, "")
-        log.info("WebSocket ended", extra={"evm_chain": self._endpoint.forwarder.name, "code": code, "reason": reason})
+        log.info("WebSocket ended", extra={"evm_chain": self._forwarder.name, "code": code, "reason": reason})
         await _close(self._client, code, reason)
 
     async def _read_client(self) -> None:
@@ -142,8 +144,8 @@ class _ProxySession:
         caller = Request(scope_for_admission(self._client.scope))
         try:
             if len(body) > SMALL_BYTES:
-                await self._endpoint.admission.check(caller)
-            await self._endpoint.admission.admit(caller, await parse_body(self._endpoint.count_units, body))
+                await self._admission.check(caller)
+            await self._admission.admit(caller, await parse_body(self._count_units, body))
         except WarpsealError as error:
             # A message that is not small is not parsed, and counts as one call.
             refused = parse_request_body(body) if len(body) <= SMALL_BYTES else RequestBody()
@@ -164,8 +166,7 @@ class _ProxySession:
     async def _forward(self, request: RequestBody, read_at: float) -> None:
         """Send calls to the client's own node; if one must not go there, forward the whole batch as HTTP calls."""
         if any(
-            call.error is not None or not self._endpoint.forwarder.is_plain(call.method, call.params)
-            for call in request.calls
+            call.error is not None or not self._forwarder.is_plain(call.method, call.params) for call in request.calls
         ):
             await self._forward_by_http(request, read_at)
             return
@@ -186,7 +187,7 @@ class _ProxySession:
 
     async def _forward_by_http(self, request: RequestBody, read_at: float) -> None:
         try:
-            responses = await forward_calls(self._endpoint.forwarder, request)
+            responses = await forward_calls(self._forwarder, request)
         except asyncio.CancelledError:
             self._meter.record_lost([call.method for call in request.calls], has_client_left=self._has_client_left)
             raise
@@ -215,7 +216,7 @@ class _ProxySession:
                 return
 
     def _count(self, kind: MethodClass, outcome: str) -> None:
-        self._endpoint.forwarder.count(kind, self._node.upstream, outcome)
+        self._forwarder.count(kind, self._node.upstream, outcome)
 
 
 def _denial(error: WarpsealError) -> Response:

@@ -144,15 +144,15 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
-def success(request_id: Any, result: Any) -> bytes:
+def success(request_id: msgspec.Raw, result: Any) -> bytes:
     """Return the reply with a result, which is any value that msgspec encodes. request_id: JSON, sent as it came."""
-    return _ENCODER.encode(JsonRpcReply(id=request_id, result=result)) + b"\n"
+    return _ENCODER.encode(JsonRpcReply(id=request_id, result=result)) + b"\n"  # type: ignore[arg-type]
 
 
-def failure(request_id: Any, error: JsonRpcError) -> bytes:
+def failure(request_id: msgspec.Raw | None, error: JsonRpcError) -> bytes:
     """Return the reply with an error. request_id: as in `success`; None if that of the call cannot be read."""
     body = JsonRpcFailure(code=error.code, message=str(error), data=error.data)
-    return _ENCODER.encode(JsonRpcReply(id=request_id, error=body)) + b"\n"
+    return _ENCODER.encode(JsonRpcReply(id=request_id, error=body)) + b"\n"  # type: ignore[arg-type]
 
 
 def unknown(kind: Literal["service", "method"], service: str, name: str) -> JsonRpcError:

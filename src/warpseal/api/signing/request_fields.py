@@ -1,4 +1,4 @@
-"""The fields of an aggregation request body: their spellings and their JSON values.
+"""The fields of requests: their spellings, their JSON values, and their schemas for the OpenAPI document.
 
 Source of truth: the spellings found in published clients (camelCase, kebab-case, four of the height); the
 reference aggregator's decoder for what counts as not given (null, an empty text) and for names in any case.
@@ -60,10 +60,6 @@ class RequestField(NamedTuple):
     schema: Mapping[str, Any]
     description: str = ""
     is_required: bool = False
-
-    def describe(self) -> dict[str, Any]:
-        """Return the schema with the description."""
-        return {"description": self.description, **self.schema} if self.description else {**self.schema}
 
 
 TEXT: Final = {"type": "string"}

@@ -16,7 +16,6 @@ from msgspec import Struct
 from warpseal.aggregation.errors import NothingToSign, UnusableJustification
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.openapi.describe import COMPONENT
 from warpseal.api.signing.errors import (
     AllZeroes,
     FieldTooLarge,
@@ -344,5 +343,5 @@ VERIFY_FIELDS: Final = RequestFields(
         "signingSubnetId", plain_text, TEXT, "Base58-check or hex; by default the one that the destination demands."
     ),
     RequestField("quorumPercentage", plain_uint64, PERCENTAGE, "Counts if it is higher than that of the destination."),
-    RequestField("call", lambda _, value: value, {"$ref": COMPONENT.format(name="CallToTest")}),
+    RequestField("call", lambda _, value: value, {"$ref": "#/components/schemas/CallToTest"}),
 )
