@@ -10,17 +10,23 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.cli.serve import add_config_arguments, config_file
 from warpseal.config.load import find_data_dir
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
+from warpseal.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from warpseal.api.http import access
+else:
+    # Most commands call no API of a daemon.
+    access = LazyModule("warpseal.api.http.access")
 
 NAVAX: Final = 10**9
 _TIMEOUT_S: Final = 5.0
@@ -98,7 +104,7 @@ def ask_daemon(
     {status} and {error}. call: JSON object of a POST.
     """
     url, body = find_url(args), None if call is None else json.dumps(call).encode()
-    key = {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
+    key = {access.KEY_HEADERS[0]: args.api_key} if args.api_key else {}
     all_headers = {"content-type": "application/json", **key, **(headers or {})}
     status, reply = get_response(url, path, all_headers, timeout_s, body, method)
     try:

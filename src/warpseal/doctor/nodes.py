@@ -21,6 +21,7 @@ from warpseal.node.chain_apis import ChainApi, api_endpoint
 from warpseal.node.p_chain import compare_subnets
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
+from warpseal.ops.health.chains import INFO_API, P_CHAIN_API
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
@@ -56,8 +57,6 @@ _WRONG_SET: Final = (
     "compare with a node that you trust: if the index is wrong, delete it, so that all blocks are indexed again; else "
     "remove the node"
 )
-_P_CHAIN_API: Final = "p-chain-api"
-_INFO_API: Final = "info-api"
 _NOT_FOUND: Final = 404
 
 T = TypeVar("T")
@@ -72,10 +71,10 @@ async def compare_nodes(
 ) -> list[Finding]:
     """Compare all configured nodes. heights: of p-chain-api; responses: of the nodes of each list to a first call."""
     nodes = config.node
-    clocks = {f"{_P_CHAIN_API}[{position}]": response for position, response in enumerate(p_chain_responses)}
+    clocks = {f"{P_CHAIN_API}[{position}]": response for position, response in enumerate(p_chain_responses)}
     for position, (endpoint, response) in enumerate(zip(nodes.info_api, info_responses, strict=True)):
         if endpoint not in nodes.p_chain_api:
-            clocks[f"{_INFO_API}[{position}]"] = response
+            clocks[f"{INFO_API}[{position}]"] = response
     findings = [*_check_quorum(nodes, heights), *_check_clocks(clocks)]
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -100,20 +99,20 @@ def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
         if result.value is None:
             continue
         if reference - result.value > MAX_LAGGING_BLOCKS:
-            behind = f"{_P_CHAIN_API}[{result.position}] is {reference - result.value} blocks behind the others"
+            behind = f"{P_CHAIN_API}[{result.position}] is {reference - result.value} blocks behind the others"
             yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
         elif result.value - reference > MAX_LAGGING_BLOCKS:
-            ahead = f"{_P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of the others"
+            ahead = f"{P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of the others"
             yield Finding(Grade.WARNING, ahead, "either they do not keep up, or it reports a wrong height")
 
 
 def _check_quorum(settings: NodeSettings, heights: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     quorum, up = settings.p_chain_quorum, sum(result.value is not None for result in heights)
     if quorum > up:
-        text = f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {_P_CHAIN_API} answer"
+        text = f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {P_CHAIN_API} answer"
         yield Finding(Grade.BAD, text, "start the others, or add nodes: new validator sets cannot be used")
     elif quorum == up > 1:
-        text = f"p-chain-quorum is {quorum}, and only so many nodes of {_P_CHAIN_API} answer"
+        text = f"p-chain-quorum is {quorum}, and only so many nodes of {P_CHAIN_API} answer"
         yield Finding(Grade.WARNING, text, "if one of them fails, new validator sets cannot be used: add a node")
 
 
@@ -157,7 +156,7 @@ async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[No
     compared = min(sum(result.value is not None for result in results) for results in sets)
     if not findings and compared > 1:
         counted = f"{len(subnet_ids)} subnet{'s' if len(subnet_ids) > 1 else ''}"
-        text = f"{compared} nodes of {_P_CHAIN_API} agree about the validators of {counted} at height {height}"
+        text = f"{compared} nodes of {P_CHAIN_API} agree about the validators of {counted} at height {height}"
         findings.append(Finding(Grade.GOOD, text, detail={"height": str(height)}))
     return findings
 
@@ -228,7 +227,7 @@ async def check_index_sets(config: Config, network_id: int, upstream: Upstream) 
 
 async def _compare_versions(upstream: Upstream) -> list[Finding]:
     versions = {
-        f"{_INFO_API}[{result.position}]": result.value
+        f"{INFO_API}[{result.position}]": result.value
         for result in await upstream.info.versions()
         if result.value is not None
     }
@@ -236,7 +235,7 @@ async def _compare_versions(upstream: Upstream) -> list[Finding]:
         return []
     detail = {"versions": versions}
     if len(set(versions.values())) == 1:
-        text = f"{len(versions)} nodes of {_INFO_API} run {next(iter(versions.values()))}"
+        text = f"{len(versions)} nodes of {INFO_API} run {next(iter(versions.values()))}"
         return [Finding(Grade.GOOD, text, detail=detail)]
     said = ", ".join(f"{name} {version}" for name, version in versions.items())
     advice = "update the older ones: a node that is too old stops at a network upgrade"
@@ -277,9 +276,9 @@ async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Findi
 
 
 def _apis_of(settings: NodeSettings, chain_id: ChainID) -> Iterator[_ProposerVM]:
-    endpoints = [(f"{_P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)]
+    endpoints = [(f"{P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)]
     endpoints += [
-        (f"{_INFO_API}[{position}]", node)
+        (f"{INFO_API}[{position}]", node)
         for position, node in enumerate(settings.info_api)
         if node not in settings.p_chain_api
     ]
@@ -317,7 +316,7 @@ def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Findi
 
 
 def _names(positions: Iterable[int]) -> str:
-    return ", ".join(f"{_P_CHAIN_API}[{position}]" for position in positions)
+    return ", ".join(f"{P_CHAIN_API}[{position}]" for position in positions)
 
 
 def _shorten(names: Sequence[str]) -> str:

@@ -201,16 +201,12 @@ def build_plan(args: argparse.Namespace) -> Plan:
         nodes=args.nodes,
         rules=tuple(parse_rule(text) for text in texts),
         node_rules=_node_rules(args.node_behave),
-        settings=_node_settings(args),
-    )
-
-
-def _node_settings(args: argparse.Namespace) -> NodeSettings:
-    # The read timeout is 4/3 of the ping interval, as on nodes.
-    return NodeSettings(
-        ping_interval_s=args.ping_interval,
-        read_timeout_s=args.ping_interval * 4 / 3,
-        max_outstanding=args.max_outstanding,
+        settings=NodeSettings(
+            ping_interval_s=args.ping_interval,
+            # As on nodes.
+            read_timeout_s=args.ping_interval * 4 / 3,
+            max_outstanding=args.max_outstanding,
+        ),
     )
 
 

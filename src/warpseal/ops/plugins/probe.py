@@ -183,8 +183,9 @@ async def run_plugin(
             _kill_group(process)
             for reader in readers:
                 reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
             output.end()
+            # The pipes are closed then.
+            await asyncio.gather(*readers, return_exceptions=True)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
