@@ -27,7 +27,7 @@ from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.upstream.errors import NodesDisagree, NodeUnavailable
+from warpseal.upstream.errors import NodesDisagree, NodeUnavailable, RpcRefusal
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
@@ -286,7 +286,7 @@ class Destinations:
     async def _look_up_rules(self, chain_id: ChainID) -> None:
         try:
             await self._known_rules(chain_id, await self._deps.chains.subnet_of(chain_id))
-        except WarpsealError as error:
+        except (WarpsealError, RpcRefusal) as error:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
             log.debug("Warp rules unavailable", extra={"chain_id": id_text(chain_id), "reason": str(error)})
 
