@@ -1,15 +1,17 @@
-// Makes calls with one of the two published SDKs of the Data API, and prints one line of JSON for each of them:
-// {"pages": [...]} or {"error": {"kind", "message", "statusCode"}}.
-// Arguments: the SDK, the server's URL, where it runs ("node", or "browser" as SDKs recognize one), and a list of
-// [function, request].
-const [sdk, serverURL, runtime, calls] = process.argv.slice(2);
+// Makes calls with one of the two published SDKs of the Data API. Each line of its input is JSON, [the server's URL, a
+// list of [function, request]]; it prints one line of JSON for each call: {"pages": [...]} or
+// {"error": {"kind", "message", "statusCode"}}.
+// Arguments: the SDK, and where it runs ("node", or "browser" as SDKs recognize one).
+import { createInterface } from "node:readline";
+
+const [sdk, runtime] = process.argv.slice(1);
 const MOST_PAGES = 1000;
 const inBrowser = runtime === "browser";
 if (inBrowser) globalThis.window = { document: {} };
 // There, chainkit identifies itself only by a header that its caller sets.
 const headers = inBrowser && sdk === "chainkit" ? { "X-App-Component": "chainkit" } : {};
 
-async function connected() {
+async function connected(serverURL) {
   if (sdk === "avacloud-sdk") {
     const { AvaCloudSDK } = await import("@avalabs/avacloud-sdk");
     return new AvaCloudSDK({ apiKey: "key", serverURL });
@@ -29,7 +31,7 @@ async function pages(answer) {
   return found;
 }
 
-async function outcome(client, path, request) {
+async function outcome(client, serverURL, path, request) {
   const names = path.split(".");
   const owner = names.slice(0, -1).reduce((inner, name) => inner[name], client);
   try {
@@ -42,5 +44,10 @@ async function outcome(client, path, request) {
   }
 }
 
-const client = await connected();
-for (const [path, request] of JSON.parse(calls)) console.log(JSON.stringify(await outcome(client, path, request)));
+for await (const line of createInterface({ input: process.stdin })) {
+  const [serverURL, calls] = JSON.parse(line);
+  const client = await connected(serverURL);
+  for (const [path, request] of calls) {
+    console.log(JSON.stringify(await outcome(client, serverURL, path, request)));
+  }
+}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -16,7 +18,7 @@ from tests.api.data.metrics_fixtures import MadeChain, file_urls, metrics_setup
 from tests.api.data.test_icm import icm_setup, write_chains
 from tests.api.data.test_sdk_models import ALICE, SETUP
 from tests.clients.past import LISTS, past_of, priced_daemon
-from tests.clients.published import Call, outcomes
+from tests.clients.published import Call, Sdk, running_sdk
 from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.icm.fixtures import silent_obstacles
@@ -36,8 +38,6 @@ from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text, node_id_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SDKS = ("avacloud-sdk", "chainkit")
-SCRIPT = "data_api.mjs"
 OF_TELEPORTER = (
     "teleporter.listTeleporterMessages",
     "teleporter.listTeleporterMessagesByAddress",
@@ -51,15 +51,17 @@ OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": 
 """SDKs leave out fields that they do not know, so the remaining fields show the chain of a transaction."""
 
 
-async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
-    return await outcomes(SCRIPT, sdk, url, "node", calls=calls)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["avacloud-sdk", "chainkit"])
+async def sdk(request: pytest.FixtureRequest) -> AsyncIterator[Sdk]:
+    """Run each SDK once for all tests."""
+    async with running_sdk(request.param) as process:
+        yield process
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_every_page_of_the_recorded_network(recorded: RecordedDaemon, sdk: str) -> None:
+async def test_sdks_read_every_page_of_the_recorded_network(recorded: RecordedDaemon, sdk: Sdk) -> None:
     """All pages together hold the items of one long page, in its order."""
     sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
-    response = await asked(sdk, recorded.daemon.api_url, [subject.call for subject in sized])
+    response = await sdk.outcomes(recorded.daemon.api_url, [subject.call for subject in sized])
     read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, response, strict=True)}
     assert [(name, outcome) for name, outcome in read.items() if "error" in outcome] == []
     for subject in SUBJECTS:
@@ -73,13 +75,13 @@ async def test_sdks_read_every_page_of_the_recorded_network(recorded: RecordedDa
         assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
 
 
-@pytest.mark.parametrize("sdk", SDKS)
 async def test_one_daemon_gives_sdks_in_browsers_and_plain_clients_their_own_shapes(
-    recorded: RecordedDaemon, sdk: str
+    recorded: RecordedDaemon, sdk: Sdk
 ) -> None:
     """A browser lets no page set its user agent: the header X-App-Component identifies the SDK."""
     calls: list[Call] = [(PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "x-chain"})]
-    (read,) = await outcomes(SCRIPT, sdk, recorded.daemon.api_url, "browser", calls=calls)
+    async with running_sdk(sdk.name, "browser") as browser:
+        (read,) = await browser.outcomes(recorded.daemon.api_url, calls)
     plain = await recorded.daemon.get(f"/v1/networks/{NETWORK}/blockchains/x-chain/transactions")
     assert kinds_of_output_index(read["pages"][0]) == {str}
     assert kinds_of_output_index(plain.body) == {int}
@@ -89,12 +91,11 @@ def kinds_of_output_index(page: dict[str, Any]) -> set[type]:
     return {type(utxo["outputIndex"]) for tx in page["transactions"] for utxo in tx["emittedUtxos"]}
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: str) -> None:
+async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: Sdk) -> None:
     """Prices, delegations and removals included; all pages together hold the items of pages of another size."""
     async with priced_daemon(tmp_path) as daemon:
         validators = await past_of(daemon)
-        reply = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in validators])
+        reply = await sdk.outcomes(daemon.api_url, [subject.with_page_size(5).call for subject in validators])
         assert [item.get("error") for item in reply] == [None] * len(validators)
         for subject, match in zip(validators, reply, strict=True):
             path, key = subject.url, LISTS[subject.model]
@@ -110,8 +111,7 @@ def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     return [entry for item in result for page in item["pages"] for entry in page[key]]
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_every_shape(sdk: str) -> None:
+async def test_sdks_read_every_shape(sdk: Sdk) -> None:
     """An index in memory has what the recorded network lacks: rewards with prices, validators of every state."""
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
     chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
@@ -123,7 +123,7 @@ async def test_sdks_read_every_shape(sdk: str) -> None:
         *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": item}) for item in chain_ids],
     ]
     async with client_of(SETUP) as client:
-        reply = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+        reply = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in reply] == [None] * len(calls)
     p, x, c, touched, rewards, validations, evm, other = (item["pages"] for item in reply)
     for chain, pages in zip(CHAINS, (p, x, c), strict=True):
@@ -136,8 +136,7 @@ async def test_sdks_read_every_shape(sdk: str) -> None:
     assert [item[0]["evmChainId"] for item in (evm, other)] == [99999, 0]
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon, sdk: str) -> None:
+async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon, sdk: Sdk) -> None:
     unknown = {"network": NETWORK, "blockchainId": id_text(bytes([9]) * 32)}
     calls: list[Call] = [
         (PRIMARY + "getBlockchainById", unknown),
@@ -145,7 +144,7 @@ async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon
         (PRIMARY + "blocks.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"}),
         (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1}),
     ]
-    errors = [request["error"] for request in await asked(sdk, recorded.daemon.api_url, calls)]
+    errors = [request["error"] for request in await sdk.outcomes(recorded.daemon.api_url, calls)]
     assert [(error["kind"].removesuffix("Error"), error["statusCode"]) for error in errors] == [
         ("NotFound", 404),
         ("BadRequest", 400),
@@ -156,8 +155,7 @@ async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon
     assert "startTimestamp" in errors[3]["message"]
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
+async def test_sdks_read_signed_messages(tmp_path: Path, sdk: Sdk) -> None:
     """By a P-Chain transaction, and of a message that is sent along; and why there is none."""
     async with run_l1_network(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as recorded:
         conversion = recorded.network.p_chain.conversion_of(recorded.l1)
@@ -170,7 +168,7 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
             (AGGREGATOR + "aggregate", {"network": NETWORK, "signatureAggregatorRequest": request_of(message)}),
         ]
         await recorded.daemon.until_ready()
-        response = await asked(sdk, recorded.daemon.api_url, calls)
+        response = await sdk.outcomes(recorded.daemon.api_url, calls)
         (reply,) = response[0]["pages"]
         attested = attested_message(conversion)
         height = int((await recorded.daemon.l1_message(conversion)).headers[HEIGHT])
@@ -189,8 +187,7 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
         )
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -> None:
+async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: Sdk) -> None:
     """With default settings: every kind of contract, every status of metadata, pages of one and of many items."""
     with h.open_writer(tmp_path) as writer:
         h.write_history(writer)
@@ -216,7 +213,7 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
             ("data.nfts.list", {"chainId": "99", "address": cats}),
         ]
         async with h.indexed_setup(tmp_path) as setup, client_of(setup) as client:
-            *read, again, unknown = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+            *read, again, unknown = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in read] == [None] * len(read)
     chain_info, chains, block, genesis, moved, held, of_bob, deployed, _, of_items, of_dogs, token, _ = (
         item["pages"] for item in read
@@ -237,8 +234,7 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
     assert kinds == ["TooManyRequests", "NotFound"]
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: str) -> None:
+async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: Sdk) -> None:
     """Of every status, by both kinds of paths, also with what hinders them."""
     history = IcmHistory(43)
     history.add_blocks(40)
@@ -263,7 +259,7 @@ async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: str) -> Non
                 (one, {"messageId": "0x" + "00" * 32}),
                 (listed, {"blockchainId": "nowhere"}),
             ]
-            *read, unknown, wrong = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+            *read, unknown, wrong = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
             assert [item.get("error") for item in read] == [None] * len(read)
             ids = [
                 [message["messageId"] for page in item["pages"] for message in page["messages"]] for item in read[:6]
@@ -306,7 +302,8 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     async with metrics_setup(index_url, metrics_url, holders) as setup, client_of(setup) as client:
         async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as response:
             plain = (await response.json())["addresses"]
-        *read, malformed, unknown = await asked("avacloud-sdk", str(client._base_url).rstrip("/"), calls)
+        async with running_sdk("avacloud-sdk") as sdk:
+            *read, malformed, unknown = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in read] == [None] * len(read)
     entries = [[entry for page in item["pages"] for entry in page["addresses"]] for item in read]
     whole, paged, of_cats, paged_cats = entries

@@ -26,6 +26,9 @@ def modules() -> Iterator[Path]:
 
 def find_lock_calls(source: str) -> list[int]:
     """Return the lines of a module that create a lock or worker threads."""
+    # Most files have none of the names, and need no parse.
+    if not any(name in source for name in LOCK_TYPES):
+        return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [call.lineno for call in calls if makes_lock(call.func)]
 

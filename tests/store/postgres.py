@@ -39,6 +39,8 @@ _OPTIONS = {
     "shared_buffers": "16MB",
     "max_connections": "60",
     "max_wal_size": "128MB",
+    # In the folder of the server, which is removed: a server that ends at once leaves its POSIX memory behind.
+    "dynamic_shared_memory_type": "mmap",
 }
 
 
