@@ -54,7 +54,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 """
 COMMANDS = {
     ("demo",): ("demo.DEMO", "demonstrate the aggregation on a simulated network"),
-    ("config", "check"): ("doctor.CHECK", "list the errors of a config file, or its effective settings"),
+    ("config", "check"): ("config_check.CHECK", "list the errors of a config file, or its effective settings"),
     ("doctor",): ("doctor.DOCTOR", "check nodes, validators, weight and clock, with advice"),
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
     ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
