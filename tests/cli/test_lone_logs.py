@@ -85,7 +85,7 @@ def test_a_command_refuses_a_log_without_its_file_and_leaves_it(
     assert main((*arguments, "--data-dir", str(tmp_path / "data"))) == 1
     assert log.read_bytes() == rows
     reason = capsys.readouterr().err
-    assert f"its log {name}-wal has data: put the file back beside it" in reason
+    assert f"its log {name}-wal has data: put the file back next to it" in reason
     assert str(folder / name) in reason
     assert not (tmp_path / "backup.tar").exists()
 

@@ -25,7 +25,7 @@ from warpseal.usage.database import METRICS_NAME
 
 _ABOUT_BACKUP: Final = """\
 Write the identity (TLS certificate and key), the store of a daemon, with its API keys, and its metrics database to a
-file that only its owner may read. The daemon may run meanwhile. Databases in PostgreSQL are not written. The index is
+file that only its owner may read. The daemon may be running. Databases in PostgreSQL are not written. The index is
 not in a backup: it is built again from the nodes.
 """
 _ABOUT_RESTORE: Final = """\

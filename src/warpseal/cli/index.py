@@ -61,7 +61,7 @@ _SAMPLED: Final = 20
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show height, lag, rate, ETA and stop reason of each chain. The indexer may run meanwhile."
+    parser.description = "Show height, lag, rate, ETA and stop reason of each chain. The indexer may be running."
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -276,7 +276,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT transfers, NFT\n"
         "holdings, created contracts, blocks, or with `holders` ERC-20 balances after the blocks that changed them.\n"
-        "All rows are of one moment; the indexer may run meanwhile. docs/evm-index.md lists the fields and the SQL by\n"
+        "All rows are of one moment; the indexer may be running. docs/evm-index.md lists the fields and the SQL by\n"
         "which a column store (ClickHouse) reads them."
     )
     parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)

@@ -1,4 +1,4 @@
-"""`warpseal key create|list|revoke`: the API keys of callers; a daemon may run meanwhile."""
+"""`warpseal key create|list|revoke`: the API keys of callers; a daemon may be running."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class DataLocation:
         return int(name) if name.isdigit() else None
 
     def _files(self, name: str, network: int | None = None) -> list[Path]:
-        """Return the files of this name; one may be missing beside its log, and its opener says so."""
+        """Return the files of this name; one may be missing while its log exists, and its opener says so."""
         paths = find_files(self.data_dir, name, f"{name}-wal")
         return sorted({path.with_name(name) for path in paths if network is None or path.parent.name == str(network)})
 

@@ -43,17 +43,17 @@ from warpseal.warp.ids import MalformedID, parse_id
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ABOUT_UPGRADE: Final = """\
 Upgrade the store to the schema version of this program, and report the progress. An interrupted upgrade continues
-at the next call. No daemon may use the store meanwhile. A copy of a SQLite store, store.db.before-VERSION, stays
-beside it until a daemon has served.
+at the next call. No daemon may be using the store. A copy of a SQLite store, store.db.before-VERSION, stays
+next to it until a daemon has served.
 """
 _ABOUT_CHECK: Final = """\
 Verify the integrity of the database, every id against its bytes, and every signature against its keys. Each fault is
-printed, and the exit code is 1 if there is one. A daemon may run meanwhile.
+printed, and the exit code is 1 if there is one. A daemon may be running.
 """
 
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    add_location_arguments(parser, "Show URL, contents and users of the store. A daemon may run meanwhile.")
+    add_location_arguments(parser, "Show URL, contents and users of the store. A daemon may be running.")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -80,7 +80,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(
         parser,
         "Write signed messages and shares as JSON Lines (docs/store.md), for a backup or another daemon.\n"
-        "A daemon may run meanwhile.",
+        "A daemon may be running.",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
     parser.add_argument("--message-id", type=argument(parse_id, MalformedID), metavar="ID", help="this message only")
@@ -113,7 +113,7 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "Verify the signatures in a file of `warpseal store export` (the format is in docs/store.md), and store the\n"
         "valid ones. Invalid lines are printed and skipped, and the exit code is 1. Messages of another network are\n"
-        "refused. A store that does not exist is made. No daemon may use the store meanwhile.",
+        "refused. A store that does not exist is made. No daemon may be using the store.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
     parser.add_argument(
@@ -166,7 +166,7 @@ def _require_network(network_id: int | None, expected: int | None) -> None:
 def _add_upgrade_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(parser, _ABOUT_UPGRADE)
     parser.add_argument(
-        "--if-needed", action="store_true", help="succeed beside running daemons if the schema version is that already"
+        "--if-needed", action="store_true", help="succeed while daemons run if the schema version is that already"
     )
 
 

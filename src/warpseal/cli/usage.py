@@ -1,4 +1,4 @@
-"""`warpseal usage`: the usage of the forwarded RPC routes, from the metrics database; a daemon may run meanwhile."""
+"""`warpseal usage`: the usage of the forwarded RPC routes, from the metrics database; a daemon may be running."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last", type=_seconds, default=DAY_S, metavar="DURATION", help="time until now, such as 12h, 7d, 8w (24h)"
     )
     parser.add_argument("--csv", action="store_true", help="print comma-separated values")
-    parser.add_argument("--metrics-db-url", metavar="URL", help="metrics database, if it is not beside the store")
+    parser.add_argument("--metrics-db-url", metavar="URL", help="metrics database, unless it is next to the store")
 
 
 def _usage(args: argparse.Namespace) -> int:

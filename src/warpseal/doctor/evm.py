@@ -210,7 +210,7 @@ def _check_disk(folder: Path, blocks: int) -> Finding:
     free, stored = shutil.disk_usage(existing).free, sum(path.stat().st_size for path in folder.glob("*.db"))
     needed = max(0, blocks * BYTES_PER_BLOCK - stored)
     text = f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
-    text += " more, beside NFT transfers and metadata"
+    text += " more, in addition to NFT transfers and metadata"
     detail = {"freeBytes": free, "neededBytes": needed}
     if free < needed:
         advice = "make room, set index-url to a PostgreSQL database, or begin later with from"

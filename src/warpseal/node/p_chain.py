@@ -233,7 +233,7 @@ def decode_l1_validator(result: bytes) -> ValidationAt:
 
 
 def _current_validation(entry: _Current) -> CurrentValidation:
-    """Return one entry; a validation id marks those of an L1, beside which permissioned ones may stand."""
+    """Return one entry; a validation id marks a validator of an L1, which may have permissioned ones as well."""
     is_l1 = entry.validation_id is not None
     name = entry.validation_id if entry.validation_id is not None else entry.tx_id
     if name is None:

@@ -118,7 +118,7 @@ def lone_log_reason(path: Path) -> str | None:
     if _size(path) or not _size(log_path):
         return None
     state = "is empty" if path.exists() else "is missing"
-    return f"it {state}, but its log {log_path.name} has data: put the file back beside it, or move the log away"
+    return f"it {state}, but its log {log_path.name} has data: put the file back next to it, or move the log away"
 
 
 def unusable_reason(path: Path) -> str | None:

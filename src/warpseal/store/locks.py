@@ -260,7 +260,7 @@ def find_holder(path: Path) -> int | None:
 def lock_while_connected(engine: Engine, url: StoreUrl) -> None:
     """Hold a lock by which other processes see a writer, as long as its engine is connected. Raises StoreUnusable.
 
-    Writers do not exclude each other by it. A file has a lock file beside it. On a server it is a lease, which ends a
+    Writers do not exclude each other by it. A file has a lock file next to it. On a server it is a lease, which ends a
     minute after the last transaction of a writer that was killed.
     """
     path = url.path

@@ -54,7 +54,7 @@ class UsageSettings(Settings, frozen=True):
         "",
         "metrics-db-url",
         metrics_url,
-        "URL of the metrics database, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: metrics.db beside store.db",
+        "URL of the metrics database, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: metrics.db by store.db",
         "URL",
         group=Group.STORE,
         display=redacted_url,

@@ -123,7 +123,7 @@ class ContractInfoFolder:
                 content = opened.read(MAX_FILE_BYTES + 1)
             self._files[file] = stamp, msgspec.json.decode(content, type=ContractInfo)
         except FileNotFoundError:
-            pass  # It was removed meanwhile.
+            pass  # It has been removed since.
         except (OSError, ValueError, RecursionError) as error:
             reason = os_error_text(error) if isinstance(error, OSError) else str(error)
             log.warning("description of a contract cannot be used", extra={"file": str(file), "reason": reason})

@@ -69,7 +69,7 @@ def read_query(
 ) -> dict[str, Value]:
     """Return the given values by name; an empty text counts as not given. Raises InvalidRequest.
 
-    No parameter is required beside a page token, which carries the query.
+    No other parameter is required with a page token, which carries the query.
     """
     by_name = {parameter.name: parameter for parameter in parameters}
     texts: dict[str, str] = {}

@@ -95,7 +95,7 @@ def kebab_name(name: str) -> str:
 
 
 def _kebab_text(error: WarpsealError) -> str:
-    """Return a text of the reference, followed by the reason if that does not make clients retry in vain."""
+    """Return a text of the reference, followed by the reason unless it would make clients retry without hope."""
     if isinstance(error, QuorumNotReached):
         shortfall = error.shortfall
         is_cut_off = not _UNREACHED.isdisjoint(shortfall.counts)

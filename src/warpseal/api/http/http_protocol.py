@@ -141,7 +141,7 @@ class LimitedHttp(HttpToolsProtocol):
         codings = [coding.strip().lower() for value in values for coding in value.split(b",")]
         unknown = next((coding for coding in codings if coding != b"chunked"), None)
         has_length = any(name == b"content-length" for name, _ in self.headers)
-        # A length beside it may be an attempt to smuggle a request: that is malformed, whatever the coding is.
+        # A length in addition may be an attempt to smuggle a request: that is malformed, whatever the coding is.
         if unknown is None or has_length:
             return None
         return UnknownTransferCoding(unknown[:_SHOWN_BYTES].decode("latin-1"))

@@ -28,7 +28,7 @@ class StartupGate(Generic[S]):
         self._opened.set()
 
     def unavailable(self, reason: WarpsealError) -> None:
-        """Set the error of requests that wait in vain."""
+        """Set the error of requests that wait: the start failed."""
         self._reason = reason
 
     async def wait(self, timeout_s: float | None = None) -> S:

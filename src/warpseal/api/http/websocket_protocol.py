@@ -32,7 +32,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._parsing: asyncio.Handle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse frames piece by piece, so that other tasks run in between; nothing is read meanwhile."""
+        """Parse frames piece by piece, so that other tasks run in between; the socket is not read until the end."""
         self._unparsed += data
         if self._parsing is None:
             self._parse_piece()

@@ -33,7 +33,7 @@ _MAX_DIGITS: Final = 40
 _SHOWN_CHARACTERS: Final = 64
 _MAX_DESTINATIONS: Final = 1_024
 
-# The spellings beside the field's own name.
+# The spellings other than the field's own name.
 _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "signingSubnetId": ("signing-subnet-id", "signingSubnet", "signing-subnet"),
     "quorumPercentage": ("quorum-percentage",),

@@ -76,7 +76,7 @@ Rows = Mapping[str, str]
 
 
 async def render_rows(document: StatusDocument, before: StatusDocument | None, rendered: Rows) -> Rows:
-    """Return the rows of all validators: missing ones first, else as in the document; other callbacks run meanwhile.
+    """Return the rows of all validators: missing ones first, else as in the document; other callbacks run in between.
 
     before, rendered: an earlier document and its rows, which are used again for validators that did not change.
     """

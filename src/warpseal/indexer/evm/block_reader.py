@@ -170,7 +170,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             denial = await self._find_denial(node, blocks[-1]) or await self._find_other_events(node, blocks)
             if denial is None:
                 largest = max(1, min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)))
-                # What follows such blocks was read in vain, so the next spans are as short at first.
+                # The blocks after such ones were read for nothing, so the next spans start as short.
                 self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
                 self._span = min(largest, self._most)
                 return blocks
