@@ -85,6 +85,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._complete = True
         self._header_bytes = 0
         self._raw_bytes = 0
+        self._body_parts: list[bytes] = []
         self._refusal: WarpsealError | None = None
         self._closing = False
         self._upgrading = False
@@ -119,6 +120,7 @@ class LimitedHttp(HttpToolsProtocol):
         messages, was_complete = self._messages, self._complete
         try:
             self.parser.feed_data(data)
+            self._add_body()
         except httptools.HttpParserError:
             self._refuse(self._refusal or self._unknown_coding() or MalformedHTTP())
             return
@@ -205,9 +207,19 @@ class LimitedHttp(HttpToolsProtocol):
         self._in_header = False
         self._upgrading = has_body and self.parser.should_upgrade()
 
+    def on_body(self, body: bytes) -> None:
+        # One read may have tens of thousands of chunks of a byte: to add each of them would copy those before it.
+        self._body_parts.append(body)
+
+    def _add_body(self) -> None:
+        if self._body_parts:
+            super().on_body(b"".join(self._body_parts))
+            self._body_parts.clear()
+
     def on_message_complete(self) -> None:
         if self._upgrading:
             return
+        self._add_body()
         self._complete = True
         self._stop_receiving()
         self.scope["state"][IS_COMPLETE] = True
