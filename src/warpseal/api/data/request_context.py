@@ -26,7 +26,7 @@ from warpseal.api.data.parameters import (
 )
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
-from warpseal.api.http.request_body import read_body
+from warpseal.api.http.request_body import query_parameters, read_body
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -72,7 +72,7 @@ class RequestContext(Struct, frozen=True):
 
     def parameters(self) -> dict[str, Value]:
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
-        query = self.request.query_params.multi_items()
+        query = query_parameters(self.request.scope)
         return read_query(self.operation.parameters, query, ignore_unknown=self.api_settings.ignore_unknown_fields)
 
     async def read_fields(self) -> dict[str, Any]:

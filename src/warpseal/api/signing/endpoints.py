@@ -29,7 +29,7 @@ from warpseal.api.http.error_response import with_kebab_names
 from warpseal.api.http.errors import TooManyRequests
 from warpseal.api.http.http_protocol import IS_CLOSING, ON_DISCONNECT
 from warpseal.api.http.middleware import client_address, log_fields
-from warpseal.api.http.request_body import ClientDisconnected, read_body
+from warpseal.api.http.request_body import ClientDisconnected, query_parameters, read_body
 from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -165,7 +165,7 @@ class AggregatorEndpoints:
         """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
         with self.counted():
             params = request.path_params
-            query = params["tx_hash"], request.query_params.multi_items(), self._settings
+            query = params["tx_hash"], query_parameters(request.scope), self._settings
             l1_query = await self.resolve(partial(parse_l1_query, *query))
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
             with self.in_flight.slot(client_address(request.scope)):
