@@ -8,6 +8,7 @@ installed is taken; the environment variable WARPSEAL_BLS names another.
 
 from __future__ import annotations
 
+import operator
 import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -74,13 +75,13 @@ else:
 
 public_key_bytes: Callable[[PublicKey], bytes] = _backend.public_key_bytes
 """Return the 48 compressed bytes of a key."""
-add_public_keys: Callable[[PublicKey, PublicKey], PublicKey] = _backend.add_public_keys
+add_public_keys: Callable[[PublicKey, PublicKey], PublicKey] = operator.add
 """Return the sum of two keys, or of sums of keys; it may be the point at infinity."""
 subtract_public_keys: Callable[[PublicKey, PublicKey], PublicKey] = _backend.subtract_public_keys
 """Return the difference of two keys, or of sums of keys; it may be the point at infinity."""
 sum_shares: Callable[[Sequence[Share]], bytes] = _backend.sum_shares
 """Return the sum of at least one share as 96 compressed bytes."""
-add_shares: Callable[[Share, Share], Share] = _backend.add_shares
+add_shares: Callable[[Share, Share], Share] = operator.add
 """Return the sum of two shares, or of sums of shares; it may be the point at infinity."""
 subtract_shares: Callable[[Share, Share], Share] = _backend.subtract_shares
 """Return the difference of two shares, or of sums of shares; it may be the point at infinity."""

@@ -28,20 +28,12 @@ decode_secret = Scalar.from_be_bytes
 secret_bytes = Scalar.to_be_bytes
 
 
-def add_public_keys(left: G1Point, right: G1Point) -> G1Point:
-    return left + right
-
-
 def subtract_public_keys(left: G1Point, right: G1Point) -> G1Point:
     return left - right
 
 
 def sum_shares(shares: Sequence[G2Point]) -> bytes:
     return sum(shares, G2Point.identity()).to_compressed_bytes()
-
-
-def add_shares(left: G2Point, right: G2Point) -> G2Point:
-    return left + right
 
 
 def subtract_shares(left: G2Point, right: G2Point) -> G2Point:

@@ -29,20 +29,12 @@ secret_bytes = PrivateKey.__bytes__
 derive_public_key = PopSchemeMPL.sk_to_g1
 
 
-def add_public_keys(left: G1Element, right: G1Element) -> G1Element:
-    return left + right
-
-
 def subtract_public_keys(left: G1Element, right: G1Element) -> G1Element:
     return left + right.negate()
 
 
 def sum_shares(shares: Sequence[G2Element]) -> bytes:
     return bytes(PopSchemeMPL.aggregate(list(shares)))
-
-
-def add_shares(left: G2Element, right: G2Element) -> G2Element:
-    return left + right
 
 
 def subtract_shares(left: G2Element, right: G2Element) -> G2Element:

@@ -51,20 +51,12 @@ def public_key_bytes(key: BlstP1Element) -> bytes:
     return bytes(key.compress())
 
 
-def add_public_keys(left: BlstP1Element, right: BlstP1Element) -> BlstP1Element:
-    return left + right
-
-
 def subtract_public_keys(left: BlstP1Element, right: BlstP1Element) -> BlstP1Element:
     return left + -right
 
 
 def sum_shares(shares: Sequence[G2Element]) -> bytes:
     return bytes(AugSchemeMPL.aggregate(list(shares)))
-
-
-def add_shares(left: G2Element, right: G2Element) -> G2Element:
-    return left + right
 
 
 def subtract_shares(left: G2Element, right: G2Element) -> G2Element:
