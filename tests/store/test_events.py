@@ -230,6 +230,20 @@ async def test_the_newest_event_stays_and_others_go_in_steps(any_store_url: str)
         assert (await store.events.last(), await expired_cursor(store, 0)) == (MAX_DELETED + 3, MAX_DELETED + 1)
 
 
+async def test_events_of_a_time_when_the_clock_was_behind_are_as_young_as_those_before_them(any_store_url: str) -> None:
+    now = int(time.time())
+    async with store_at(any_store_url, first_prune_s=3_600.0) as store:
+        times = (now - 60, now - 40 * DAY_S, now - 40 * DAY_S, now)
+        events = [new_event(number, at_s) for number, at_s in enumerate(times)]
+        await store.database.write(lambda connection: add_events(connection, events))
+        delete = partial(delete_old_events, settings=store.database.settings)
+        assert await store.database.write(partial(delete, now_unix_s=now)) is False
+        assert numbers_in(await store.events.read(0, 10)) == [0, 1, 2, 3]
+        later_s = now + store.database.settings.events_max_age_s - 30
+        await store.database.write(partial(delete, now_unix_s=later_s))
+        assert await expired_cursor(store, 0) == 3
+
+
 async def expired_cursor(store: Store, after: int) -> int:
     """Return the oldest cursor, which the error of an expired one has."""
     with pytest.raises(CursorExpired) as error:

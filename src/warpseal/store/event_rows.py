@@ -100,14 +100,17 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
         return False
     last, log_bytes = newest[0]
     oldest_s = now_unix_s - settings.events_max_age_s
-    deleted = [
-        number
-        for number, until_bytes, at_s in connection.fetch(_OLDEST)
-        if number < last and (at_s < oldest_s or until_bytes <= log_bytes - settings.events_max_bytes)
-    ]
+    oldest_bytes = log_bytes - settings.events_max_bytes
+    deleted_until, deleted = 0, 0
+    for number, until_bytes, at_s in connection.fetch(_OLDEST):
+        is_beyond = at_s < oldest_s or until_bytes <= oldest_bytes
+        # An event with an old time behind a younger one was added while the clock was wrong: it is younger, too.
+        if number >= last or not is_beyond:
+            break
+        deleted_until, deleted = number, deleted + 1
     if deleted:
-        connection.run(_DELETE, deleted[-1])
-    return len(deleted) == MAX_DELETED
+        connection.run(_DELETE, deleted_until)
+    return deleted == MAX_DELETED
 
 
 def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[str, bytes]:
