@@ -17,12 +17,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_store import create_filled_store, in_use
+from tests.store.fixtures import store_at
 from tests.store.signed import read_messages, write_rows
+from tests.store.test_events import new_event
 from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
 from warpseal.peers.data_dir import locked_folder
 from warpseal.peers.identity import issue_certificate
 from warpseal.store.connection import Connection
+from warpseal.store.errors import CursorExpired
+from warpseal.store.event_rows import add_events
 from warpseal.store.migrate import HEAD
 from warpseal.store.schema import UPGRADES
 from warpseal.store.url import StoreUrl
@@ -115,6 +119,38 @@ def test_a_backup_is_private_and_is_restored_with_content_and_modes(
     before, after = (StoreUrl.for_file(folder / NETWORK / "store.db") for folder in (data, restored))
     assert read_messages(after) == read_messages(before)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (restored, restored / NETWORK)] == [0o700] * 2
+
+
+async def add_event_and_webhook(url: StoreUrl) -> str:
+    """Add an event, and a webhook behind it; return the cursor."""
+    async with store_at(url.text) as store:
+        await store.database.write(lambda connection: add_events(connection, [new_event(1)]))
+        cursor = f"{await store.events.cursor_prefix()}1"
+        await store.events.exchange_webhooks({"hook": (None, b'{"cursor":"%b"}' % cursor.encode())})
+        return cursor
+
+
+async def read_restored_log(url: StoreUrl, cursor: str) -> tuple[str, bytes]:
+    """Return the cursor with which an expired one continues, and the body of the webhook."""
+    async with store_at(url.text) as store:
+        with pytest.raises(CursorExpired) as error:
+            await store.events.parse_cursor("after", cursor)
+        webhooks = await store.events.exchange_webhooks()
+        return error.value.detail["oldest"], webhooks["hook"]
+
+
+def test_a_restored_event_log_has_a_new_id_so_that_no_cursor_of_lost_events_skips_new_ones(
+    tmp_path: Path, data: Path
+) -> None:
+    file, restored = tmp_path / "backup.tar", tmp_path / "restored"
+    cursor = asyncio.run(add_event_and_webhook(StoreUrl.for_file(data / NETWORK / "store.db")))
+    assert main(("backup", "--output", str(file), "--data-dir", str(data))) == 0
+    assert main(("restore", str(file), "--data-dir", str(restored))) == 0
+    store_url = StoreUrl.for_file(restored / NETWORK / "store.db")
+    oldest, webhook = asyncio.run(read_restored_log(store_url, cursor))
+    log_id = oldest.partition("-")[0]
+    assert log_id != cursor.partition("-")[0]
+    assert (oldest, webhook) == (f"{log_id}-0", b'{"cursor":"%b-1"}' % log_id.encode())
 
 
 def test_a_backup_of_a_store_in_use_replaces_an_earlier_backup(

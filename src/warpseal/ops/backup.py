@@ -27,10 +27,11 @@ from warpseal.errors import StartupError
 from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.runtime.process import Progress, ignore_progress, os_error_text
-from warpseal.store.access import open_read_only
+from warpseal.store.access import open_read_only, open_shared
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import unusable_reason
 from warpseal.store.errors import StoreUnusable
+from warpseal.store.events import replace_log_id
 from warpseal.store.locks import LOCK_SUFFIX, locked_file
 from warpseal.store.migrate import MIGRATIONS as STORE_MIGRATIONS
 from warpseal.store.migrate import Migrations, check_known, read_version
@@ -312,6 +313,9 @@ def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
                 archive.extract(name, path)
             for name in _MIGRATIONS.keys() & targets.keys():
                 _check_database(unfinished[name], targets[name], _MIGRATIONS[name])
+            if STORE_NAME in unfinished:
+                with open_shared(StoreUrl.for_file(unfinished[STORE_NAME])) as connection:
+                    replace_log_id(connection)
             for name, path in unfinished.items():
                 path.replace(targets[name])
             for parent in {path.parent for path in targets.values()}:
