@@ -45,7 +45,9 @@ SHARED: Final[Mapping[str, Any]] = {
         "grace-period-seconds": 40,
         "index-chains": ["p"],
         "index-from": {"c": 30_000_000},
-        "evm-chains": [{"blockchain-id": C_CHAIN, "rpc": ["http://10.0.0.5:9650/ext/bc/C/rpc"], "index": True}],
+        "evm-chains": [
+            {"blockchain-id": C_CHAIN, "rpc": [f"http://10.0.0.5:9650/ext/bc/{C_CHAIN}/rpc"], "index": True}
+        ],
     },
 }
 """Values of a release with everything that the chart has."""
@@ -223,10 +225,25 @@ def test_a_release_with_everything_has_its_keys_from_secrets_and_its_dashboards_
         ({"sharedStore": True}, "WARPSEAL_STORE_URL"),
         ({"config": {"store-url": STORE_URL}}, "a ConfigMap would show"),
         ({"config": {"p-chain-api": {"base-url": "http://n", "http-headers": {"key": "x"}}}}, "a ConfigMap would show"),
+        ({"config": {"p-chain-api": {"base-url": "https://s3cr3t@n"}}}, "a ConfigMap would show"),
+        ({"config": {"p-chain-api": {"base-url": "https://n/?chain=p&ApiKey=s3cr3t"}}}, "a ConfigMap would show"),
+        ({"config": {"info-api": {"base-url": "https://n/v3/s3cr3ts3cr3ts3cr3ts3cr3t"}}}, "a ConfigMap would show"),
+        ({"config": {"price-url": "https://n/price?x_demo_api_key=s3cr3t"}}, "a ConfigMap would show"),
         ({"config": {"admin-token": "x"}}, "/config/admin-token"),
         ({"replica": 2}, "'replica' not allowed"),
     ],
-    ids=["no shared store", "no secret", "password", "header", "token", "misspelt"],
+    ids=[
+        "no shared store",
+        "no secret",
+        "password",
+        "header",
+        "user of a URL",
+        "parameter of a URL",
+        "path of a URL",
+        "price URL",
+        "token",
+        "misspelt",
+    ],
 )
 def test_the_chart_refuses_values_that_cannot_be_right(tmp_path: Path, values: Mapping[str, Any], words: str) -> None:
     refused = helm(tmp_path, values, "template", "release-1")

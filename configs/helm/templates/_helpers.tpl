@@ -14,11 +14,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{- /* The config file. A secret in it is an error, since everyone who may read a ConfigMap would see it. */}}
+{{- /*
+The config file. A secret in it is an error, since everyone who may read a ConfigMap would see it. Providers give keys as
+user or password of a URL, as a parameter, or as a long part of the path, which otherwise only the id of a chain is.
+*/}}
 {{- define "warpseal.config" -}}
-{{- $text := toJson .Values.config }}
-{{- if regexMatch `"(http-headers|query-parameters)":\{"|://[^/@"]*:[^/@"]*@` $text }}
-{{- fail "config holds http-headers, query-parameters or a password, which a ConfigMap would show: put the setting into the Secret that `secret` names, such as WARPSEAL_P_CHAIN_API or WARPSEAL_STORE_URL" }}
+{{- $text := regexReplaceAll "/ext/bc/[A-Za-z0-9]+" (toJson .Values.config) "/ext/bc/id" }}
+{{- $user := `://[^/@"]*@` }}
+{{- $parameter := `(?i)://[^"]*(\?|&|\\u0026)[^"=]*(key|token|secret|auth|pass)[^"=]*=` }}
+{{- $path := `://[^"?]*/[A-Za-z0-9_-]{20,}` }}
+{{- range list `"(http-headers|query-parameters)":\{"` $user $parameter $path }}
+{{- if regexMatch . $text }}
+{{- fail "config holds http-headers, query-parameters, a password or a key in a URL, which a ConfigMap would show: put the setting into the Secret that `secret` names, such as WARPSEAL_P_CHAIN_API or WARPSEAL_STORE_URL" }}
+{{- end }}
 {{- end }}
 {{- toPrettyJson .Values.config }}
 {{- end }}
