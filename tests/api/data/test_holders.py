@@ -247,7 +247,7 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
         ({"threshold": "0", "startTimestamp": "2", "endTimestamp": "1"}, "endTimestamp"),
         ({"threshold": "0", "pageSize": "0"}, "pageSize"),
         ({"threshold": "0", "pageSize": "5001"}, "pageSize"),
-        ({"threshold": "0", "sortOrder": "asc"}, "sortOrder"),
+        ({"threshold": "0", "treshold": "1"}, "treshold"),
     ],
 )
 async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:

@@ -302,7 +302,7 @@ async def test_values_that_name_nothing_are_refused_and_other_networks_have_no_m
         *((name, text) for name in ("from", "to") for text in ("0x12", id_text(A), "é" * 40)),
         ("pageSize", "101"),
         ("pageToken", "x"),
-        ("colour", "red"),
+        ("statuss", "delivered"),
     ]  # fmt: skip
     async with icm_setup(small_folder) as setup, client_of(setup) as client:
         for name, text in wrong:
@@ -317,3 +317,5 @@ async def test_values_that_name_nothing_are_refused_and_other_networks_have_no_m
         token = (await request(client, f"{ICM}/messages", pageSize=1)).body["nextPageToken"]
         other = await request(client, f"{TELEPORTER}/messages", pageToken=token)
         assert other.body["code"] == "invalid_page_token"
+        assert other.headers["deprecation"] == "@1795219200"
+        assert "deprecation" not in by_evm_id.headers

@@ -83,7 +83,7 @@ async def test_rewards_are_filtered_by_address_and_node(params: dict[str, Any], 
         ({"nodeIds": "NodeID-x"}, "nodeIds"),
         ({"nodeIds": node_id_text(s.NODE) + ",x"}, "nodeIds"),
         ({"addresses": ALICE, "currency": "btc"}, "currency"),
-        ({"addresses": ALICE, "startTimestamp": 1}, "startTimestamp"),
+        ({"addresses": ALICE, "curency": "usd"}, "curency"),
     ],
 )
 async def test_an_error_names_the_invalid_parameter(params: dict[str, Any], field: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from yarl import URL
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_TXS, DataApiSetup, client_of, get, indexed
@@ -331,6 +332,21 @@ async def test_an_error_names_the_invalid_parameter(path: str, params: dict[str,
 async def test_sixty_four_addresses_are_allowed() -> None:
     addresses = ",".join(bech32_text("fuji", Address(bytes([n]) * 20)) for n in range(64))
     assert len(hashes(await get(indexed(txs=TWO_OWNERS), P_TXS, addresses=addresses))) == 5
+
+
+async def test_unknown_parameters_are_ignored_and_named_in_a_header() -> None:
+    query = "?utm_source=wallet&_=17&rltoken=secret&x%0d%0ay=1&utm_source=again"
+    async with client_of(indexed(txs=[s.p_tx(1)])) as client, client.get(URL(P_TXS + query, encoded=True)) as response:
+        assert (response.status, hashes(await response.json())) == (200, ids(1))
+        assert response.headers["x-warpseal-ignored"] == "_, utm_source, x%0D%0Ay"
+    many = "&".join(f"parameter{number}=1" for number in range(33))
+    assert "32 unknown parameters" in (await get(indexed(), f"{P_TXS}?{many}", 400))["message"]
+
+
+@pytest.mark.parametrize("name", ["adresses", "addressess", "addreses", "addressse", "Addresses", "addressez"])
+async def test_a_parameter_within_a_letter_of_a_known_one_is_refused(name: str) -> None:
+    message = (await get(indexed(), P_TXS, 400, **{name: ALICE}))["message"]
+    assert "did you mean addresses?" in message
 
 
 async def test_a_misspelled_parameter_is_refused_with_a_suggestion_or_ignored() -> None:

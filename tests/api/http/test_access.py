@@ -47,6 +47,22 @@ async def test_a_required_key_is_accepted_in_both_headers(name: str) -> None:
     assert (status, headers["cache-control"]) == (200, "private, no-cache")
 
 
+@pytest.mark.parametrize("name", ["rltoken", "apikey"])
+async def test_a_key_in_the_query_counts_as_that_of_a_header_and_is_never_logged(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
+    for path in (P_TXS, P_TXS + "?pageSize=1"):
+        separator = "&" if "?" in path else "?"
+        status, headers, body = await fetch(setup, f"{path}{separator}{name}={KEY}")
+        assert (status, "x-warpseal-ignored" in headers) == (200, False)
+        assert KEY not in str(headers) + str(body)
+    assert (await fetch(setup, f"{P_TXS}?{name}=x"))[0] == 403
+    assert (await fetch(setup, f"{P_TXS}?{name}={KEY}", **{"x-service-api-key": "x"}))[0] == 403
+    assert not any(KEY in str(record.__dict__) for record in caplog.records)
+
+
 async def test_a_missing_key_is_unauthorized_and_a_wrong_or_revoked_key_is_forbidden() -> None:
     setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
     status, _, body = await fetch(setup)

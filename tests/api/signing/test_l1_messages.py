@@ -115,7 +115,7 @@ async def test_explain_mode_answers_200_without_a_message() -> None:
         ("registrationTxHash=nothing", "malformed_transaction_hash", "registrationTxHash"),
         ("explain=perhaps", "invalid_request", "explain"),
         ("pChainHeigth=1", "unknown_field", "pChainHeigth"),
-        ("signingSubnetId=1", "unknown_field", "signingSubnetId"),
+        ("quorumPercentag=1", "unknown_field", "quorumPercentag"),
     ],
 )
 async def test_a_bad_parameter_is_named(query: str, code: str, field: str) -> None:

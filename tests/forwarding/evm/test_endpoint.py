@@ -31,7 +31,7 @@ from tests.forwarding.evm.evm import (
 )
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.access import find_key_text
 from warpseal.api.http.errors import ApiKeyRequired, RateLimited
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
@@ -58,7 +58,7 @@ class Admission:
         await self.admit(request, 0)
 
     async def admit(self, request: Request, units: int) -> None:
-        if self.key is not None and request.headers.get(KEY_HEADERS[0]) != self.key:
+        if self.key is not None and find_key_text(request) != self.key:
             raise ApiKeyRequired
         self.units -= units
         if self.units < 0:

@@ -32,6 +32,8 @@ ICM: Final = "ICM messages"
 METRICS_API: Final = "Metrics API"
 USAGE: Final = "Usage"
 EVENT_LOG: Final = "Events"
+# 2026-11-21, the day of the first version, which had the paths of /v1/icm as well.
+_TELEPORTER_DEPRECATED_AT: Final = 1_795_219_200
 _NETWORKS: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
 _EVM_CHAIN: Final = "/v1/chains/{chainId}"
@@ -55,6 +57,7 @@ class Operation(Struct, frozen=True):
     units: int
     tag: str = PRIMARY_NETWORK
     method: Literal["GET", "POST", "DELETE"] = "GET"
+    deprecated_at: int | None = None
 
     @property
     def parameters(self) -> tuple[p.Parameter, ...]:
@@ -81,7 +84,14 @@ def _paged() -> tuple[p.Parameter, ...]:
 def _deprecated(operation: Operation, name: str, list_resources: Callable[[], tuple[type[Resource], ...]]) -> Operation:
     """Return an operation on ICM messages at its path of Teleporter."""
     path, summary = operation.path.replace("/icm/", "/teleporter/"), f"Deprecated: `{operation.name}`."
-    return replace(operation, name=name, path=path, summary=summary, list_resources=list_resources)
+    return replace(
+        operation,
+        name=name,
+        path=path,
+        summary=summary,
+        list_resources=list_resources,
+        deprecated_at=_TELEPORTER_DEPRECATED_AT,
+    )
 
 
 TRANSACTIONS: Final = Operation(

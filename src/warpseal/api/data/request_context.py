@@ -26,11 +26,12 @@ from warpseal.api.data.parameters import (
 )
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
-from warpseal.api.http.request_body import query_parameters, read_body
+from warpseal.api.http.request_body import read_body
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
+from warpseal.api.signing.request_fields import known_parameters
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
@@ -72,8 +73,10 @@ class RequestContext(Struct, frozen=True):
 
     def parameters(self) -> dict[str, Value]:
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
-        query = query_parameters(self.request.scope)
-        return read_query(self.operation.parameters, query, ignore_unknown=self.api_settings.ignore_unknown_fields)
+        parameters, ignore_all = self.operation.parameters, self.api_settings.ignore_unknown_fields
+        names = [parameter.name for parameter in parameters]
+        query = known_parameters(self.request.scope, names, ignore_all=ignore_all)
+        return read_query(parameters, query, ignore_unknown=ignore_all)
 
     async def read_fields(self) -> dict[str, Any]:
         """Return the fields of a JSON body as `parameters` returns those of a query. Raises InvalidRequest."""
@@ -182,6 +185,9 @@ class ContextFactory:
             metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
+        if operation.deprecated_at is not None:
+            # RFC 9745.
+            response_headers(request.scope)["deprecation"] = f"@{operation.deprecated_at}"
         # Set in the task of the request, and shared by the tasks that it starts.
         CLIENT_HEIGHTS.set(client_heights := ClientHeights())
         for name in (PAGE_TOKEN.name, START_KEY.name):

@@ -20,6 +20,7 @@ from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired, ApiKeyRefused, ApiKeyRequired, RateLimited
 from warpseal.api.http.middleware import client_address, is_from_this_machine, log_fields
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
+from warpseal.api.http.request_body import key_in_query
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import has_token
@@ -108,7 +109,7 @@ class ApiAccess:
 
     async def _key(self, request: Request, *, needs_key: bool = False) -> ApiKey | None:
         """Return the caller's key; if none is required, an invalid key counts as not given."""
-        text, is_required = _key_text(request), needs_key or self._settings.require_api_key
+        text, is_required = find_key_text(request), needs_key or self._settings.require_api_key
         if text is None and is_required:
             raise ApiKeyRequired
         digest = None if text is None else digest_key(text)
@@ -146,11 +147,12 @@ def _apply(request: Request, result: RateLimitResult | None) -> None:
         raise RateLimited(result.limit, result.window_s, result.reset_s)
 
 
-def _key_text(request: Request) -> str | None:
-    """Return the key of a request as it was sent."""
+def find_key_text(request: Request) -> str | None:
+    """Return the key of a request as it was sent; that of a header, if the query has one as well."""
     headers = request.scope["headers"]
     sent = (value for header in _RAW_KEY_HEADERS for name, value in headers if name == header and value)
-    return next((str(value, "latin-1") for value in sent), None)
+    in_header = next((str(value, "latin-1") for value in sent), None)
+    return in_header or key_in_query(request.scope)
 
 
 def require_token(request: Request, admin_token: str) -> None:

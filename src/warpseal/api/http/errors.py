@@ -134,7 +134,7 @@ class ApiKeyRequired(WarpsealError):
 
     code = "api_key_required"
     http_status = 401
-    default_text = "an API key is required: send it as x-service-api-key or x-glacier-api-key"
+    default_text = "an API key is required: send it as x-service-api-key, x-glacier-api-key or ?apikey="
 
 
 class ApiKeyRefused(WarpsealError):

@@ -24,6 +24,9 @@ SMALL_BYTES: Final = 4_096
 PARSING_S: Final = 0.01
 """The event loop parses for about so long between two looks at its sockets."""
 
+KEY_PARAMETERS: Final = ("rltoken", "apikey")
+"""Query parameters that carry an API key: Core sends the first, and wallets, which cannot set headers, the second."""
+
 _MAX_LENGTH_DIGITS: Final = 18
 _MAX_PARAMETERS: Final = 1_000
 # One thread: two would take turns with the event loop, which then waits twice as long.
@@ -187,3 +190,12 @@ def query_parameters(scope: Scope) -> list[tuple[str, str]]:
     if query.count("&") >= _MAX_PARAMETERS:
         raise InvalidRequest("query", f"more than {_MAX_PARAMETERS} parameters")
     return parse_qsl(query, keep_blank_values=True)
+
+
+def key_in_query(scope: Scope) -> str | None:
+    """Return the API key of a query, None without one. It is neither logged nor passed on."""
+    query: bytes = scope.get("query_string", b"")
+    if b"rltoken=" not in query and b"apikey=" not in query:
+        return None
+    keys = (text for name, text in query_parameters(scope) if name in KEY_PARAMETERS and text)
+    return next(keys, None)

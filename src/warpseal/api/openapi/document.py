@@ -348,6 +348,7 @@ def _page_paths() -> Paths:
         OperationRow("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
         OperationRow("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
         OperationRow("get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}),
+        OperationRow("get", "/api-json", "getDocumentAsHosted", "Same as `/openapi.json`.", {200: JSON, 304: None}),
         OperationRow("get", "/status/events", "getStatusEvents", events_summary, events, (version,)),
         OperationRow("get", "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", link),
         OperationRow("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),

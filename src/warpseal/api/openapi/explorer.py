@@ -30,6 +30,7 @@ else:
     document = LazyModule("warpseal.api.openapi.document")
 
 DOCUMENT_PATH: Final = "/openapi.json"
+_HOSTED_DOCUMENT_PATH: Final = "/api-json"  # as the hosted API names it
 EXPLORER_PATH: Final = "/docs"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -61,12 +62,13 @@ class ApiExplorer:
         """Return the routes."""
         return [
             Route(DOCUMENT_PATH, self.document, methods=["GET"]),
+            Route(_HOSTED_DOCUMENT_PATH, self.document, methods=["GET"]),
             Route(EXPLORER_PATH, self.page, methods=["GET"]),
             Route(EXPLORER_PATH + "/{asset}", self.asset, methods=["GET"]),
         ]
 
     async def document(self, request: Request) -> Response:
-        """GET /openapi.json."""
+        """GET /openapi.json, and /api-json."""
         network = self._network()
         if self._document is None or self._document[0] != network:
             body = await asyncio.to_thread(lambda: msgspec.json.encode(document.document(network)))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
-from urllib.parse import parse_qsl
+from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -23,10 +22,6 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.errors import WarpsealError
 from warpseal.upstream.jsonrpc import RpcCall
-
-_KEY_HEADER: Final = b"x-service-api-key"
-_KEY_HEADERS: Final = frozenset({_KEY_HEADER, b"x-glacier-api-key"})
-_KEY_PARAMETER: Final = "apikey"
 
 B = TypeVar("B")
 CountUnits = Callable[[bytes], int]
@@ -108,18 +103,10 @@ class RpcEndpoint(ABC, Generic[B]):
 
 
 def scope_for_admission(scope: Scope) -> Scope:
-    """Return the scope of a request, with the API key of its query parameter in a header if no header has one.
-
-    Wallets cannot set headers. The query is neither logged nor forwarded.
-    """
+    """Return the scope of a request, also of one that opens a WebSocket, as that of an HTTP request."""
     response_headers(scope)
     log_fields(scope)
-    http_scope = {**scope, "type": "http", "method": scope.get("method", "GET")}
-    if not scope.get("query_string") or any(name in _KEY_HEADERS for name, _ in scope["headers"]):
-        return http_scope
-    pairs = parse_qsl(scope["query_string"].decode("latin-1"), separator="&")
-    key = next((value for name, value in pairs if name == _KEY_PARAMETER), None)
-    return http_scope if key is None else {**http_scope, "headers": [*scope["headers"], (_KEY_HEADER, key.encode())]}
+    return {**scope, "type": "http", "method": scope.get("method", "GET")}
 
 
 def retry_after(error: RateLimited) -> str:

@@ -29,14 +29,20 @@ from warpseal.api.http.error_response import with_kebab_names
 from warpseal.api.http.errors import TooManyRequests
 from warpseal.api.http.http_protocol import IS_CLOSING, ON_DISCONNECT
 from warpseal.api.http.middleware import client_address, log_fields
-from warpseal.api.http.request_body import ClientDisconnected, query_parameters, read_body
+from warpseal.api.http.request_body import ClientDisconnected, read_body
 from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.signing.errors import UndecodableBody
-from warpseal.api.signing.request_fields import UnresolvedChain
-from warpseal.api.signing.requests import L1Query, parse_aggregation_request, parse_l1_query, parse_preflight_request
+from warpseal.api.signing.request_fields import UnresolvedChain, known_parameters
+from warpseal.api.signing.requests import (
+    QUERY_FIELDS,
+    L1Query,
+    parse_aggregation_request,
+    parse_l1_query,
+    parse_preflight_request,
+)
 from warpseal.api.status.probe_bodies import BackgroundState
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.delivery.report import (
@@ -165,8 +171,9 @@ class AggregatorEndpoints:
         """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
         with self.counted():
             params = request.path_params
-            query = params["tx_hash"], query_parameters(request.scope), self._settings
-            l1_query = await self.resolve(partial(parse_l1_query, *query))
+            ignore_all = self._settings.ignore_unknown_fields
+            query = known_parameters(request.scope, QUERY_FIELDS.spellings, ignore_all=ignore_all)
+            l1_query = await self.resolve(partial(parse_l1_query, params["tx_hash"], query, self._settings))
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
             with self.in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(l1_query, params["network"], request.scope)

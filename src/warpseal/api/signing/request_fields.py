@@ -12,10 +12,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
+from itertools import takewhile
 from string import hexdigits
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from starlette.types import Scope
 
 from warpseal.aggregation.errors import InvalidTimeout
+from warpseal.api.http.request_body import KEY_PARAMETERS, query_parameters
+from warpseal.api.http.responses import response_headers
 from warpseal.api.signing.errors import (
     ConflictingSpellings,
     FieldTooLarge,
@@ -29,8 +35,12 @@ from warpseal.resources.chains import PrimaryChain, PrimaryChains
 from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, MalformedID, parse_id
 
 MAX_UINT64: Final = 2**64 - 1
+IGNORED_HEADER: Final = "x-warpseal-ignored"
+"""Names the query parameters that a read ignored, comma-separated and percent-encoded."""
 _MAX_DIGITS: Final = 40
 _SHOWN_CHARACTERS: Final = 64
+# Each one is compared with all known names.
+_MAX_IGNORED: Final = 32
 _MAX_DESTINATIONS: Final = 1_024
 
 # The spellings other than the field's own name.
@@ -172,6 +182,47 @@ def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownFi
     near = difflib.get_close_matches(displayed.casefold(), spellings, n=1, cutoff=0.5)
     hint = f"; did you mean {spellings[near[0]]}?" if near else ""
     return UnknownField(parent + ascii(displayed)[1:-1], f"no such field{hint}")
+
+
+def known_parameters(scope: Scope, names: Iterable[str], *, ignore_all: bool) -> list[tuple[str, str]]:
+    """Return the query parameters of a read that have one of these names, in any case, in the order of the query.
+
+    The others are ignored and named in the header x-warpseal-ignored, since clients of the hosted API add their own. A
+    name within a letter of a known one is a misspelling, which would change the answer without a word.
+
+    ignore_all: whether misspellings are ignored as well.
+    Raises UnknownField for a misspelling; InvalidRequest for too many parameters, or too many unknown ones.
+    """
+    spellings = {name.casefold() for name in names}
+    pairs: list[tuple[str, str]] = []
+    ignored: set[str] = set()
+    for name, text in query_parameters(scope):
+        folded = name.casefold()
+        if folded in spellings:
+            pairs.append((name, text))
+            continue
+        if name in KEY_PARAMETERS or name in ignored:
+            continue
+        if not ignore_all and any(_is_within_a_letter(folded, spelling) for spelling in spellings):
+            raise unknown_field(name, names)
+        ignored.add(name)
+        if len(ignored) > _MAX_IGNORED:
+            raise InvalidRequest("query", f"more than {_MAX_IGNORED} unknown parameters")
+    if ignored:
+        encoded_names = sorted(quote(name[:_SHOWN_CHARACTERS], safe="") for name in ignored)
+        response_headers(scope)[IGNORED_HEADER] = ", ".join(encoded_names)
+    return pairs
+
+
+def _is_within_a_letter(name: str, other: str) -> bool:
+    """Return whether names are equal, or differ by a letter that was added, removed or replaced, or by two swapped."""
+    if abs(len(name) - len(other)) > 1:
+        return False
+    same = (a == b for a, b in zip(name, other, strict=False))
+    begin = sum(1 for _ in takewhile(bool, same))
+    rest, other_rest = name[begin:], other[begin:]
+    is_swapped = rest[:2] == other_rest[1::-1] and rest[2:] == other_rest[2:]
+    return is_swapped or rest[1:] in (other_rest, other_rest[1:]) or rest == other_rest[1:]
 
 
 def plain_text(name: str, value: Any) -> str:
