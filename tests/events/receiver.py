@@ -37,9 +37,14 @@ class WebhookRequestRecord:
 
 @dataclass
 class Receiver:
-    """statuses: of the next responses; 200 from then on. held: while it is not set, requests get no response."""
+    """A receiver of webhooks.
+
+    statuses: of the next responses; 200 from then on. retry_after: header of responses that are no success.
+    held: while it is not set, requests get no response.
+    """
 
     statuses: list[int] = field(default_factory=list)
+    retry_after: str = ""
     port: int = 0
     requests: list[WebhookRequestRecord] = field(default_factory=list)
     open: int = 0
@@ -66,6 +71,8 @@ class Receiver:
             self.open -= 1
         status = self.statuses.pop(0) if self.statuses else 200
         headers = {"location": "/other"} if 300 <= status < 400 else {}
+        if self.retry_after and status != 200:
+            headers["retry-after"] = self.retry_after
         return web.Response(status=status, headers=headers, body=b"x" * 100_000)
 
 

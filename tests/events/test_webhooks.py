@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -14,16 +15,17 @@ from typing import Any
 
 import msgspec
 import pytest
+import standardwebhooks
 
 from tests.clients.published import are_installed, outcomes
-from tests.events.receiver import Receiver, receiving, webhook_fields
+from tests.events.receiver import Receiver, WebhookRequestRecord, receiving, webhook_fields
 from tests.eventually import finish, until
 from tests.indexer.evm.metadata_servers import PRIVATE, PUBLIC, dns_server
 from tests.store.fixtures import sqlite_url, store_at
 from tests.store.test_events import new_event
 from warpseal.events import webhooks
 from warpseal.events.feed import EventFeed
-from warpseal.events.webhooks import DECODER, MAX_DELIVERIES, MAX_EVENTS, Webhook, WebhookSender
+from warpseal.events.webhooks import DECODER, MAX_DELIVERIES, MAX_EVENTS, Webhook, WebhookSender, new_secret
 from warpseal.runtime.retry import Backoff
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, delete_old_events
@@ -140,6 +142,38 @@ async def test_failures_and_redirects_are_repeated_and_the_last_deliveries_are_k
     assert len(webhook.deliveries) == MAX_DELIVERIES
     assert errors_of(webhook) == [f"status {status}" for status in statuses[-19:]]
     assert webhook.failing_since is msgspec.UNSET
+
+
+async def test_a_receiver_that_is_gone_gets_no_more_and_may_be_resumed(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    await add(store, 1)
+    async with receiving(410) as gone, receiving() as other:
+        gone_id, other_id = [await add_webhook(store, receiver) for receiver in (gone, other)]
+        async with sending(store):
+            await until(lambda: gone.requests)
+
+            async def is_paused() -> bool:
+                return (await stored(store, gone_id)).paused_at is not msgspec.UNSET
+
+            await until(is_paused)
+            await add(store, 2)
+            await until_at(store, other_id, 2)
+    assert len(gone.requests) == 1
+    assert errors_of(await stored(store, gone_id)) == ["status 410"]
+    assert ("WARNING", "webhook paused") in [(record.levelname, record.message) for record in caplog.records]
+
+
+@pytest.mark.parametrize("retry_after", ["3600", "Fri, 31 Dec 2049 23:59:59 GMT"])
+async def test_a_receiver_is_left_alone_for_the_time_of_its_retry_after(store: Store, retry_after: str) -> None:
+    await add(store, 1)
+    async with receiving(*[429] * 100) as patient, receiving(*[429] * 100) as other:
+        patient.retry_after = retry_after
+        await add_webhook(store, patient)
+        await add_webhook(store, other)
+        async with sending(store):
+            await until(lambda: patient.requests and len(other.requests) >= 20)
+    assert len(patient.requests) == 1
 
 
 async def test_a_receiver_without_a_response_delays_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,6 +343,55 @@ async def test_what_a_killed_process_did_not_store_is_sent_again(store: Store, t
             async with sending(after):
                 await until_at(after, webhook_id, 2)
     assert receiver.numbers == [1, 2, 1, 2]
+
+
+async def test_an_id_is_repeated_with_the_same_events_and_is_another_for_others(store: Store) -> None:
+    await add(store, 1)
+    async with receiving(500, 500) as receiver:
+        webhook_id = await add_webhook(store, receiver)
+        async with sending(store):
+            await until_at(store, webhook_id, 1)
+            await add(store, 2)
+            await until_at(store, webhook_id, 2)
+    ids = [request.headers["webhook-id"] for request in receiver.requests]
+    assert len(ids) == 4
+    assert (len(set(ids[:3])), len(set(ids))) == (1, 2)
+    assert not any("." in message_id for message_id in ids)
+
+
+def verify_in_python(secret: str, request: WebhookRequestRecord) -> bool:
+    """Return whether the published Python library of Standard Webhooks accepts a request."""
+    try:
+        standardwebhooks.Webhook(secret).verify(request.body, dict(request.headers))
+    except standardwebhooks.WebhookVerificationError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not are_installed(), reason="npm has not installed the published clients")
+async def test_the_published_libraries_of_standard_webhooks_verify_a_request_and_refuse_a_changed_one(
+    store: Store,
+) -> None:
+    secret = new_secret()
+    earlier_secret = "5" * 64
+    await add(store, 1)
+    async with receiving() as receiver, receiving() as earlier:
+        await add_webhook(store, receiver, secret=secret)
+        await add_webhook(store, earlier, secret=earlier_secret)
+        async with sending(store):
+            await until(lambda: receiver.requests and earlier.requests)
+    (request,), (earlier_request,) = receiver.requests, earlier.requests
+    changed = WebhookRequestRecord(request.headers, request.body.replace(b"events", b"evil"))
+    calls = [
+        (secret, request),
+        ("whsec_" + b64encode(earlier_secret.encode()).decode(), earlier_request),
+        (new_secret(), request),
+        (secret, changed),
+    ]
+    assert [verify_in_python(*call) for call in calls] == [True, True, False, False]
+    arguments = [(key, dict(record.headers), record.body.decode()) for key, record in calls]
+    verified = await outcomes("standard_webhook.mjs", calls=arguments)
+    assert verified == [{"verified": True}, {"verified": True}, {"verified": False}, {"verified": False}]
 
 
 @pytest.mark.skipif(not are_installed(), reason="npm has not installed the published clients")

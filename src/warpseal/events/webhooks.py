@@ -1,5 +1,7 @@
 """Sends the event log to webhooks: in order and at least once, by the daemon that leads the store.
 
+Source of truth of the headers, the secret, 410 and Retry-After: Standard Webhooks 1.0.
+
 Each webhook has a task with one request at a time, so that a dead one delays no other. Once a second, one transaction
 stores how far all of them are and reads which ones there are: what a killed process sent after it is sent again.
 """
@@ -9,18 +11,19 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import secrets
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
 
-from warpseal.events.feed import EventFeed, EventFilter
+from warpseal.events.feed import EncodedEvent, EventFeed, EventFilter
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.process import error_words
@@ -31,6 +34,7 @@ from warpseal.store.locks import Leadership
 from warpseal.upstream.address_policy import AddressPolicy, AddressRefused
 from warpseal.upstream.checked_resolver import checked_session
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.limits import parse_retry_after
 
 if TYPE_CHECKING:
     from dns import asyncresolver as dns_client
@@ -46,6 +50,9 @@ _RETRY: Final = Backoff(10.0, HOUR_S)
 _POLL_S: Final = 1.0
 # After a request with few events, so that the next one has all events of this time.
 _GATHER_S: Final = 0.25
+_SECRET_PREFIX: Final = "whsec_"
+_SECRET_BYTES: Final = 32
+_GONE: Final = 410
 
 
 class WebhookDelivery(Resource, frozen=True, gc=False, kw_only=True):
@@ -90,21 +97,56 @@ class WebhookList(Resource, frozen=True, gc=False, kw_only=True):
 DECODER: Final = msgspec.json.Decoder(Webhook)
 
 
-async def send(
-    session: aiohttp.ClientSession, policy: AddressPolicy, webhook: Webhook, events: Sequence[bytes], now_unix_s: float
-) -> WebhookDelivery:
-    """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds is an error."""
-    body = b'{"webhookId":"%b","events":[%b]}' % (webhook.id.encode(), b",".join(events))
-    key, timestamp = str(webhook.secret).encode(), b"%d" % now_unix_s
-    headers = {
-        "content-type": "application/json",
+class WebhookResult(NamedTuple):
+    """A request to a webhook, and the pause that the response asks for by Retry-After, in seconds."""
+
+    delivery: WebhookDelivery
+    pause_s: float = 0.0
+
+
+def new_secret() -> str:
+    """Return a secret: its prefix, and the Base64 of the bytes with which libraries of Standard Webhooks verify."""
+    return _SECRET_PREFIX + b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> dict[str, str]:
+    """Return the headers that sign a request: those of Standard Webhooks, ours, and that of the published SDK."""
+    secret, timestamp = str(webhook.secret), b"%d" % now_unix_s
+    key = secret.encode()
+    # A secret of before 0.2.0 has no prefix: there a receiver's library gets the Base64 of its text.
+    standard_key = b64decode(secret.removeprefix(_SECRET_PREFIX)) if secret.startswith(_SECRET_PREFIX) else key
+    signed = b"%b.%b.%b" % (message_id.encode(), timestamp, body)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp.decode(),
+        "webhook-signature": "v1," + b64encode(hmac.digest(standard_key, signed, "sha256")).decode(),
         "x-warpseal-timestamp": timestamp.decode(),
         "x-warpseal-signature": "v1=" + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex(),
         # As chainkit verifies it, without the time.
         "x-signature": b64encode(hmac.digest(key, body, "sha256")).decode(),
     }
+
+
+def _message_id(webhook: Webhook, events: Sequence[EncodedEvent]) -> str:
+    """Return the id of a request: the same for the same events, since receivers ignore an id that they had before."""
+    content = f"{events[0].cursor}_{events[-1].number}" if events else f"test_{secrets.token_hex(8)}"
+    return f"msg_{webhook.id}_{content}"
+
+
+async def send(
+    session: aiohttp.ClientSession,
+    policy: AddressPolicy,
+    webhook: Webhook,
+    events: Sequence[EncodedEvent],
+    now_unix_s: float,
+) -> WebhookResult:
+    """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds is an error."""
+    encoded = b",".join([event.encoded for event in events])
+    body = b'{"webhookId":"%b","events":[%b]}' % (webhook.id.encode(), encoded)
+    headers = {"content-type": "application/json"} | _sign(webhook, _message_id(webhook, events), body, now_unix_s)
     status: int | UnsetType = UNSET
     error: str | UnsetType = UNSET
+    pause_s: float | None = None
     try:
         url = URL(webhook.url)
         policy.check_url(url)
@@ -112,11 +154,13 @@ async def send(
         # The body of a response is not read.
         async with asyncio.timeout(TIMEOUT_S), request as response:
             status = response.status
+            pause_s = parse_retry_after(response.headers.get("Retry-After"), now_unix_s, RETRY_FOR_S)
         error = UNSET if 200 <= status < 300 else f"status {status}"
     except (aiohttp.ClientError, OSError, ValueError) as failure:
         cause = failure.__cause__ or failure
         error = str(cause) if isinstance(cause, AddressRefused) else error_words(failure)
-    return WebhookDelivery(time=int(now_unix_s), events=len(events), status=status, error=error)
+    delivery = WebhookDelivery(time=int(now_unix_s), events=len(events), status=status, error=error)
+    return WebhookResult(delivery, pause_s or 0.0)
 
 
 class WebhookSender(Struct):
@@ -211,17 +255,17 @@ class WebhookSender(Struct):
         if not events:
             self._webhooks[webhook_id] = replace(webhook, cursor=cursor)
             return pause_s
-        encoded = [event.encoded for event in events]
-        delivery = await send(session, self.policy, webhook, encoded, self.unix_clock())
+        delivery, retry_pause_s = await send(session, self.policy, webhook, events, self.unix_clock())
         if delivery.error is UNSET:
             delays.reset()
             self._webhooks[webhook_id] = webhook.with_delivery(delivery, cursor=cursor, failing_since=UNSET)
             return pause_s
         since = delivery.time if webhook.failing_since is UNSET else webhook.failing_since
-        paused_at = delivery.time if delivery.time - since >= RETRY_FOR_S else UNSET
+        is_over = delivery.status == _GONE or delivery.time - since >= RETRY_FOR_S
+        paused_at = delivery.time if is_over else UNSET
         self._webhooks[webhook_id] = webhook.with_delivery(delivery, failing_since=since, paused_at=paused_at)
         if paused_at is not UNSET:
             log.warning("webhook paused", extra={**fields, "reason": delivery.error})
         elif webhook.failing_since is UNSET:
             log.info("webhook failed", extra={**fields, "reason": delivery.error})
-        return delays.next()
+        return max(delays.next(), retry_pause_s)

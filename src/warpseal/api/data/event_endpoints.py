@@ -22,7 +22,7 @@ from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.responses import unstored_response
 from warpseal.errors import InvalidRequest
 from warpseal.events.feed import EventFeed, EventFilter
-from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookList, send
+from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookList, new_secret, send
 from warpseal.resources.base import UNSET
 from warpseal.upstream.address_policy import AddressRefused
 from warpseal.upstream.checked_resolver import checked_session
@@ -79,7 +79,7 @@ async def test_webhook(context: RequestContext) -> Response:
     body = rows[context.request.path_params["webhookId"]]
     webhook, policy = DECODER.decode(body), context.settings.webhook_policy
     async with checked_session(policy) as session:
-        delivery = await send(session, policy, webhook, (), time.time())
+        delivery, _ = await send(session, policy, webhook, (), time.time())
     if delivery.error is UNSET and webhook.failing_since is not UNSET:
         resumed = webhook.with_delivery(delivery, failing_since=UNSET, paused_at=UNSET)
         await feed.log.exchange_webhooks({webhook.id: (body, msgspec.json.encode(resumed))})
@@ -114,7 +114,7 @@ async def _add_webhook(context: RequestContext, feed: EventFeed, count: int) -> 
         "id": secrets.token_hex(8),
         "createdAt": int(context.now),
         "deliveries": (),
-        "secret": secrets.token_hex(32),
+        "secret": new_secret(),
     }
     webhook = msgspec.convert({**values, "cursor": cursor}, Webhook)
     await feed.log.exchange_webhooks({webhook.id: (None, msgspec.json.encode(webhook))})
