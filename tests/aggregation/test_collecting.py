@@ -183,6 +183,42 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
+def test_the_text_names_the_justification_that_a_p_chain_message_needs() -> None:
+    async def steps(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {number: refuses(5, "cannot unmarshal") for number in range(1, 6)}
+        about = message(chain=P_CHAIN)
+        _, error = await taken(setup.service.aggregate(request(67, about=about, signing_subnet_id=SUBNET)))
+        text = (
+            "% of the weight refuses to sign (justification_unparsable). Send the justification that this message needs"
+        )
+        assert text in str(error)
+        assert text in setup.service.recent[-1].reason
+
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
+
+
+def test_the_text_names_the_connections_that_a_quorum_lacks_rather_than_those_that_were_not_asked() -> None:
+    async def steps(setup: AggregatorSetup) -> None:
+        for number in range(12, 21):
+            setup.network.disconnected.add(node(number))
+            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+            setup.network.connections[node(number)] = DisconnectedNode(
+                node_id=f"NodeID-{number}",
+                last_error="unreachable: Connection refused",
+                disconnected_since=rfc3339(1_000.0),
+            )
+        _, error = await taken(setup.service.aggregate(request(67)))
+        assert isinstance(error, QuorumNotReached)
+        cause = "55.0 % of the weight is connected; 9 validators are not: connection refused"
+        assert str(error).endswith(f"has signed (total 400): {cause}")
+        assert error.shortfall.cause == cause
+        assert list(error.shortfall.counts) == ["not_connected", "not_asked"]
+        reasons = [validator.reason for validator in error.shortfall.missing]
+        assert reasons == ["not_connected"] * 9 + ["not_asked"] * 11
+
+    run_steps(AggregatorSetup(members([20] * 20)), steps)
+
+
 def test_a_missing_connection_is_reported_with_address_error_and_times() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         lost = DisconnectedNode(

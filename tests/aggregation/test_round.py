@@ -318,7 +318,7 @@ def test_weight_of_inactive_validators_is_lost_for_now_unless_the_caller_named_t
     assert driver.shortfalls[at_named_height].verdict is Verdict.NEVER
     assert driver.reasons(goal)["inactive"] == 2
     assert "no_bls_key" not in driver.reasons(goal)
-    first = to_builtins(driver.shortfalls[goal].missing[1])
+    first = to_builtins(driver.shortfalls[goal].missing[0])
     assert first == {
         "nodeIds": (node_id_text(node(7)),),
         "weight": "30",

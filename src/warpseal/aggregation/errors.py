@@ -103,7 +103,7 @@ class QuorumNotReached(WarpsealError):
             f"failed to reach a threshold of stake: {shortfall.signed_weight} of {shortfall.required_weight} "
             f"required weight has signed (total {shortfall.total_weight})"
         )
-        super().__init__(text, **shortfall.detail())
+        super().__init__(_with_cause(text, shortfall), **shortfall.detail())
         self.shortfall = shortfall
         self.at_deadline = at_deadline
         if at_deadline:
@@ -123,5 +123,10 @@ class QuorumImpossible(WarpsealError):
             f"this quorum cannot be reached: of total weight {shortfall.total_weight}, "
             f"{shortfall.required_weight} is required, and too much of it is lost for good"
         )
-        super().__init__(text, **shortfall.detail())
+        super().__init__(_with_cause(text, shortfall), **shortfall.detail())
         self.shortfall = shortfall
+
+
+def _with_cause(text: str, shortfall: QuorumShortfall) -> str:
+    """Return the text of an error with the cause, since published SDKs show nothing but the text."""
+    return f"{text}: {shortfall.cause}" if shortfall.cause else text

@@ -262,10 +262,8 @@ class Resolver(Struct):
         if not is_empty and not is_ahead:
             return NodeUnavailable("the validator set")
         hint = _EMPTY_SET_HINT if is_empty else _HEIGHT_AHEAD_HINT
-        shortfall = QuorumShortfall(
-            Verdict.WAIT, 0, 0, 0, height, id_text(subnet_id), counts={}, missing=(), hints=(hint,)
-        )
-        return QuorumNotReached(shortfall, at_deadline=True)
+        shortfall = QuorumShortfall(Verdict.WAIT, 0, 0, 0, height, id_text(subnet_id), counts={}, missing=())
+        return QuorumNotReached(shortfall.advised(hint), at_deadline=True)
 
 
 async def derive_message(

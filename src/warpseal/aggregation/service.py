@@ -16,7 +16,6 @@ from typing import Final
 
 from cachetools import LRUCache, TTLCache
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
@@ -256,11 +255,12 @@ class SignatureAggregator:
                 if request.refusal is not None:
                     raise request.refusal from None
                 hint = None if goal.stored_only else await self._resolver.advise_subnet(resolved, error.shortfall)
-                if hint is not None:
-                    error.shortfall = replace(error.shortfall, hints=(hint, *error.shortfall.hints))
-                    error.detail["hints"] = error.shortfall.hints
-                    caller.shortfall = error.shortfall
-                raise
+                if hint is None:
+                    raise
+                caller.shortfall = error.shortfall.advised(hint)
+                if isinstance(error, QuorumImpossible):
+                    raise QuorumImpossible(caller.shortfall) from None
+                raise QuorumNotReached(caller.shortfall, at_deadline=error.at_deadline) from None
             finally:
                 if message.id in self._pinned:
                     self.auditor.notify()

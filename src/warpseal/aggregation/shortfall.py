@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from math import inf
 from operator import attrgetter
@@ -33,6 +33,15 @@ _SHOWN_NODES: Final = 16
 _NO_BLS_KEY: Final = "no_bls_key"
 _INACTIVE: Final = "inactive"
 _NOT_ASKED: Final = "not_asked"
+_CUT_OFF: Final = "cut_off"
+"""In place of the reasons of validators that are not connected."""
+_REASONS_IN_WORDS: Final = {
+    "no_answer": "did not answer",
+    "empty_answer": "answered without a signature",
+    "malformed_answer": "answered with something else than a signature",
+    "bad_signature": "sent a wrong signature",
+    "unverified_share": "sent a signature that could not be verified yet",
+}
 _KEYLESS_ADVICE: Final = (
     "Part of the weight belongs to validators without a BLS key, or to inactive L1 validators: it counts in "
     "the total but can never sign. Raise their balance, remove them, or ask for a lower quorum."
@@ -45,8 +54,9 @@ FindConnection = Callable[[NodeID], DisconnectedNode | None]
 
 
 class _MissingShare(Struct, frozen=True):
-    """A validator that has not signed; member: None for weight without a key.
+    """A validator that has not signed.
 
+    member: None for weight without a key. is_cut_off: whether it was not asked because no node of it is connected.
     validation: set for an L1 validator without enough balance.
     """
 
@@ -55,6 +65,12 @@ class _MissingShare(Struct, frozen=True):
     reason: str
     reply: LastReply | None = None
     validation: CurrentValidation | None = None
+    is_cut_off: bool = False
+
+    @property
+    def importance(self) -> tuple[bool, int]:
+        """The order in which callers see the missing validators: a validator that was not asked is to blame last."""
+        return self.reason != _NOT_ASKED, self.weight
 
 
 def explain(
@@ -72,7 +88,9 @@ def explain(
     table = round_.table
     missing = _missing_shares(table, stored_only=goal.stored_only)
     underfunded = {validation.node_id: validation for validation in table.underfunded or ()}
-    heaviest = nlargest(_SHOWN_VALIDATORS, missing, key=attrgetter("weight"))
+    heaviest = nlargest(_SHOWN_VALIDATORS, missing, key=attrgetter("importance"))
+    signers = tuple(_missing_validator(share, goal, find_connection, underfunded) for share in heaviest)
+    hints = tuple(_hints(round_, goal, missing, running_s))
     return QuorumShortfall(
         verdict=round_.goals.verdict(goal),
         signed_weight=table.signed_weight,
@@ -80,14 +98,21 @@ def explain(
         total_weight=table.total_weight,
         height=height,
         signing_subnet_id=id_text(subnet_id),
-        counts=dict(Counter(share.reason for share in missing)),
-        missing=tuple(_missing_validator(share, goal, find_connection, underfunded) for share in heaviest),
-        hints=tuple(_hints(round_, goal, missing, running_s)),
+        counts=_count_reasons(missing),
+        missing=signers,
+        hints=hints,
+        cause=hints[0] if _is_starting(round_, goal, running_s) else _describe_cause(round_, missing, signers),
         refused_weight=sum(share.weight for share in missing if share.reply and share.reply.code is not None),
         failed_keys=frozenset(
             share.member.public_key for share in missing if share.member is not None and share.reason != _NOT_ASKED
         ),
     )
+
+
+def _count_reasons(missing: Sequence[_MissingShare]) -> dict[str, int]:
+    counts = Counter(share.reason for share in missing)
+    not_asked = counts.pop(_NOT_ASKED, 0)
+    return dict(counts.most_common()) | ({_NOT_ASKED: not_asked} if not_asked else {})
 
 
 def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingShare]:
@@ -106,6 +131,7 @@ def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingSh
 def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool) -> _MissingShare:
     replies = [node.last_reply for node in nodes if node.last_reply is not None]
     reply = max(replies, key=attrgetter("status"), default=None)
+    is_cut_off = False
     if member.status is SUSPECT:
         reason = "unverified_share"
     elif reply is not None:
@@ -115,9 +141,10 @@ def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only
     elif stored_only or member.connections:
         reason = _NOT_ASKED
     else:
+        is_cut_off = True
         reasons = [node.unreachable.reason for node in nodes if node.unreachable is not None]
         reason = reasons[0] if reasons else "not_connected"
-    return _MissingShare(member, member.weight, reason, reply)
+    return _MissingShare(member, member.weight, reason, reply, is_cut_off=is_cut_off)
 
 
 def _missing_validator(
@@ -148,13 +175,67 @@ def _missing_validator(
     )
 
 
+def _is_starting(round_: AggregationRound, goal: QuorumGoal, running_s: float) -> bool:
+    """Return whether the quorum is missed because the daemon has just started to connect to the validators."""
+    table = round_.table
+    can_sign = table.connected_weight < goal.required_weight <= table.total_weight - table.keyless_weight
+    return can_sign and not goal.stored_only and running_s < _STARTING_S
+
+
+def _describe_cause(
+    round_: AggregationRound, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]
+) -> str:
+    """Return the reason that costs most weight, and what helps: callers of SDKs see nothing but the text of an error.
+
+    All validators that are not connected count as one reason; those that were not asked count if there is no other.
+    signers: the heaviest of the missing ones, with their connections.
+    """
+    table = round_.table
+    weights: Counter[str] = Counter()
+    for share in missing:
+        weights[_CUT_OFF if share.is_cut_off else share.reason] += share.weight
+    not_asked_weight = weights.pop(_NOT_ASKED, 0)
+    if not weights:
+        return f"{_percent(not_asked_weight, table)} of the weight was not asked" if not_asked_weight else ""
+    ((reason, weight),) = weights.most_common(1)
+    if reason == _CUT_OFF:
+        return _describe_cut_off(table, missing, signers)
+    of_weight = f"{_percent(weight, table)} of the weight"
+    if reason == _NO_BLS_KEY:
+        return f"{of_weight} cannot sign. {_KEYLESS_ADVICE}"
+    if reason == _INACTIVE:
+        return f"{of_weight} cannot sign. {UNDERFUNDED_ADVICE}"
+    codes = (share.reply.code for share in missing if share.reason == reason and share.reply is not None)
+    code = next((code for code in codes if code is not None), None)
+    if code is not None:
+        (advice,) = round_.rules.advice((code,))
+        return f"{of_weight} refuses to sign ({reason}). {advice}"
+    return f"{of_weight} {_REASONS_IN_WORDS.get(reason, reason)}"
+
+
+def _describe_cut_off(table: MemberTable, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]) -> str:
+    """Return how much weight is connected, and why most of the heaviest of the other validators are not."""
+    count = sum(share.is_cut_off for share in missing)
+    connections = [signer.connections[0] for signer in signers if signer.connections is not UNSET]
+    errors = Counter(connection.last_error for connection in connections if connection.last_error is not UNSET)
+    reasons = Counter(share.reason for share in missing if share.is_cut_off)
+    why = reasons.most_common(1)[0][0].replace("_", " ")
+    if errors:
+        ((error, _),) = errors.most_common(1)
+        kind, _, detail = error.partition(": ")
+        why = detail.lower() or kind
+    others = "one validator is not" if count == 1 else f"{count} validators are not"
+    return f"{_percent(table.connected_weight, table)} of the weight is connected; {others}: {why}"
+
+
+def _percent(weight: int, table: MemberTable) -> str:
+    return f"{100 * weight / table.total_weight:.1f} %"
+
+
 def _hints(round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float) -> Iterator[str]:
     """Yield advice: about the start, against weight without a key, and against the refusals with most weight."""
-    table = round_.table
-    connected_weight, signing_weight = table.connected_weight, table.total_weight - table.keyless_weight
-    is_waiting = connected_weight < goal.required_weight <= signing_weight and not goal.stored_only
-    if is_waiting and running_s < _STARTING_S:
-        weights = f"weight {connected_weight} of {goal.required_weight} required is connected"
+    if _is_starting(round_, goal, running_s):
+        weights = f"weight {round_.table.connected_weight} of {goal.required_weight} required is connected"
         yield (
             f"The daemon started {running_s:.0f} s ago and is still connecting to the validators: {weights}. "
             "Ask again in a few seconds."

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 
 class Verdict(StrEnum):
@@ -52,8 +53,10 @@ class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel")
 
 
 class QuorumShortfall(Struct, frozen=True):
-    """The weight that a quorum lacks. counts: validators by reason; missing: heaviest first, at most 50.
+    """The weight that a quorum lacks.
 
+    counts: validators by reason, most of them first, `not_asked` last; missing: at most 50, heaviest first, those that
+    were not asked last. cause: the reason that costs most weight and what helps, in words; empty if none is known.
     refused_weight: of all validators that refused the message with an error code. failed_keys: of all validators that
     cannot be reached, did not answer or did not sign; those that were not asked are not among them.
     """
@@ -68,8 +71,13 @@ class QuorumShortfall(Struct, frozen=True):
     missing: tuple[MissingSigner, ...]
     retry_after_s: float | None = None
     hints: tuple[str, ...] = ()
+    cause: str = ""
     refused_weight: int = 0
     failed_keys: frozenset[bytes] = frozenset()
+
+    def advised(self, hint: str) -> QuorumShortfall:
+        """Return the same shortfall with advice that matters more than that which it has."""
+        return replace(self, hints=(hint, *self.hints), cause=hint)
 
     def detail(self) -> dict[str, Any]:
         """Return the detail of the error."""

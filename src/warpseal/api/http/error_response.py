@@ -105,7 +105,10 @@ def _kebab_text(error: WarpsealError) -> str:
             f"{shortfall.total_weight}"
         )
         missing = "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items()) or "unknown"
-        return f"failed to aggregate signatures. error: failed to {task}: {weights}; missing validators: {missing}"
+        cause = f"; {shortfall.cause}" if shortfall.cause else ""
+        return (
+            f"failed to aggregate signatures. error: failed to {task}: {weights}; missing validators: {missing}{cause}"
+        )
     if not isinstance(error, InvalidRequest):
         return error.reference_text or error_text(error)
     if error.reference_text is None:
