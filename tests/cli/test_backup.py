@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import pwd
 import shutil
 import sqlite3
 import stat
@@ -151,6 +152,40 @@ def test_a_restored_event_log_has_a_new_id_so_that_no_cursor_of_lost_events_skip
     log_id = oldest.partition("-")[0]
     assert log_id != cursor.partition("-")[0]
     assert (oldest, webhook) == (f"{log_id}-0", b'{"cursor":"%b-1"}' % log_id.encode())
+
+
+def test_a_restore_names_the_user_of_the_files(
+    tmp_path: Path, backup: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(("restore", str(backup), "--data-dir", str(tmp_path / "other"))) == 0
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"The files belong to user {user}: run the daemon as this user." in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_files_that_root_restores_belong_to_the_owner_of_the_data_folder(
+    tmp_path: Path, backup: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As the folder of a systemd service, whose user exists while it runs.
+    owner, folder = 61_234, tmp_path / "service"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, owner, owner)
+    assert main(("restore", str(backup), "--data-dir", str(folder))) == 0
+    assert f"The files belong to user {owner}" in capsys.readouterr().out
+    network = folder / NETWORK
+    assert {path.name: path.stat().st_uid for path in (network, *network.iterdir())} == dict.fromkeys(
+        (NETWORK, "identity.pem", "store.db", "lock", "store.db.lock"), owner
+    )
+
+
+def test_a_backup_without_the_nodes_of_the_environment_file_is_written(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Nodes with keys are named in the environment of the service, which a shell does not have.
+    config, output = tmp_path / "config.json", tmp_path / "backup.tar"
+    config.write_text(json.dumps({"data-dir": str(data)}))
+    assert main(("backup", "--output", str(output), "--config", str(config))) == 0
+    assert names(output) == ["backup.json", "store.db", "identity.pem"]
 
 
 def test_a_backup_of_a_store_in_use_replaces_an_earlier_backup(

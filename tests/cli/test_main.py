@@ -246,6 +246,32 @@ def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: 
     assert "did you mean log-level?" in output
 
 
+@pytest.mark.parametrize("folder", ["~nobodyx/d", "a\0b", "a\ud800b"])
+@pytest.mark.parametrize("key", ["data-dir", "chain-aliases-file", "store-url"])
+def test_a_path_that_cannot_exist_is_an_error_of_its_key(
+    key: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = f"sqlite:///{folder}" if key == "store-url" else folder
+    file = write(tmp_path, {**LEAST, key: value})
+    assert exit_code("config", "check", file) == 1
+    assert f"  {key}: " in capsys.readouterr().out
+    for command in (("serve",), ("backup", "--output", str(tmp_path / "backup"))):
+        assert exit_code(*command, "--config", file) == 1
+
+
+def test_a_user_without_a_home_folder_is_asked_for_a_data_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    # As in a container that runs as a user without an entry.
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    file = write(tmp_path, LEAST)
+    assert exit_code("config", "check", file) == 1
+    assert capsys.readouterr().err.startswith("warpseal: data-dir: this user has no home folder")
+    assert exit_code("config", "check", file, "--data-dir", str(tmp_path)) == 0
+
+
 @pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")])
 def test_config_check_reports_a_missing_or_malformed_file(
     content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network, write_config_file
@@ -19,10 +21,11 @@ from warpseal.api.status.document import (
     StatusDocument,
     ValidatorStatus,
 )
-from warpseal.cli.running_daemon import printable
+from warpseal.cli.running_daemon import DaemonUnreachable, find_url, printable
 from warpseal.cli.status import _chain_cells, _forecast_cells, _node_rows, _usage_cells, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.simnet.report import free_ports
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 PLAN = Plan(
@@ -84,6 +87,56 @@ async def test_without_a_daemon_the_commands_say_where_they_looked(tmp_path: Pat
         assert "Traceback" not in ended.stderr
     ended = await run_command("health", "--url", "http://127.0.0.1:9")
     assert (ended.code, "no answer from http://127.0.0.1:9" in ended.stderr) == (1, True)
+
+
+async def test_without_the_data_folder_commands_find_the_daemon_by_the_port_of_its_config(tmp_path: Path) -> None:
+    async with run_network(Plan(validators=4, l1s=())) as network:
+        (port,) = free_ports(1)
+        file = write_config_file(network, tmp_path, {"api-port": port, "admin-token": "s3cr3t-s3cr3t-s3cr3t"})
+        # As for a user that may not read the folder of a service.
+        async with start_command("serve", "--config", file, "--data-dir", tmp_path / "other") as command:
+            await command.listening()
+            for words in (("health",), ("peers", "--json"), ("block", "list")):
+                ended = await run_command(*words, "--config", file)
+                assert (ended.code, ended.stderr) == (0, ""), words
+            status = json.loads((await run_command("status", "--json", "--config", file)).stdout)
+            assert status["networkId"] == network.network_id
+            for words in (("forecast",), ("icm", "list"), ("message", "verify", "00", "--destination", "P")):
+                ended = await run_command(*words, "--config", file)
+                assert "found no running daemon" not in ended.stderr, words
+            # An address that a killed daemon has left is passed by.
+            stale = ListeningDaemon(f"http://127.0.0.1:{free_ports(1)[0]}", "", 1)
+            (tmp_path / "data").mkdir()
+            (tmp_path / "data" / LISTENING_NAME).write_bytes(msgspec.json.encode(stale))
+            assert (await run_command("health", "--config", file)).code == 0
+            # --data-dir names the daemon of this folder, and no other.
+            ended = await run_command("health", "--config", file, "--data-dir", tmp_path / "data")
+            assert (ended.code, stale.api in ended.stderr) == (1, True)
+        ended = await run_command("health", "--config", file)
+        assert (ended.code, f"nothing listens at {stale.api} or http://127.0.0.1:{port}" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({}, "http://127.0.0.1:8080"),
+        ({"WARPSEAL_API_HOST": "::1", "WARPSEAL_API_PORT": "9"}, "http://[::1]:9"),
+        ({"WARPSEAL_API_PORT": "0"}, ""),
+    ],
+)
+def test_the_port_is_that_of_the_configuration_else_8080(
+    environ: dict[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    arguments = argparse.Namespace(url=None, data_dir=None, config=None)
+    try:
+        place = find_url(arguments)
+    except DaemonUnreachable as error:
+        place = str(error)
+    assert url in place
+    assert ("nothing listens" in place) == (bool(url) and place != url)
 
 
 async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_path: Path) -> None:

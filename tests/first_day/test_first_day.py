@@ -216,6 +216,59 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
             assert (await aggregate(url, other, 67))[0] in QUORUM_NOT_REACHED
 
 
+async def test_after_the_systemd_steps_every_command_finds_the_daemon_and_its_data(
+    program: Path, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    section = page.partition("## As a systemd service")[2].partition("\n## ")[0]
+    (steps,) = re.findall(r"```\n(.*?)```", section, re.DOTALL)
+    (data_dir,) = re.findall(r'"data-dir": "(.+?)"', section)
+    system, clone = tmp_path / "system", tmp_path / "clone"
+    for folder in ("opt", "usr/local/bin", "etc/profile.d", "etc/systemd/system", "var/lib"):
+        (system / folder).mkdir(parents=True)
+    (system / "opt" / "warpseal").symlink_to(program.parents[1])
+
+    def in_system(text: str) -> str:
+        return re.sub(r"(?<![\w.])/(?=(?:opt|usr|etc|var)/)", f"{system}/", text)
+
+    async with run_network(program, tmp_path, "--validators", 4) as network:
+        ports = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
+        clone.mkdir()
+        (clone / "configs").symlink_to(ROOT / "configs")
+        config = {**network["config"], **ports, "data-dir": in_system(data_dir)}
+        (clone / "config.json").write_text(json.dumps(config))
+        # The package is installed already, and this machine need not run systemd.
+        own = [line for line in steps.splitlines() if line.startswith(("ln ", "install ", "echo "))]
+        script = in_system("\n".join(own))
+        await asyncio.to_thread(subprocess.run, ["sh", "-euc", script], cwd=clone, check=True)
+        unit = (system / "etc" / "systemd" / "system" / "warpseal.service").read_text()
+        assert f"Environment=WARPSEAL_DATA_DIR={data_dir}\n" in unit
+        (command,) = re.findall(r"^ExecStart=\S+/warpseal serve --config (\S+)$", unit, re.MULTILINE)
+        profile = system / "etc" / "profile.d" / "warpseal.sh"
+
+        async def in_login_shell(words: str) -> str:
+            shell = await asyncio.create_subprocess_exec(
+                *("sh", "-c", f". {profile}; PATH={system}/usr/local/bin:$PATH; warpseal {words}"),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=ENVIRONMENT,
+            )
+            output = (await shell.communicate())[0].decode()
+            assert shell.returncode == 0, output
+            return output
+
+        async with run_daemon(program, Path(in_system(command))) as url:
+            await until_serving(url)
+            await until(lambda: (system / "var/lib/warpseal" / str(network["networkId"]) / "store.db").exists())
+            assert json.loads(await in_login_shell("status --json | cat"))["networkId"] == network["networkId"]
+            assert len(json.loads(await in_login_shell("peers --json"))) == 8
+            assert await in_login_shell("health") == "alive\n"
+            assert network["config"]["tracked-subnet-ids"][0] in await in_login_shell("forecast")
+            assert "backed up the identity and the store" in await in_login_shell(f"backup --output {tmp_path}/backup")
+            assert str(system) in await in_login_shell("store info")
+            assert await in_login_shell("key list")
+
+
 async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tmp_path: Path) -> None:
     async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         config = write_config(network, tmp_path / "old")

@@ -30,7 +30,8 @@ not in a backup: it is built again from the nodes.
 """
 _ABOUT_RESTORE: Final = """\
 Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon may use the folder.
-A damaged file is refused, and nothing is restored then.
+A damaged file is refused, and nothing is restored then. Run it as the user of the daemon, or as root: the files then
+belong to the owner of the data folder.
 """
 _NOT_IN_IT: Final = "Indexes are not in a backup: the indexer builds them again from the nodes."
 
@@ -89,8 +90,17 @@ def _restore(args: argparse.Namespace) -> int:
     except OSError as error:
         raise StartupError(f"{args.file} cannot be read: {error.strerror or error}") from error
     print(f"restored {_describe(manifest)}, backed up {manifest.created_at:%Y-%m-%d %H:%M:%S}, into {folder}")
+    print(f"The files belong to user {_owner_name(folder)}: run the daemon as this user.")
     print(_NOT_IN_IT)
     return 0
+
+
+def _owner_name(path: Path) -> str:
+    """Return the name of the owner of a file; the number of a user that systemd removes with its service."""
+    try:
+        return path.owner()
+    except KeyError:
+        return str(path.stat().st_uid)
 
 
 def _places(location: DataLocation, folder: Path) -> dict[str, Path]:

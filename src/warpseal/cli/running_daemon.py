@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from warpseal.api.http.errors import NetworkNotServed
+from warpseal.api.http.listener import local_url
+from warpseal.api.http.settings import ApiSettings
 from warpseal.cli.serve import add_config_arguments, config_file
-from warpseal.config.load import find_data_dir
+from warpseal.config.load import find_data_dir, find_value
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
 from warpseal.runtime.lazy import LazyModule
@@ -31,13 +34,16 @@ else:
 NAVAX: Final = 10**9
 _TIMEOUT_S: Final = 5.0
 _API_TIMEOUT_S: Final = 30.0
+_API: Final = ApiSettings()
+
+_URL_HELP: Final = "address of the daemon's HTTP API (default: as it has written it, else api-port of the config, 8080)"
 
 Rows = Iterable[Sequence[str]]
 
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags that name a running daemon."""
-    parser.add_argument("--url", metavar="URL", help="address of the daemon's HTTP API (default: as it has written it)")
+    parser.add_argument("--url", metavar="URL", help=_URL_HELP)
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
     add_config_arguments(parser)
 
@@ -48,16 +54,42 @@ def add_api_arguments(parser: argparse.ArgumentParser, key_help: str = "API key,
     add_address_arguments(parser)
 
 
+class DaemonUnreachable(StartupError):
+    """No daemon answers."""
+
+
 def find_url(args: argparse.Namespace) -> str:
-    """Return the URL of the daemon's API. Raises StartupError."""
+    """Return the URL of the daemon's API: as it has written it, else as its configuration has it.
+
+    Raises DaemonUnreachable if nothing listens there.
+    """
     if args.url:
         return str(args.url).rstrip("/")
-    folder = find_data_dir(config_file(args), args.data_dir, os.environ)
-    daemon = read_listening_daemon(folder)
-    if daemon is None:
-        where = f"found no running daemon: it would have written its address to {folder / LISTENING_NAME}"
-        raise StartupError(f"{where}; start it, or give --config, --data-dir or --url")
-    return daemon.api
+    file = config_file(args)
+    listening_path = find_data_dir(file, args.data_dir, os.environ) / LISTENING_NAME
+    daemon = read_listening_daemon(listening_path.parent)
+    urls = [] if daemon is None else [daemon.api]
+    port = find_value("api-port", file, None, os.environ)
+    if port != 0 and not args.data_dir:
+        # Another user may not read the data folder of a service. --data-dir names the daemon of this folder alone.
+        host = find_value("api-host", file, None, os.environ)
+        urls.append(local_url(host or _API.api_host, port or _API.api_port))
+    url = next(filter(_is_listening, urls), None)
+    if url is None:
+        places = f", and nothing listens at {' or '.join(dict.fromkeys(urls))}" if urls else ""
+        where = f"found no running daemon: it would have written its address to {listening_path}{places}"
+        raise DaemonUnreachable(f"{where}; start it, or give --config, --data-dir or --url")
+    return url
+
+
+def _is_listening(url: str) -> bool:
+    """Return whether something accepts connections at a URL."""
+    try:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname or "", parts.port or 80), _TIMEOUT_S):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def fetch_body(url: str, path: str) -> bytes:
@@ -145,7 +177,7 @@ def get_response(
     body: bytes | None = None,
     method: str | None = None,
 ) -> tuple[int, bytes]:
-    """Return the status and the body of a response. Raises StartupError if there is none.
+    """Return the status and the body of a response. Raises DaemonUnreachable if there is none.
 
     method: by default POST with a body, else GET.
     """
@@ -159,7 +191,7 @@ def get_response(
         with error:
             return error.code, error.read()
     except (OSError, HTTPException, ValueError) as error:
-        raise StartupError(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
+        raise DaemonUnreachable(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
 
 
 def print_table(head: Sequence[str], rows: Rows) -> None:

@@ -14,6 +14,7 @@ from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.delivery.settings import DeliverySettings
+from warpseal.errors import StartupError
 from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
 from warpseal.index.settings import INDEX_PARTS, PRIMARY_INDEX, IndexPlace, IndexSettings
 from warpseal.indexer.settings import IndexerSettings, MetadataSettings
@@ -133,10 +134,11 @@ KEYS: Final = tuple(
 def build_config(parsed: Mapping[str, Any]) -> Config:
     """Return the configuration of parsed values by key name; everything else is a default."""
     values: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
-    values["peers"]["data_dir"] = default_data_dir()
     for key in KEYS:
         if key.name in parsed:
             values[key.section][key.field] = parsed[key.name]
+    if "data_dir" not in values["peers"]:
+        values["peers"]["data_dir"] = default_data_dir()
     values["index"]["chains"] = {
         chain.blockchain_id: IndexPlace(chain.index_url, chain.index_read_urls)
         for chain in parsed.get("evm-chains", ())
@@ -147,9 +149,16 @@ def build_config(parsed: Mapping[str, Any]) -> Config:
 
 
 def default_data_dir() -> Path:
-    """Return the folder under the user's state directory (XDG_STATE_HOME, else ~/.local/state)."""
+    """Return the folder under the user's state directory (XDG_STATE_HOME, else ~/.local/state).
+
+    Raises StartupError for a user without a home folder.
+    """
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
+    try:
+        return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
+    except RuntimeError:
+        reason = "this user has no home folder for the default"
+        raise StartupError(f"data-dir: {reason}; set it in the config file or with --data-dir") from None
 
 
 def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> Iterator[SettingError]:

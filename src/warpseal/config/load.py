@@ -103,9 +103,10 @@ def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingError]
 
 
 def names_nodes(file: Path | None, environ: Mapping[str, str]) -> bool:
-    """Return whether there is a configuration with nodes: a file, or the required keys in the environment."""
+    """Return whether file and environment have the required keys, which name nodes. Raises ConfigError."""
+    content = {} if file is None else _read_file(file, environ, [])
     required = (key for key in KEYS if key.setting.is_required)
-    return file is not None or all(_environment_name(key, environ) for key in required)
+    return all(key.name in content or _environment_name(key, environ) for key in required)
 
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:

@@ -13,7 +13,7 @@ import sqlite3
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -262,16 +262,20 @@ class BackupArchive:
 def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, Path]) -> None:
     """Write the files of an archive, completely or not at all, where nothing is.
 
-    folder: of the network; targets: where each file goes, by its name in the archive. Raises StartupError.
+    folder: of the network, in the data folder. If root restores, the files belong to the owner of the data folder.
+    targets: where each file goes, by its name in the archive. Raises StartupError.
     """
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(os.listdir(folder)) if folder.exists() else set()
+    restored = {name: targets[name] for name in NAMES if name in archive.manifest.files}
     try:
         for path in reversed(new_folders):
             path.mkdir(mode=0o700)
         # A daemon leaves its locks, which hold nothing.
         with _lock_empty(folder, {name for name in before if name != LOCK_NAME and not name.endswith(LOCK_SUFFIX)}):
-            _restore_files(archive, {name: targets[name] for name in NAMES if name in archive.manifest.files})
+            _restore_files(archive, restored)
+            if os.geteuid() == 0 and folder.parent not in new_folders:
+                _give(folder.parent.stat(), (folder, *folder.iterdir(), *restored.values()))
     except BaseException as error:
         for name in {LOCK_NAME, STORE_NAME + LOCK_SUFFIX} - before:
             (folder / name).unlink(missing_ok=True)
@@ -281,6 +285,12 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
         if isinstance(error, OSError):
             raise StartupError(f"{folder} cannot be restored: {error.strerror or error}") from error
         raise
+
+
+def _give(owner: os.stat_result, paths: Iterable[Path]) -> None:
+    """Give files to the owner of the data folder, the user of the daemon, which could not read those of root."""
+    for path in paths:
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 @contextmanager

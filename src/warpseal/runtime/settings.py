@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -123,9 +124,27 @@ def text(value: Any, path: str) -> str:
 
 def path_value(value: Any, path: str) -> Path:
     """Accept a non-empty file system path; `~` is the home folder."""
-    if not text(value, path):
+    name = text(value, path)
+    if not name:
         raise invalid_setting(path, "expected a path, found an empty text")
-    return Path(value).expanduser()
+    try:
+        return expand_path(name)
+    except ValueError as error:
+        raise invalid_setting(path, str(error)) from None
+
+
+def expand_path(name: str) -> Path:
+    """Return a path whose first part may be `~` or `~USER`. Raises ValueError if no file can have this name."""
+    try:
+        os.fsencode(name)
+        if "\0" not in name:
+            return Path(name).expanduser()
+    except UnicodeError:
+        pass
+    except RuntimeError:
+        owner = name.partition("/")[0]
+        raise ValueError(f"{owner!r} is the home folder of no user here: write the whole path") from None
+    raise ValueError(f"expected a path, found a character that no path has: {name[:80]!a}")
 
 
 def optional_path(value: Any, path: str) -> Path | None:

@@ -67,7 +67,7 @@ Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule ab
 
 {HELP}
 Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write-config simnet.json
-A daemon on it: warpseal serve --config simnet.json --data-dir simnet-data
+A daemon on it: warpseal serve --config simnet.json
 """
 
 
@@ -81,7 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--weights", default=f"equal:{DEFAULT_STAKE}", help="their stake in nAVAX (default %(default)s)")
     add("--l1", action="append", default=[], metavar="SPEC", help="an L1; see below")
     add("--write", type=Path, metavar="FILE", help="file for the description of the network as JSON")
-    add("--write-config", type=Path, metavar="FILE", help="config file for a daemon on this network")
+    add(
+        "--write-config",
+        type=Path,
+        metavar="FILE",
+        help="config file for a daemon on this network; its data-dir is beside it: simnet-data for simnet.json",
+    )
     add("--write-genesis", type=Path, metavar="FILE", help="file for the P-Chain's genesis, for genesis-file")
     add("--messages", type=int, default=1000, metavar="N", help="number of messages per chain (default 1000)")
     add(
@@ -236,7 +241,9 @@ def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
     if args.write_genesis:
         args.write_genesis.write_bytes(network.state.ledger.genesis)
     if args.write_config:
-        write_atomically(args.write_config, aggregator_config(network, *ports))
+        config = aggregator_config(network, *ports)
+        data_dir = args.write_config.absolute().with_name(f"{args.write_config.stem}-data")
+        write_atomically(args.write_config, {**config, "data-dir": str(data_dir)})
     if args.write:
         write_atomically(args.write, network_report(network, *ports))
     words = [

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from warpseal.runtime.settings import expand_path
 from warpseal.store.errors import StoreUnusable
 
 OFF: Final = "off"
@@ -126,7 +127,10 @@ def _sqlite_path(text: str) -> Path:
     path = unquote(text.removeprefix(_SQLITE_PREFIX).partition("?")[0])
     if not path or path == ":memory:":
         raise MalformedStoreUrl("expected the path of a file: sqlite:////var/lib/warpseal/store.db")
-    return Path(path).expanduser()
+    try:
+        return expand_path(path)
+    except ValueError as error:
+        raise MalformedStoreUrl(str(error)) from None
 
 
 def _split(text: str) -> SplitResult:

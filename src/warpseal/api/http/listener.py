@@ -43,13 +43,18 @@ class Listener:
     @property
     def url(self) -> str:
         """The URL for clients on this machine."""
-        reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
-        host = reachable.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
-        return f"http://{host}:{self.port}"
+        return local_url(self.host, self.port)
 
     def close(self) -> None:
         """Listen no more; connections that no server has accepted are reset."""
         self.socket.close()
+
+
+def local_url(host: str, port: int) -> str:
+    """Return the URL of a port for clients on this machine. host: the address that it listens on."""
+    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
+    address = reachable.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{address}:{port}"
 
 
 def _bind_error(error: OSError, host: str, port: int, name: str) -> str:
