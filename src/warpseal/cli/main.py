@@ -48,6 +48,7 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
   warpseal doctor --config config.json   check whether the daemon can sign, with advice
   warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config file and all settings
   warpseal status                        show what the running daemon does, and which validators are missing
+  warpseal message sign HEX|TXHASH       print the signed message, or the validators that are missing
   warpseal forecast                      show when L1s lose their quorum, and which validators to fund
 
 `warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
@@ -62,6 +63,7 @@ COMMANDS = {
     ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
     ("forecast",): ("forecast.FORECAST", "show when subnets lose their quorum, and which balances prevent it"),
     ("message", "decode"): ("message", "decode a Warp message or a P-Chain transaction, and verify its signature"),
+    ("message", "sign"): ("message_sign", "sign a message, or that of a P-Chain transaction, by the running daemon"),
     ("message", "verify"): ("message_verify", "say whether a destination would accept a signed message, and why not"),
     ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
@@ -108,7 +110,10 @@ GROUPS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage; 3 of some commands: not checked."""
+    """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage.
+
+    Some commands have more: 3 if a daemon or a node did not answer, 4 if the same request may succeed later.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments[0].startswith("--") and arguments[0] not in ("--help", "--version"):
         # `warpseal --config-file FILE` runs the daemon, as the reference has it.

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
@@ -15,18 +15,26 @@ from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
-from warpseal.messages.verification import verify_at
-from warpseal.node.platform import PlatformClient
 from warpseal.node.settings import NodeSettings, endpoint
-from warpseal.node.upstream import connect_upstream
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import RpcRefusal
-from warpseal.upstream.node import open_session
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import DEFAULT_QUORUM
+
+if TYPE_CHECKING:
+    from warpseal.messages import verification as signature_verification
+    from warpseal.node import upstream
+    from warpseal.node.platform import PlatformClient
+    from warpseal.upstream import node
+else:
+    # Only --node needs them.
+    signature_verification = LazyModule("warpseal.messages.verification")
+    upstream = LazyModule("warpseal.node.upstream")
+    node = LazyModule("warpseal.upstream.node")
 
 _MAX_INPUT_BYTES = 1024 * 1024
 NOT_CHECKED = "not checked"
@@ -136,8 +144,8 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
         return _with_verification(_decode_bytes(parse_hex(text)), _unchecked("a node is needed: give --node URL"))
-    async with open_session() as session:
-        platform = connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
+    async with node.open_session() as session:
+        platform = upstream.connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
         if tx_id is None:
             return await _verify(platform, parse_hex(text), args)
         transaction = await platform.transaction(tx_id)
@@ -167,7 +175,7 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
         return decoded
     signed = SignedMessage.parse(unwrap(raw)[0])
     try:
-        report = await verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
+        report = await signature_verification.verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
         verification: dict[str, Any] = to_builtins(report)
     except (StartupError, WarpsealError, RpcRefusal) as error:
         # The message is decoded all the same.

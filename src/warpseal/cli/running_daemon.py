@@ -24,6 +24,7 @@ from warpseal.config.load import find_data_dir, find_value
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
 from warpseal.runtime.lazy import LazyModule
+from warpseal.warp.quorum_shortfall import MissingSigner
 
 if TYPE_CHECKING:
     from warpseal.api.http import access
@@ -102,6 +103,10 @@ def fetch_body(url: str, path: str) -> bytes:
 
 class _ErrorDetail(msgspec.Struct, frozen=True):
     served: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    total_weight: str = msgspec.field(default="", name="totalWeight")
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    validators: tuple[MissingSigner, ...] = ()
 
 
 class _ErrorBody(msgspec.Struct, frozen=True):
@@ -111,11 +116,17 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 
 
 class DaemonRefusal(StartupError):
-    """The daemon answered with an error. served: the names of its network, if it serves only another one."""
+    """The daemon answered with an error. served: the names of its network, if it serves only another one.
 
-    def __init__(self, status: int, body: _ErrorBody, advice: str) -> None:
+    document: the whole body.
+    """
+
+    def __init__(self, status: int, document: dict[str, Any], advice: str) -> None:
+        """Raise ValueError if the document is no error of this version."""
+        body = msgspec.convert(document, _ErrorBody)
         super().__init__(body.message + advice)
-        self.message, self.status, self.code = body.message, status, body.code
+        self.message, self.status, self.code, self.detail = body.message, status, body.code, body.detail
+        self.document = document
         self.served = body.detail.served if body.code == NetworkNotServed.code else ()
 
 
@@ -140,14 +151,14 @@ def ask_daemon(
     all_headers = {"content-type": "application/json", **key, **(headers or {})}
     status, reply = get_response(url, path, all_headers, timeout_s, body, method)
     try:
+        document: dict[str, Any] = json.loads(reply)
         if status >= HTTPStatus.BAD_REQUEST:
             # With other headers, the daemon may have missed the admin token.
             advice = ": give --api-key" if status == HTTPStatus.UNAUTHORIZED and headers is None else ""
-            raise DaemonRefusal(status, msgspec.json.decode(reply, type=_ErrorBody), advice)
+            raise DaemonRefusal(status, document, advice)
         # Fields that the response lacks would end the command later.
         msgspec.json.decode(reply, type=kind)
-        document: dict[str, Any] = json.loads(reply)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StartupError(mismatch.format(url=url, path=path, status=status, error=error)) from None
     return document
 
@@ -159,14 +170,16 @@ def ask_network(
     kind: Any,
     mismatch: str,
     call: Mapping[str, Any] | None = None,
+    timeout_s: float = _API_TIMEOUT_S,
 ) -> dict[str, Any]:
     """Return the same for a path with {network}; if the daemon serves another network, for that one."""
     try:
-        return ask_daemon(args, path.format(network=quote(network, "")), kind, mismatch, call)
+        return ask_daemon(args, path.format(network=quote(network, "")), kind, mismatch, call, timeout_s=timeout_s)
     except DaemonRefusal as refusal:
         if not refusal.served or network in refusal.served:
             raise
-        return ask_daemon(args, path.format(network=quote(refusal.served[0], "")), kind, mismatch, call)
+        path = path.format(network=quote(refusal.served[0], ""))
+        return ask_daemon(args, path, kind, mismatch, call, timeout_s=timeout_s)
 
 
 def get_response(
