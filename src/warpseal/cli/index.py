@@ -66,7 +66,7 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_chain_argument(parser, "chain to show, instead of all: p, x, c or a name of an EVM chain")
-    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index"))
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index"), has_network_id=True)
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -234,7 +234,7 @@ def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     limits = ("node-requests-per-second", "node-requests-in-flight")
-    add_setting_arguments(parser, (*NODE_KEYS, "data-dir", "index", "genesis-file", *limits))
+    add_setting_arguments(parser, (*NODE_KEYS, "data-dir", "index", "genesis-file", *limits), has_network_id=True)
 
 
 def _rebuild(args: argparse.Namespace) -> int:
@@ -285,7 +285,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--format", choices=tuple(_FORMATS), default="jsonl", help="JSON Lines (the default) or CSV")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
-    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index"))
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index"), has_network_id=True)
     parser.usage = "%(prog)s ROWS [--chain CHAIN] [--config FILE] [--KEY VALUE ...]"
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from warpseal.cli.process import print_event, run_daemon, set_up_logging
+from warpseal.cli.process import argument, print_event, run_daemon, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
 from warpseal.config.load import (
     CONFIG_FILE_NAMES,
@@ -21,12 +22,18 @@ from warpseal.config.load import (
     find_value,
     load,
 )
+from warpseal.node.settings import endpoint
 from warpseal.ops.logs.loggers import LogFormat
 from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.settings import InvalidSetting, url
+from warpseal.warp.ids import id_text
 
 if TYPE_CHECKING:
+    from warpseal.cli import evm_chain
     from warpseal.daemon import app
 else:
+    # Only --evm asks a node.
+    evm_chain = LazyModule("warpseal.cli.evm_chain")
     # Other commands read their configuration by this module.
     app = LazyModule("warpseal.daemon.app")
 
@@ -35,6 +42,8 @@ log = logging.getLogger(__name__)
 # A request makes thousands of objects, hardly ever in cycles: the default thresholds of the collector cost 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)
 
+PUBLIC_NODES: Final = {"fuji": "https://api.avax-test.network", "mainnet": "https://api.avax.network"}
+"""The public API nodes of each network, by the name of the network."""
 
 DESCRIPTION = """\
 Run the daemon. First steps:
@@ -44,6 +53,11 @@ Run the daemon. First steps:
   2. warpseal config check config.json       lists the faults of the file
   3. warpseal doctor --config config.json    checks whether this machine can sign, with advice
   4. warpseal serve --config config.json     then see http://127.0.0.1:8080/ and `warpseal status`
+
+Without a file, by the public nodes of a network, or by a node, here with an EVM chain that is indexed:
+
+  warpseal serve --network fuji
+  warpseal serve --node http://127.0.0.1:9650 --evm http://127.0.0.1:9650/ext/bc/C/rpc
 
 Each setting below is a key of the file, a flag, and an environment variable: api-port, --api-port, WARPSEAL_API_PORT.
 A flag wins over the environment, which wins over the file. OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces.
@@ -57,11 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting_arguments(parser)
 
 
-def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str] | None = None) -> None:
+def add_setting_arguments(
+    parser: argparse.ArgumentParser, reads: Collection[str] | None = None, *, has_network_id: bool = False
+) -> None:
     """Declare a flag for each key in its group, so that every command takes the flags with which the daemon runs.
 
     reads: keys, or names of sections of the configuration, that the command reads; its help shows no other.
-    None: all.
+    None: all. has_network_id: the command has a --network of its own.
     """
     if reads is None or reads:
         parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
@@ -69,6 +85,7 @@ def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str
         parser.epilog = "All other flags of `warpseal serve` are taken as well, so that one command line fits both."
     no_indexer = "start no index process: `warpseal index run`, here or on another machine, fills the indexes"
     parser.add_argument("--no-indexer", action="store_true", help=no_indexer if reads is None else argparse.SUPPRESS)
+    _add_node_arguments(parser, is_visible=reads is None or "p-chain-api" in reads, has_network_id=has_network_id)
     for group, content in GROUP_CONTENTS.items():
         keys = [key for key in KEYS if key.setting.group is group and not key.setting.is_secret]
         visible_keys = [key for key in keys if reads is None or key.name in reads or key.section in reads]
@@ -76,6 +93,43 @@ def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str
         for key in keys:
             text = key.help if key in visible_keys else argparse.SUPPRESS
             flags.add_argument(f"--{key.name}", metavar=key.setting.metavar, help=text)
+
+
+def _add_node_arguments(parser: argparse.ArgumentParser, *, is_visible: bool, has_network_id: bool) -> None:
+    """Declare the flags that are short for the settings of nodes."""
+    place = parser.add_argument_group("nodes without a config file") if is_visible else parser
+
+    def add(group: argparse._ActionsContainer, flag: str, help_text: str, **options: Any) -> None:
+        group.add_argument(flag, help=help_text if is_visible else argparse.SUPPRESS, **options)
+
+    nodes = place.add_mutually_exclusive_group()
+    if not has_network_id:
+        network_help = "short for --node with the public API nodes of the network"
+        add(nodes, "--network", network_help, choices=tuple(PUBLIC_NODES))
+    node_help = "short for --p-chain-api and --info-api; a local network needs --allow-private-ips true as well"
+    add(nodes, "--node", node_help, type=argument(_parse_node, ValueError), metavar="URL")
+    evm_help = (
+        "index the EVM chain at this RPC URL: short for --evm-chains with the blockchain id in the URL, else that of "
+        "its Warp contract, else its EVM chain id as 32 bytes; may be repeated"
+    )
+    add(place, "--evm", evm_help, type=argument(_parse_rpc, ValueError), metavar="URL", action="append")
+
+
+def _parse_node(text: str) -> str:
+    """Return the base URL of a node. Raises ValueError."""
+    try:
+        endpoint("http", "https")(text, "")
+    except InvalidSetting as error:
+        raise ValueError("; ".join(cause.reason for cause in error.errors)) from None
+    return text
+
+
+def _parse_rpc(text: str) -> str:
+    """Return the URL of an RPC. Raises ValueError."""
+    try:
+        return url("http", "https")(text, "")
+    except InvalidSetting as error:
+        raise ValueError("; ".join(cause.reason for cause in error.errors)) from None
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,8 +189,16 @@ def _index_command(args: argparse.Namespace) -> list[str]:
 
 
 def given_flags(args: argparse.Namespace) -> dict[str, str]:
-    """Return the given flags of settings, by key."""
+    """Return the given flags of settings, by key; each wins over a flag that is short for it. Raises StartupError."""
     flags = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
+    node = getattr(args, "node", None) or PUBLIC_NODES.get(getattr(args, "network", None) or "")
+    for name in ("p-chain-api", "info-api"):
+        flags[name] = flags[name] or node
+    rpc_urls = getattr(args, "evm", None)
+    if rpc_urls and flags["evm-chains"] is None:
+        ids = {rpc_url: id_text(evm_chain.find_blockchain_id(rpc_url)) for rpc_url in rpc_urls}
+        entries = [{"blockchain-id": ids[rpc_url], "rpc": [rpc_url], "index": True} for rpc_url in rpc_urls]
+        flags["evm-chains"] = json.dumps(entries)
     return {name: value for name, value in flags.items() if value is not None}
 
 
