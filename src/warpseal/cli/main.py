@@ -93,6 +93,7 @@ COMMANDS = {
     ("icm", "show"): ("icm.SHOW", "show the life of an ICM message, what hinders it, and what to do"),
     ("icm", "list"): ("icm.LIST", "list ICM messages of the indexed EVM chains, or those that are stuck"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
+    ("completion",): ("completion", "print a script that completes commands and flags in bash, zsh or fish"),
     ("simnet",): ("demo.SIMNET", "run a simulated network of validators and nodes on loopback"),
 }
 """Words of each command -> its module in this package, or an attribute of it, and its help."""
@@ -197,6 +198,13 @@ class _Parser(argparse.ArgumentParser):
         raise _WrongUsage(self, message)
 
 
+def load_command(location: str) -> Any:
+    """Return what a location in `COMMANDS` names: it has `add_arguments` and `run`."""
+    name, _, part = location.partition(".")
+    module = import_module(f"warpseal.cli.{name}")
+    return getattr(module, part) if part else module
+
+
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     """Return a parser of the called command, or of all commands without their flags if the arguments begin with none.
 
@@ -212,7 +220,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
     groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
     called_words = next((words for words in COMMANDS if tuple(arguments[: len(words)]) == words), None)
-    for words, (module_name, summary) in COMMANDS.items():
+    for words, (location, summary) in COMMANDS.items():
         if called_words not in (None, words):
             # Thirty parsers cost 3 ms at each start.
             continue
@@ -224,9 +232,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
             place = groups[words[0]]
         command = place.add_parser(words[-1], help=summary, description=f"{summary}.")
         if words == called_words:
-            name, _, part = module_name.partition(".")
-            module = import_module(f"warpseal.cli.{name}")
-            called = getattr(module, part) if part else module
+            called = load_command(location)
             called.add_arguments(command)
             if "\n" in f"{command.description}{command.epilog}":
                 command.formatter_class = argparse.RawDescriptionHelpFormatter
