@@ -90,10 +90,10 @@ async def test_the_id_of_a_chain_is_that_of_its_url_else_of_its_warp_contract_el
 
 
 async def test_a_devnet_is_indexed_by_its_url_alone(tmp_path: Path) -> None:
-    asked: list[bytes] = []
+    addresses: list[bytes] = []
 
     def call(to: bytes, data: bytes, block: object) -> bytes:
-        asked.append(to)
+        addresses.append(to)
         return b""
 
     devnet = EvmReplayNode(transfer_blocks(6), call=call)
@@ -114,4 +114,4 @@ async def test_a_devnet_is_indexed_by_its_url_alone(tmp_path: Path) -> None:
             assert (await get_json(f"{url}/v1/chains/{EVM_CHAIN_ID}/blocks/1"))["blockNumber"] == "1"
             daemon.terminate()
             assert await daemon.ended() == 0
-        assert WARP_PRECOMPILE in asked
+        assert WARP_PRECOMPILE in addresses

@@ -101,9 +101,9 @@ async def test_without_the_data_folder_commands_find_the_daemon_by_the_port_of_i
                 assert (ended.code, ended.stderr) == (0, ""), words
             status = json.loads((await run_command("status", "--json", "--config", file)).stdout)
             assert status["networkId"] == network.network_id
-            for words in (("forecast",), ("icm", "list"), ("message", "verify", "00", "--destination", "P")):
-                ended = await run_command(*words, "--config", file)
-                assert "found no running daemon" not in ended.stderr, words
+            for command_line in ("forecast", "icm list", "message sign 00"):
+                ended = await run_command(*command_line.split(), "--config", file)
+                assert "found no running daemon" not in ended.stderr, command_line
             # An address that a killed daemon has left is passed by.
             stale = ListeningDaemon(f"http://127.0.0.1:{free_ports(1)[0]}", "", 1)
             (tmp_path / "data").mkdir()

@@ -61,8 +61,8 @@ async def test_the_file_contains_everything_that_a_client_needs(
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
     task, description = await run_until_ready(tmp_path / "network.json", *words, *rules)
     assert description.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
-    written = json.loads((tmp_path / "config.json").read_text())
-    assert written == {**description["config"], "data-dir": str(tmp_path / "config-data")}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config == {**description["config"], "data-dir": str(tmp_path / "config-data")}
     assert [entry["type"] for entry in description["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
     primary, l1 = description["subnets"]
     assert [len(entry["validators"]) for entry in (primary, l1)] == [4, 2]

@@ -68,7 +68,7 @@ _WAIT_STATUSES: Final = (
 # A transaction that is not accepted yet. l1/errors.py has the class, which takes 50 ms to load.
 _NOT_ACCEPTED: Final = "transaction_not_found"
 # The daemon answers within the timeout of the request; this is for a daemon that does not answer at all.
-_LONGEST_ANSWER_S: Final = 120.0
+_RESPONSE_TIMEOUT_S: Final = 120.0
 _GRACE_S: Final = 15.0
 
 
@@ -166,7 +166,7 @@ def _request_fields(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _longest_wait_s(args: argparse.Namespace) -> float:
-    return _LONGEST_ANSWER_S if args.timeout is None else args.timeout + _GRACE_S
+    return _RESPONSE_TIMEOUT_S if args.timeout is None else args.timeout + _GRACE_S
 
 
 def _explain(args: argparse.Namespace, explanation: Mapping[str, Any] | None) -> None:

@@ -8,9 +8,10 @@ import os
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -66,21 +67,27 @@ def find_url(args: argparse.Namespace) -> str:
     """
     if args.url:
         return str(args.url).rstrip("/")
-    file = config_file(args)
-    listening_path = find_data_dir(file, args.data_dir, os.environ) / LISTENING_NAME
-    daemon = read_listening_daemon(listening_path.parent)
-    urls = [] if daemon is None else [daemon.api]
-    port = find_value("api-port", file, None, os.environ)
-    if port != 0 and not args.data_dir:
-        # Another user may not read the data folder of a service. --data-dir names the daemon of this folder alone.
-        host = find_value("api-host", file, None, os.environ)
-        urls.append(local_url(host or _API.api_host, port or _API.api_port))
-    url = next(filter(_is_listening, urls), None)
-    if url is None:
-        places = f", and nothing listens at {' or '.join(dict.fromkeys(urls))}" if urls else ""
-        where = f"found no running daemon: it would have written its address to {listening_path}{places}"
-        raise DaemonUnreachable(f"{where}; start it, or give --config, --data-dir or --url")
-    return url
+    path = find_data_dir(config_file(args), args.data_dir, os.environ) / LISTENING_NAME
+    silent_urls: list[str] = []
+    for url in _possible_urls(args, path):
+        if _is_listening(url):
+            return url
+        silent_urls.append(url)
+    places = f", and nothing listens at {' or '.join(silent_urls)}" if silent_urls else ""
+    where = f"found no running daemon: it would have written its address to {path}{places}"
+    raise DaemonUnreachable(f"{where}; start it, or give --config, --data-dir or --url")
+
+
+def _possible_urls(args: argparse.Namespace, path: Path) -> Iterator[str]:
+    """Yield the address that a daemon has written to a file, which may have been killed, then the configured one."""
+    daemon = read_listening_daemon(path.parent)
+    if daemon is not None:
+        yield daemon.api
+    # --data-dir names the daemon of this folder alone. Another user may not read the folder of a service.
+    port = 0 if args.data_dir else find_value("api-port", config_file(args), None, os.environ)
+    if port != 0:
+        host = find_value("api-host", config_file(args), None, os.environ)
+        yield local_url(host or _API.api_host, port or _API.api_port)
 
 
 def _is_listening(url: str) -> bool:
