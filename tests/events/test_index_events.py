@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
@@ -15,19 +16,23 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from tests.chains.evm.icm_logs import NETWORK_ID
+from tests.chains.evm.icm_logs import MESSENGER, NETWORK_ID, Message
 from tests.eventually import until
 from tests.index.evm.fixtures import small_settings
-from tests.index.evm.icm_histories import A, B, IcmChain, IcmHistory, KnownMessage
-from tests.index.evm.icm_rows import icm_writers, join
+from tests.index.evm.icm_histories import PEOPLE, RELAYERS, SECOND, A, B, IcmChain, IcmHistory, KnownMessage, block_of
+from tests.index.evm.icm_rows import icm_writer, icm_writers, join
+from tests.indexer.evm_chains import Log
 from tests.store.conftest import any_store_url, postgres_server, postgres_url
 from tests.store.fixtures import PATIENCE_S, store_at
+from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import ChangeKind, IcmChange, IcmReceive, IcmSend
 from warpseal.events import index_events
 from warpseal.events.index_events import IndexEvents
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.records import IcmOptions
 from warpseal.store.connection import Connection as StoreConnection
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
@@ -45,6 +50,7 @@ T = TypeVar("T")
 Step = tuple[str, bytes]
 
 KILLS = 3
+NESTED_OPTIONS = IcmOptions(NETWORK_ID, (MESSENGER, SECOND), is_indexed=lambda chain_id: False)
 NOW = 2_000_000_000
 
 
@@ -288,3 +294,111 @@ async def test_killed_readers_and_a_new_index_lose_no_event_and_add_none_twice(
             await until_complete(store, history, 1)
         assert 0 < before < await store.events.last()
         assert_as_the_model(await events_in(store), history, 1)
+
+
+def nested_logs(first_nonce: int) -> tuple[list[Log], list[Step]]:
+    """Return the logs of a transaction of B in which recipients send, and receive of another messenger, meanwhile.
+
+    The steps are in the order of the logs.
+    """
+    nonces = count(first_nonce)
+    outer, inner, plain, late = (
+        Message(A, B, next(nonces), PEOPLE[0], PEOPLE[1], messenger=messenger)
+        for messenger in (MESSENGER, SECOND, MESSENGER, MESSENGER)
+    )
+    sends = [Message(B, A, next(nonces), PEOPLE[1], PEOPLE[0]) for _ in range(4)]
+    receive_logs = {
+        message.id: message.received(*RELAYERS, is_executed=None) for message in (outer, inner, plain, late)
+    }
+    parts: list[tuple[str, Message, list[Log]]] = [
+        ("icm_received", plain, receive_logs[plain.id]),
+        ("icm_failed", plain, plain.failed()),
+        ("icm_received", outer, receive_logs[outer.id]),
+        ("icm_sent", sends[0], sends[0].sent()),
+        ("icm_received", inner, receive_logs[inner.id]),
+        ("icm_sent", sends[1], sends[1].sent()),
+        ("icm_executed", inner, inner.executed()),
+        ("icm_executed", outer, outer.executed()),
+        ("icm_sent", sends[2], sends[2].sent()),
+        ("icm_received", late, receive_logs[late.id]),
+        ("icm_sent", sends[3], sends[3].sent()),
+        ("icm_executed", late, late.executed()),
+    ]
+    return [log for _, _, logs in parts for log in logs], [(name, message.id) for name, message, _ in parts]
+
+
+def write_to_b(url: str, *blocks: EvmBlockFacts) -> None:
+    """Write blocks of B, of which the nodes say that none is history."""
+    with icm_writer(url, B, NESTED_OPTIONS) as writer:
+        writer.write(blocks)
+        writer.write_status(ChainStatus(id_text(B), 0, False, reported_at=NOW))
+
+
+@asynccontextmanager
+async def reading_b(url: str, store: Store) -> AsyncIterator[None]:
+    """Run a reader of the index of B."""
+    settings = small_settings(url)
+    async with EvmIndex(evm_index_url(settings, None, B), settings, lambda: NOW) as index:
+        reader = asyncio.create_task(IndexEvents(store.events, Leadership(), lambda: {B: index}, NETWORK_ID).run())
+        try:
+            yield
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+
+async def until_last(store: Store, number: int) -> list[Step]:
+    """Wait until the log has that many events; return their steps."""
+
+    async def is_complete() -> bool:
+        return await store.events.last() >= number
+
+    await until(is_complete)
+    return list(map(step_of, await events_in(store)))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 200])
+async def test_events_of_a_transaction_are_in_the_order_of_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(index_events, "_MAX_ROWS", rows)
+    url, (logs, steps) = f"sqlite:///{tmp_path}/index.db", nested_logs(1)
+    write_to_b(url, block_of(0, []))
+    async with store_at(f"sqlite:///{tmp_path}/store.db") as store, reading_b(url, store):
+
+        async def has_begun() -> bool:
+            return await store.events.position(id_text(B)) is not None
+
+        await until(has_begun)
+        write_to_b(url, block_of(1, [logs]))
+        assert await until_last(store, len(steps)) == steps
+
+
+@pytest.mark.parametrize("read_before", range(1, 13))
+async def test_an_upgrade_in_the_middle_of_a_transaction_neither_loses_nor_repeats_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_before: int
+) -> None:
+    """The version before had an execution at the place of its receive, and a new index has it behind what was sent."""
+    monkeypatch.setattr(index_events, "_MAX_ROWS", 1)
+    url, (logs, steps) = f"sqlite:///{tmp_path}/index.db", nested_logs(1)
+    (more_logs, more_steps) = nested_logs(100)
+    blocks = block_of(0, []), block_of(1, [logs]), block_of(2, [more_logs])
+    path = evm_index_url(small_settings(url), None, B).path
+    assert path is not None
+    async with store_at(f"sqlite:///{tmp_path}/store.db") as store:
+        write_to_b(url, *blocks[:2])
+        await store.events.add_from_source(id_text(B), None, block_key(1) - 1, ())
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE icm_receives SET inner_events = NULL")
+        async with reading_b(url, store):
+            before = await until_last(store, read_before)
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
+        write_to_b(url, *blocks)
+        async with reading_b(url, store):
+            events = await until_last(store, len(steps) + len(more_steps))
+            await asyncio.sleep(0.05)
+            events = await until_last(store, len(events))
+    assert events[: len(before)] == before
+    assert sorted(events) == sorted((*steps, *more_steps))
+    assert events[len(steps) :] == more_steps

@@ -25,6 +25,11 @@ _FETCHED_ROWS: Final = 2_000
 _MOST_TEXTS: Final = 1_000
 _POOL_WAIT_S: Final = 30.0
 _TABLE_OF_FILE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+_COLUMN_OF_FILE: Final = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
+_COLUMN_OF_SERVER: Final = (
+    "SELECT 1 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relname = ? AND a.attname = ?"
+    " AND c.relkind = 'r' AND NOT a.attisdropped AND pg_table_is_visible(c.oid)"
+)
 # `to_regclass` alone may not see a table that was committed while its transaction waited for a lock.
 _TABLE_OF_SERVER: Final = "SELECT 1 FROM pg_class WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)"
 
@@ -143,6 +148,11 @@ class Connection:
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
         return self.value(_TABLE_OF_SERVER if self.is_postgresql else _TABLE_OF_FILE, name) is not None
+
+    def has_column(self, table: str, name: str) -> bool:
+        """Return whether a table has a column of this name."""
+        text = _COLUMN_OF_SERVER if self.is_postgresql else _COLUMN_OF_FILE
+        return self.value(text, table, name) is not None
 
     @contextmanager
     def begin(self) -> Iterator[None]:

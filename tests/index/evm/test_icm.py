@@ -192,6 +192,24 @@ def test_an_old_index_knows_messages_from_its_next_block_on(any_index_url: str) 
         assert {row[0] for row in stored_receives(connection, A)} == later & history.chains[A].incoming.keys()
 
 
+def test_an_index_from_before_inner_events_keeps_its_rows(any_index_url: str) -> None:
+    history = IcmHistory(11)
+    history.add_blocks(40)
+    blocks = history.chains[A].blocks
+    with icm_writer(any_index_url, A) as writer:
+        writer.write(blocks[:20])
+        with writer._engine.begin() as connection:
+            connection.fetch("ALTER TABLE icm_receives DROP COLUMN inner_events")
+            connection.fetch("UPDATE alembic_version SET version_num = '0004'")
+    with icm_writer(any_index_url, A) as writer:
+        writer.write(blocks[20:])
+    with reading(any_index_url, A) as connection:
+        counts = [(key >> 20, inner) for key, inner in connection.fetch("SELECT key, inner_events FROM icm_receives")]
+        assert {compare_messages(connection, block) for block in blocks} == {""}
+    assert {inner for number, inner in counts if number < 20} == {None}
+    assert {inner for number, inner in counts if number >= 20} == {0}
+
+
 def test_messages_are_read_only_while_the_setting_says_so(file_url: str) -> None:
     history = IcmHistory(9)
     history.add_blocks(30)

@@ -120,7 +120,10 @@ class IcmSend(Struct, frozen=True, gc=False):
 
 
 class IcmReceive(Struct, frozen=True, gc=False):
-    """A received message. redeemer: the account that the source chain owes the fee."""
+    """A received message. redeemer: the account that the source chain owes the fee.
+
+    inner_events: the ICM events between its log and that of its outcome, such as what the recipient sends meanwhile.
+    """
 
     position: int
     tx_index: int
@@ -131,6 +134,7 @@ class IcmReceive(Struct, frozen=True, gc=False):
     deliverer: bytes
     redeemer: bytes
     outcome: Outcome = Outcome.NONE
+    inner_events: int = 0
 
 
 class IcmChange(Struct, frozen=True, gc=False):
@@ -299,6 +303,7 @@ class IcmReader:
         if receive is not None:
             # No other code has the event yet.
             force_setattr(receive, "outcome", outcome)
+            force_setattr(receive, "inner_events", len(self.events) - receive.position - 1)
         return receive is not None
 
     def _add_change(self, log: TopicLog, message_id: bytes, kind: ChangeKind, account: bytes, amount: int) -> None:

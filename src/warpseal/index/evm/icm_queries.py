@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -97,16 +98,25 @@ _OCCURRENCES: Final = (
     "SELECT e.key, e.message, e.step, b.time, t.hash FROM ("
     "SELECT * FROM (SELECT key, key AS message, tx_index, -1 AS step FROM icm_sends"
     " WHERE key > ? ORDER BY key LIMIT ?) s UNION ALL "
-    "SELECT * FROM (SELECT key, key, tx_index, outcome FROM icm_receives"
+    "SELECT * FROM (SELECT key, key, tx_index, CASE WHEN inner_events > 0 THEN 0 ELSE outcome END FROM icm_receives"
     " WHERE key > ? ORDER BY key LIMIT ?) r UNION ALL "
     "SELECT * FROM (SELECT key, message, tx_index, -2 FROM icm_changes"
     f" WHERE key > ? AND kind = {int(ChangeKind.EXECUTED)} ORDER BY key LIMIT ?) c"
     ") e JOIN blocks b ON b.number = e.key >> 20 JOIN txs t ON t.key = (e.key >> 20 << 20) + e.tx_index"
     " ORDER BY e.key LIMIT ?"
 )
+# The outcomes that follow other events of the transaction that received the message. They have the key of the last one
+# of these, which is in the same block. Of messages that were received during each other, the last one ends first.
+_LATE_OUTCOMES: Final = (
+    "SELECT r.key + r.inner_events, r.key, -1 - r.outcome, b.time, t.hash FROM icm_receives r"
+    " JOIN blocks b ON b.number = r.key >> 20 JOIN txs t ON t.key = (r.key >> 20 << 20) + r.tx_index"
+    " WHERE r.key >= ? AND r.key < ? AND r.inner_events > 0 AND r.outcome > 0"
+    " AND r.key + r.inner_events > ? AND r.key + r.inner_events <= ? ORDER BY r.key DESC"
+)
 _STEPS: Final[dict[int, tuple[EventType, ...]]] = {
     -1: (EventType.ICM_SENT,),
-    -2: (EventType.ICM_EXECUTED,),
+    -1 - Outcome.EXECUTED: (EventType.ICM_EXECUTED,),
+    -1 - Outcome.FAILED: (EventType.ICM_FAILED,),
     Outcome.NONE: (EventType.ICM_RECEIVED,),
     Outcome.EXECUTED: (EventType.ICM_RECEIVED, EventType.ICM_EXECUTED),
     Outcome.FAILED: (EventType.ICM_RECEIVED, EventType.ICM_FAILED),
@@ -276,13 +286,18 @@ def icm_after(session: ReadSession, now: float, position: int, limit: int) -> Ic
     """Return what happened to messages behind a key; nothing if they are not kept. limit: of the rows."""
     height = next((row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1)
     rows = session.rows(_OCCURRENCES, *(position, limit) * 3, limit)
+    upto = rows[-1][0] if len(rows) == limit else max(position, block_key(height + 1) - 1)
+    block_start = block_key(height_of(position)) if position >= 0 else 0
+    late_rows = session.rows(_LATE_OUTCOMES, block_start, upto + 1, position, upto)
+    # A stable order: an outcome follows the event whose key it has.
+    rows = sorted([*rows, *late_rows], key=itemgetter(0))
     messages = icm_messages(session, now, {row[1] for row in rows})
     occurrences = [
         IcmOccurrence(kind, key, time, bytes(tx_hash), messages[message])
         for key, message, step, time, tx_hash in rows
         for kind in _STEPS[step]
     ]
-    return IcmBatch(rows[-1][0] if len(rows) == limit else max(position, block_key(height + 1) - 1), occurrences)
+    return IcmBatch(upto, occurrences)
 
 
 class _PageReader(Struct):

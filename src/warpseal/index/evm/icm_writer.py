@@ -395,9 +395,11 @@ def receive_row(
 ) -> IcmReceiveRow:
     """Return the row of a received message. has_content: its source is not indexed. For the others see `send_row`."""
     message = event.message
-    content = (pack(message.gas_limit), message.tail or None, message.body) if has_content else (None, None, None)
+    content: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
+    if has_content:
+        content = pack(message.gas_limit), message.tail or None, message.body
     return IcmReceiveRow(
         key, event.tx_index, prefix_of(event.message_id), keys[event.messenger], keys[event.source], message.nonce,
         keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer],
-        event.outcome.value, pack(fee), *content,
+        event.outcome.value, pack(fee), *content, event.inner_events,
     )  # fmt: skip

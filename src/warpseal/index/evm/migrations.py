@@ -36,9 +36,16 @@ def _add_icm(connection: Connection) -> None:
     create_icm_tables(connection)
 
 
+def _add_inner_events(connection: Connection) -> None:
+    """Add the number of ICM events between a receive and its outcome, which earlier rows do not have."""
+    if not connection.has_column("icm_receives", "inner_events"):
+        connection.run("ALTER TABLE icm_receives ADD COLUMN inner_events INTEGER")
+
+
 VERSIONS: Final = (
     Migration("0001", create_all_tables),
     Migration("0002", _add_days),
     Migration("0003", _add_holders),
     Migration("0004", _add_icm),
+    Migration("0005", _add_inner_events),
 )

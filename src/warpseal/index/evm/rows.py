@@ -118,6 +118,7 @@ class IcmReceiveRow(NamedTuple):
     gas_limit: bytes | None
     tail: bytes | None
     body: bytes | None
+    inner_events: int | None
 
 
 class IcmChangeRow(NamedTuple):

@@ -145,12 +145,14 @@ ICM_SENDS: Final = declare_table(
     "key key, tx_index int32, messenger int64, destination int64, nonce int64, sender int64, recipient int64,"
     "gas_limit bytes, fee_asset int64, fee bytes, tx_fee bytes, warp_sender int64?, tail bytes?, body bytes",
 )
-# gas_limit, tail, body: None if the source is indexed.
+# gas_limit, tail, body: None if the source is indexed. inner_events: ICM events between the receive and its outcome,
+# None in rows from before they were counted.
 ICM_RECEIVES: Final = declare_table(
     STORED,
     "icm_receives",
     "key key, tx_index int32, prefix int64, messenger int64, source int64, nonce int64, sender int64, recipient int64,"
-    "deliverer int64, redeemer int64, outcome int16, tx_fee bytes, gas_limit bytes?, tail bytes?, body bytes?",
+    "deliverer int64, redeemer int64, outcome int16, tx_fee bytes, gas_limit bytes?, tail bytes?, body bytes?,"
+    "inner_events int32?",
 )
 # Of sends, of receives whose source is not indexed, and of Warp messages in `warp_sends`.
 ICM_IDS: Final = _declare_layers(STORED_VIEWS, "icm_ids", "prefix int64*, message int64*", is_disjoint=True)
