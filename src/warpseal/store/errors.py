@@ -26,16 +26,16 @@ class StoreDown(WarpsealError):
 
 
 class CursorExpired(WarpsealError):
-    """A cursor of the event log is of another log, or events behind it are deleted.
+    """A cursor of the event log is of another log, beyond the end of the log, or events behind it are deleted.
 
-    oldest: the cursor before the oldest event.
+    reason: one of these, with the log as the subject. oldest: the cursor before the oldest event.
     """
 
     code = "cursor_expired"
     http_status = 400
 
-    def __init__(self, oldest: str) -> None:
-        super().__init__(f"the event log begins after this cursor: continue with {oldest}", oldest=oldest)
+    def __init__(self, oldest: str, reason: str = "begins after this cursor") -> None:
+        super().__init__(f"the event log {reason}: continue with {oldest}", oldest=oldest)
 
 
 class StoreUnusable(StartupError):

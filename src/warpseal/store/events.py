@@ -86,11 +86,15 @@ class EventLog:
         return await self._database.read(lambda connection: connection.value(NEWEST)) or 0
 
     async def read(self, after: int, limit: int) -> Sequence[StoredEvent]:
-        """Return the events that follow a number. Raises CursorExpired if some are deleted, and StoreDown."""
+        """Return the events that follow a number.
+
+        Raises CursorExpired if some are deleted, or if the log ends before the number, and StoreDown.
+        """
         rows = await self._database.read(lambda connection: connection.fetch(READ, after, limit))
-        is_complete = rows[0][0] == after + 1 if rows else after <= await self.last()
-        if not is_complete:
-            raise await self._expired()
+        if rows and rows[0][0] != after + 1:
+            raise await self._expired("begins after this cursor")
+        if not rows and after > await self.last():
+            raise await self._expired("ends before this cursor")
         return [StoredEvent(*row) for row in rows]
 
     async def cursor_prefix(self) -> str:
@@ -108,7 +112,7 @@ class EventLog:
         if not (digits.isascii() and digits.isdigit()) or len(digits) > _MAX_DIGITS:
             raise InvalidRequest(name, "not a cursor; take it from the id of an event")
         if f"{log_id}-" != await self.cursor_prefix():
-            raise await self._expired()
+            raise await self._expired("is not the one that this cursor is of")
         return int(digits)
 
     async def exchange_webhooks(self, changes: WebhookChanges | None = None) -> dict[str, bytes]:
@@ -116,10 +120,10 @@ class EventLog:
         run = self._database.write if changes else self._database.read
         return await run(partial(exchange_webhooks, changes=changes or {}))
 
-    async def _expired(self) -> CursorExpired:
+    async def _expired(self, reason: str) -> CursorExpired:
         rows = await self._database.read(lambda connection: connection.fetch(READ, 0, 1))
         oldest = rows[0][0] - 1 if rows else 0
-        return CursorExpired(f"{await self.cursor_prefix()}{oldest}")
+        return CursorExpired(f"{await self.cursor_prefix()}{oldest}", reason)
 
 
 def _log_id(secret: bytes) -> str:

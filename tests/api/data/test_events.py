@@ -148,9 +148,14 @@ async def test_wrong_parameters_and_cursors_are_refused(store: Store) -> None:
         assert body["detail"]["field"] == field
     await add(store, 1, 2, 3)
     await store.database.write(lambda connection: delete_old_events(connection, store.database.settings, 10.0**10))
-    for cursor in (f"{prefix}1", f"{prefix}4", "00-3"):
+    for cursor, reason in (
+        (f"{prefix}1", "the event log begins after this cursor"),
+        (f"{prefix}4", "the event log ends before this cursor"),
+        ("00-3", "the event log is not the one that this cursor is of"),
+    ):
         body = await get(setup, EVENTS, 400, after=cursor)
         assert (body["code"], body["detail"]["oldest"]) == ("cursor_expired", f"{prefix}2")
+        assert body["message"] == f"{reason}: continue with {prefix}2"
 
 
 async def test_a_daemon_without_a_store_says_that_it_has_no_events() -> None:
