@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import pytest
+from eth_hash.auto import keccak
 
-from tests.chains.evm.icm_logs import Message
+from tests.chains.evm.icm_logs import MESSENGER, Message
 from tests.eventually import until
 from tests.icm.fixtures import SilentServices, silent_obstacles
 from tests.icm.test_retry import MESSAGE_V1, OLD, sent
+from tests.index.evm.icm_histories import PEOPLE, B
 from warpseal.chains.evm.icm_events import ChangeKind
+from warpseal.errors import CallRefused
 from warpseal.icm import obstacles
 from warpseal.icm.obstacles import MessageObstacles
 from warpseal.icm.resources import IcmSignature
 from warpseal.icm.retry import JoinedMessage
-from warpseal.index.evm.records import MessageChange
+from warpseal.index.evm.records import MessageChange, ReceivedMessage
 from warpseal.resources.base import UNSET
-from warpseal.resources.text import hex_text
+from warpseal.resources.text import account_text, hex_text
 from warpseal.store.values import SigningBlock, SigningBlockKind
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.warp.ids import ChainID
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 PENDING = JoinedMessage(sent(), None)
@@ -118,3 +123,68 @@ async def test_a_signature_is_left_out_while_the_store_is_down() -> None:
     (block,) = await lookups.outline([PENDING])
     assert block is not UNSET
     assert (block.state, block.signature, block.retry) == ("sent", UNSET, UNSET)
+
+
+class NodeOfCalls:
+    """Stands for a node of a chain, of which each call has the same reply, or hangs."""
+
+    def __init__(self, replies: dict[str, Any]) -> None:
+        self.replies = replies
+        self.calls: list[tuple[ChainID, str, Any]] = []
+
+    async def call(self, chain_id: ChainID, method: str, params: Any, decode: Any, *, is_refusal_final: bool) -> Any:
+        self.calls.append((chain_id, method, params))
+        reply = self.replies.get(method)
+        if reply is None:
+            await asyncio.Event().wait()
+        if isinstance(reply, Exception):
+            raise reply
+        return decode(reply)
+
+
+RECEIVE = ReceivedMessage(
+    **{name: getattr(sent(), name) for name in ReceivedMessage.__struct_fields__ if hasattr(sent(), name)},
+    deliverer=PEOPLE[2],
+    redeemer=PEOPLE[3],
+    is_executed=False,
+    has_failed=True,
+)
+FAILED = JoinedMessage(sent(), RECEIVE)
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        (b'"0x"', "retry_execution"),
+        (CallRefused("execution reverted", keccak(b"NotNow()")[:4]), "none"),
+        (CallRefused("too many requests"), "retry_execution"),
+        (NodeUnavailable("eth_call"), "retry_execution"),
+        (None, "retry_execution"),
+    ],
+)
+async def test_a_retry_is_tried_once_at_its_latest_block_and_in_the_time_of_the_lookups(
+    reply: Any, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(obstacles, "LOOKUP_S", 0.2)
+    node: Any = NodeOfCalls({"eth_call": reply, "eth_estimateGas": b'"0x1234"', "eth_getCode": b'"0x60"'})
+    block = await silent_obstacles(node).describe(FAILED, CHANGES, 8_000_000)
+    assert block is not UNSET
+    assert block.retry is not UNSET
+    assert block.retry.action == action
+    assert (block.retry.call is not UNSET) == (reply == b'"0x"')
+    calls = [params for _, method, params in node.calls if method == "eth_call" and params[1] == "latest"]
+    if reply is not None:
+        ((transaction, _),) = calls
+        account, contract = hex_text(PEOPLE[2]), account_text(MESSENGER)
+        assert (transaction["from"], transaction["to"], transaction["gas"]) == (account, contract, hex(8_000_000))
+    assert len(node.calls) <= 5
+
+
+async def test_a_chain_whose_calls_are_denied_has_no_trial() -> None:
+    node: Any = NodeOfCalls({})
+    lookups = silent_obstacles(node)
+    lookups.denies_calls = lambda chain_id: chain_id == B
+    block = await lookups.describe(FAILED, CHANGES, None)
+    assert block is not UNSET
+    assert block.retry is not UNSET
+    assert (block.retry.action, block.retry.call, node.calls) == ("retry_execution", UNSET, [])

@@ -20,10 +20,11 @@ from warpseal.icm.resources import (
     IcmSignature,
     WarpsealBlock,
 )
-from warpseal.icm.retry import STORING_S, JoinedMessage, advise_retry
+from warpseal.icm.retry import STORING_S, CallTrial, JoinedMessage, advise_retry
 from warpseal.index.evm.records import ReceivedMessage, SentMessage
 from warpseal.resources.base import UNSET
 from warpseal.resources.text import account_text, hex_text
+from warpseal.warp.ids import P_CHAIN
 from warpseal.warp.quorum_shortfall import MissingSigner, Verdict
 
 SENT_AT = 1_000
@@ -31,22 +32,26 @@ LATER = SENT_AT + STORING_S
 MESSAGE_V1 = Message(A, B, 7, PEOPLE[0], PEOPLE[1], 50_000, RELAYERS, [(3, RELAYERS[0])], b"\1\2")
 OLD = MESSAGE_V1._replace(adapter=PEOPLE[4])
 STATEMENT = PreflightStatement(kind="teleporter", accepted=True, text="")
+REFUSED = PreflightStatement(kind="teleporter", accepted=False, text="it is for another chain")
 ADVICE = DeliveryAdvice(pinned_height="1", needed_height="2", blocks_before=1, not_before=5_000, text="build one block")
 
 
 def sent(message: Message = MESSAGE_V1) -> SentMessage:
     """Return a message as the index of its source has it."""
-    tail = message.payload[32 * (9 + (message.adapter is not None)) : -2 * 32]
+    body_words = 1 + -(-len(message.body) // 32)
+    tail = message.payload[32 * (9 + (message.adapter is not None)) : -body_words * 32]
     return SentMessage(
-        message_id=message.id, messenger=MESSENGER, source=A, destination=B, nonce=7, sender=PEOPLE[0],
-        recipient=PEOPLE[1], gas_limit=50_000, tail=tail, body=b"\1\2", tx_hash=bytes(32), height=1, time=SENT_AT,
-        tx_fee=1, key=1, warp_sender=message.adapter or MESSENGER, is_v2=message.adapter is not None, asset=bytes(20),
+        message_id=message.id, messenger=message.messenger, source=A, destination=message.destination,
+        nonce=message.nonce, sender=message.sender, recipient=message.recipient, gas_limit=message.gas_limit, tail=tail,
+        body=message.body, tx_hash=bytes(32), height=1, time=SENT_AT, tx_fee=1, key=1,
+        warp_sender=message.adapter or message.messenger, is_v2=message.adapter is not None, asset=bytes(20),
         asset_name="", asset_symbol="", asset_decimals=0, reward=0, has_receipt=False, receive=None,
     )  # fmt: skip
 
 
 def missing(weight: int, reason: str = "no_answer", **more: Any) -> MissingSigner:
-    return MissingSigner(node_ids=(), weight=str(weight), reason=reason, **{"verdict": Verdict.WAIT, **more})
+    fields: dict[str, Any] = {"node_ids": ("NodeID-1",), "verdict": Verdict.WAIT, **more}
+    return MissingSigner(weight=str(weight), reason=reason, **fields)
 
 
 def refusing(weight: int) -> MissingSigner:
@@ -63,8 +68,18 @@ def signature(state: Any, *signers: MissingSigner) -> dict[str, Any]:
     return {"signature": IcmSignature(state=state, **weights, missing=signers or UNSET)}
 
 
+def not_connected(unreachable_weight: str, *signers: MissingSigner) -> dict[str, Any]:
+    """Return the signature of a set of weight 100, of which no validator has signed."""
+    weights = {"signed_weight": "0", "required_weight": "67", "total_weight": "100"}
+    return {
+        "signature": IcmSignature(
+            state="not_asked", **weights, unreachable_weight=unreachable_weight, missing=signers or UNSET
+        )
+    }
+
+
 def delivery(verifies_now: bool, **more: Any) -> dict[str, Any]:
-    return {"delivery": IcmDelivery(verifies_now=verifies_now, statement=STATEMENT, **more)}
+    return {"delivery": IcmDelivery(verifies_now=verifies_now, **{"statement": STATEMENT, **more})}
 
 
 def execution(gas_limit: str = "50000", **more: Any) -> dict[str, Any]:
@@ -76,13 +91,7 @@ GAS = {"delivery_gas": IcmDeliveryGas(required="600000", block_limit="500000")}
 CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "nothing is known of the signature": ({}, None, ""),
     "no body": ({"state": "received"}, "none", "no body"),
-    "failed": ({"state": "failed"}, "retry_execution", "with enough gas"),
-    "failed, and would again": (
-        {"state": "failed", **execution(succeeds=False, error="reverted")}, "retry_execution", "would fail again now",
-    ),
-    "failed for want of gas": (
-        {"state": "failed", **execution(succeeds=True, gas_required="70000")}, "retry_execution", "more than 70000 gas",
-    ),
+    "failed": ({"state": "failed"}, "retry_execution", "may execute it"),
     "not requested": (signature("not_asked", lacking_for_good(100)), "wait", "not requested"),
     "requested now, in a list": (signature("collecting"), "wait", "may still sign"),
     "some have not replied": (signature("collecting", missing(60), refusing(33)), "wait", "may still sign"),
@@ -106,7 +115,8 @@ CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "signed for another set": (signature("signed", missing(50)), "sign_again", "another epoch"),
     "signed, and the destination takes it": ({**SIGNED, **delivery(True)}, "wait", "waits for a relayer"),
     "delivered already": (
-        {**SIGNED, **delivery(True, reason="already_delivered", reason_text="it is there")}, "wait", "it is there",
+        {**SIGNED, **delivery(True, reason="already_delivered", reason_text="it is there", statement=REFUSED)},
+        "wait", "it is there",
     ),
     "verifies in a later epoch": (
         {**SIGNED, **delivery(False, reason="weight", advice=ADVICE)}, "wait", "build one block",
@@ -117,6 +127,26 @@ CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "of another network": ({**SIGNED, **delivery(False, reason="network_id", reason_text="7")}, "none", "refuses"),
     "needs more gas than a block has": ({**SIGNED, **delivery(True), **GAS}, "raise_gas", "600000"),
     "fails with its gas": ({**SIGNED, **execution(succeeds=True, gas_required="50001")}, "raise_gas", "Deliver"),
+    "reverts now": (
+        {**SIGNED, **delivery(True), **execution(succeeds=False, error="not now")},
+        "wait", "The execution would fail now: not now. The message is signed",
+    ),
+    "reverts now, and is too early": (
+        {**SIGNED, **delivery(False, reason="weight", advice=ADVICE), **execution(succeeds=False, error="not now")},
+        "wait", "The execution would fail now: not now. build one block",
+    ),
+    "the destination takes no such message": (
+        {**SIGNED, **delivery(True, reason="other_destination", statement=REFUSED)}, "none", "it is for another chain",
+    ),
+    "the destination does not exist": (
+        {**signature("not_asked"), **delivery(False, reason="unknown_chain", statement=REFUSED)},
+        "none", "it is for another chain",
+    ),
+    "the quorum is not connected": (
+        not_connected("34", missing(20, "no_address", node_ids=("NodeID-7",)), missing(66, "not_asked")),
+        "wait", "34.0 % of the weight are unreachable: NodeID-7 (no_address). No signature can be made",
+    ),
+    "some are not connected": (not_connected("33", missing(33, "no_address")), "wait", "not requested"),
     "has enough gas": ({**SIGNED, **execution(succeeds=True, gas_required="50000")}, "wait", "waits for a relayer"),
 }  # fmt: skip
 
@@ -132,7 +162,72 @@ def test_the_first_thing_that_helps_is_advised(name: str) -> None:
     assert retry.action == action
     assert text in retry.text
     assert (retry.call is UNSET) == (action not in ("resend", "retry_execution"))
-    assert retry.not_before == (5_000 if name == "verifies in a later epoch" else UNSET)
+    assert retry.not_before == (5_000 if ADVICE.text in retry.text else UNSET)
+
+
+FAILED = WarpsealBlock(state="failed", since=1)
+LACKING = WarpsealBlock(state="sent", since=1, **signature("collecting", refusing(34)))
+BAD_HASH = "TeleporterMessenger: invalid message hash"
+AGAIN = "TeleporterMessenger: retry execution failed"
+FAILING = execution(succeeds=False, error="not now")
+TRIALS: dict[str, tuple[WarpsealBlock, CallTrial, str, str]] = {
+    "a retry succeeds": (FAILED, CallTrial(True, 91_234), "retry_execution", "needs 91234 gas"),
+    "a retry succeeds, and no node says its gas": (FAILED, CallTrial(True), "retry_execution", "executes it now"),
+    "no node tried a retry": (FAILED, CallTrial(), "retry_execution", "No node has tried"),
+    "the messenger refuses a retry": (FAILED, CallTrial(False, None, BAD_HASH, b"1"), "none", BAD_HASH),
+    "the messenger refuses a retry, and the recipient fails": (
+        replace(FAILED, **FAILING), CallTrial(False, None, BAD_HASH), "none", BAD_HASH,
+    ),
+    "the recipient fails again": (
+        replace(FAILED, **FAILING), CallTrial(False, None, AGAIN),
+        "retry_execution", f'It would fail again now: retryMessageExecution reverts with "{AGAIN}"',
+    ),
+    "a retry runs out of gas": (FAILED, CallTrial(False, None, "out of gas"), "retry_execution", "out of gas"),
+    "a retry runs out of gas, and the recipient does not": (
+        replace(FAILED, **execution(succeeds=True)), CallTrial(False, None, "out of gas"), "none", "out of gas",
+    ),
+    "a resend succeeds": (LACKING, CallTrial(True, 70_000), "resend", "needs 70000 gas"),
+    "no node tried a resend": (LACKING, CallTrial(), "resend", "No node has tried"),
+    "the messenger refuses a resend": (LACKING, CallTrial(False, None, BAD_HASH), "none", BAD_HASH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_call_is_advised_only_if_it_succeeds_when_it_is_tried(name: str) -> None:
+    block, trial, action, text = TRIALS[name]
+    retry = advise_retry(JoinedMessage(sent(), None), block, LATER, trial)
+    assert retry is not UNSET
+    assert retry.action == action
+    assert text in retry.text
+    assert (retry.call is not UNSET) == (trial.succeeds is True)
+    assert retry.call is UNSET or (retry.call.gas or None) == (str(trial.gas) if trial.gas else None)
+    assert (retry.error or "") == trial.error
+    assert (retry.revert_data or "0x") == hex_text(trial.revert_data)
+
+
+def test_the_p_chain_takes_no_message_of_a_messenger() -> None:
+    message = JoinedMessage(sent(MESSAGE_V1._replace(destination=P_CHAIN)), None)
+    for keys in ({}, signature("not_asked"), SIGNED, signature("collecting", refusing(34))):
+        retry = advise_retry(message, WarpsealBlock(state="sent", since=1, **keys), LATER)
+        assert retry is not UNSET
+        assert (retry.action, "no transaction of the P-Chain" in retry.text) == ("none", True)
+
+
+def test_the_advice_names_the_accounts_that_may_deliver() -> None:
+    relayers = [bytes([number]) * 20 for number in range(1, 6)]
+    message = JoinedMessage(sent(MESSAGE_V1._replace(relayers=relayers)), None)
+    for keys in (signature("not_asked"), SIGNED, {**SIGNED, **execution(succeeds=True, gas_required="50001")}):
+        retry = advise_retry(message, WarpsealBlock(state="sent", since=1, **keys), LATER)
+        assert retry is not UNSET
+        accounts = ", ".join(map(account_text, relayers[:3]))
+        assert retry.text.endswith(f"Only these accounts may deliver it: {accounts}, and 2 others.")
+    open_to_all = advise_retry(
+        JoinedMessage(sent(MESSAGE_V1._replace(relayers=[])), None),
+        WarpsealBlock(state="sent", since=1, **SIGNED),
+        LATER,
+    )
+    assert open_to_all is not UNSET
+    assert open_to_all.text == "The message is signed and waits for a relayer."
 
 
 def test_a_validator_that_does_not_have_a_new_message_may_get_it() -> None:

@@ -17,7 +17,7 @@ from warpseal.resources.text import account_text
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
-from warpseal.warp.ids import ChainID, id_text
+from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 PLAN = Plan(
@@ -25,6 +25,8 @@ PLAN = Plan(
 )
 ICM = "/v1/icm/messages"
 KINDS = ("signed", "untouched", "collecting", "unknown", "impossible", "failed", "executed")
+NOWHERE = {"p_chain": P_CHAIN, "no_chain": ChainID(bytes([7]) * 32)}
+"""Destinations that take no such message."""
 SOURCE_VALIDATORS = (2, 3)
 """Half of the weight of the source's L1."""
 
@@ -39,6 +41,11 @@ def write_indexes(folder: Path, network: SimulatedNetwork) -> dict[str, Message]
     messages = {
         kind: Message(a, b, nonce + 1, PEOPLE[0], PEOPLE[1], 50_000, body=b"\1" * 32, asset=COIN, fee=3)
         for nonce, kind in enumerate(KINDS)
+    }
+    messages["untouched"] = messages["untouched"]._replace(relayers=RELAYERS)
+    messages |= {
+        kind: messages["signed"]._replace(destination=destination, nonce=nonce)
+        for nonce, (kind, destination) in enumerate(NOWHERE.items(), start=len(KINDS) + 1)
     }
     options = IcmOptions(network.network_id, is_indexed=lambda chain_id: True)
     receives = {kind: messages[kind].received(*RELAYERS, is_executed=kind == "executed") for kind in KINDS[-2:]}
@@ -112,6 +119,7 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
 
             await until(is_collecting)
             blocks = {kind: await block_in(daemon, messages[kind].id) for kind in KINDS[:-1]}
+            nowhere = {kind: await block_in(daemon, messages[kind].id) for kind in NOWHERE}
             by_warp_id = await daemon.get(f"{ICM}/{warp['signed'].unsigned.id.hex()}")
             pages = {
                 text: (await daemon.get(f"{ICM}?{text}")).body["messages"]
@@ -119,6 +127,15 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
             }
             executed = await daemon.get(f"{ICM}/{messages['executed'].id.hex()}")
             asking.cancel()
+            for index in SOURCE_VALIDATORS:
+                network.stop_validator(index)
+
+            async def is_cut_off() -> bool:
+                block = await block_in(daemon, messages["untouched"].id)
+                return bool(block["signature"].get("unreachableWeight") == "2000")
+
+            await until(is_cut_off)
+            cut_off = await block_in(daemon, messages["untouched"].id)
     assert "warpseal" not in executed.body
     states = {kind: block["signature"]["state"] for kind, block in blocks.items() if "signature" in block}
     assert states == {
@@ -137,6 +154,25 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
         "impossible": "none",
         "failed": "retry_execution",
     }
+    assert blocks["unknown"]["retry"]["call"].keys() >= {"to", "data"}
+    assert {kind: block["retry"]["action"] for kind, block in nowhere.items()} == dict.fromkeys(NOWHERE, "none")
+    assert "no transaction of the P-Chain delivers" in nowhere["p_chain"]["retry"]["text"]
+    refused = nowhere["no_chain"]["delivery"]
+    assert (refused["verifiesNow"], refused["reason"], refused["statement"]["accepted"]) == (
+        False,
+        "unknown_chain",
+        False,
+    )
+    assert refused["reasonText"] in nowhere["no_chain"]["retry"]["text"]
+    relayers = [account_text(relayer) for relayer in RELAYERS]
+    assert blocks["untouched"]["allowedRelayerAddresses"] == relayers
+    assert blocks["signed"]["allowedRelayerAddresses"] == []
+    assert f"Only these accounts may deliver it: {', '.join(relayers)}." in blocks["untouched"]["retry"]["text"]
+    reasons = [(signer["weight"], signer["reason"]) for signer in cut_off["signature"]["missing"]]
+    assert reasons == [("1000", "not_connected")] * 2 + [("1000", "not_asked")] * 2
+    assert cut_off["signature"]["state"] == "not_asked"
+    assert cut_off["retry"]["action"] == "wait"
+    assert "validators with 50.0 % of the weight are unreachable: NodeID-" in cut_off["retry"]["text"]
     sent_at = made_block(0).time
     for kind, block in blocks.items():
         unsigned = warp[kind].unsigned
@@ -168,17 +204,18 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
     assert by_warp_id.body["messageId"] == f"0x{messages['signed'].id.hex()}"
     ids = {text: {item["messageId"] for item in page} for text, page in pages.items()}
     open_ids = {f"0x{messages[kind].id.hex()}" for kind in KINDS[:5]}
+    sent_ids = open_ids | {f"0x{messages[kind].id.hex()}" for kind in NOWHERE}
     ended = {kind: f"0x{messages[kind].id.hex()}" for kind in KINDS[-2:]}
     assert ids == {
-        "status=pending": open_ids,
+        "status=pending": sent_ids,
         "status=delivered": set(ended.values()),
         "isStuck=true": open_ids | {ended["failed"]},
-        "isStuck=false": {ended["executed"]},
+        "isStuck=false": sent_ids - open_ids | {ended["executed"]},
     }
     listed = {item["messageId"]: item["warpseal"] for item in pages["isStuck=true"]}
     for kind in blocks:
         item = listed[f"0x{messages[kind].id.hex()}"]
-        names = {"state", "since", "warpMessageId", "signature", "retry", "receivedBy"}
+        names = {"state", "since", "warpMessageId", "allowedRelayerAddresses", "signature", "retry", "receivedBy"}
         assert item.keys() <= names
         assert item.get("signature", {}).get("state") == states.get(kind)
         assert "call" not in item.get("retry", {})

@@ -76,7 +76,8 @@ contract FalseMessenger {
     }
 }
 
-/// Sends as the messenger of version 2 does: by an adapter, with its own address in the message.
+/// Sends as the messenger of version 2 does: by an adapter, with its own address in the message. It remembers a failed
+/// message without that address, as the contract of August 2026 does, so that no message has the hash that it expects.
 contract MessengerV2 {
     struct Receipt {
         uint256 nonce;
@@ -104,6 +105,7 @@ contract MessengerV2 {
     uint256 private nonce;
     mapping(bytes32 => bytes32) public getMessageHash;
     mapping(bytes32 => Fee) public getFeeInfo;
+    mapping(bytes32 => bytes32) private failedHashes;
 
     event SendCrossChainMessage(bytes32 indexed messageID, bytes32 indexed destination, Message message, Fee fee);
 
@@ -116,5 +118,30 @@ contract MessengerV2 {
         getMessageHash[id] = keccak256(abi.encode(message));
         emit SendCrossChainMessage(id, destination, message, Fee(address(0), 0));
         adapter.sendWarp(abi.encode(message));
+    }
+
+    function fail(bytes32 source, Message calldata message) external {
+        failedHashes[idOf(source, message)] = keccak256(
+            abi.encode(
+                message.nonce,
+                message.sender,
+                message.destination,
+                message.recipient,
+                message.gasLimit,
+                message.relayers,
+                message.receipts,
+                message.body
+            )
+        );
+    }
+
+    function retryMessageExecution(bytes32 source, Message calldata message) external view {
+        bytes32 failedHash = failedHashes[idOf(source, message)];
+        require(failedHash != bytes32(0), "TeleporterMessenger: message not found");
+        require(keccak256(abi.encode(message)) == failedHash, "TeleporterMessenger: invalid message hash");
+    }
+
+    function idOf(bytes32 source, Message calldata message) private view returns (bytes32) {
+        return keccak256(abi.encode(address(this), source, message.destination, message.nonce));
     }
 }

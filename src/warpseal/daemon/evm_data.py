@@ -89,6 +89,8 @@ class EvmDataServices(Struct):
             partial(denies_calls, self.config),
             self.network_id,
             find_block=lambda message: services.store.signing_blocks.find(subjects(message)),
+            known_set=services.sets.known,
+            unreachable_reason=services.unreachable_reason,
         )
 
     async def report_messages(self, services: Services) -> None:

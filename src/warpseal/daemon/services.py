@@ -41,6 +41,7 @@ from warpseal.node.info import UpgradeWatch
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
+from warpseal.peers.statistics import UnreachableReason
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
@@ -127,6 +128,15 @@ class Services(Struct, frozen=True):
             services: tuple[Service, ...] = (self.heights, self.network, self.subnet_tracker, *self.background)
             for service in services:
                 tasks.create_task(service.run())
+
+    def unreachable_reason(self, node_id: NodeID, subnet_id: SubnetID) -> str | None:
+        """Return why a node of a subnet cannot be reached; None if it is connected, or was not dialed in vain."""
+        unreachable = self.network.unreachable(node_id, subnet_id)
+        if unreachable is not None:
+            return unreachable.reason
+        # A node that is dialed again at this moment.
+        missing = self.network.missing_connection(node_id)
+        return UnreachableReason.NOT_CONNECTED if missing is not None and missing.last_error else None
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from heapq import nlargest
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -20,8 +21,11 @@ from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation, SignatureAggregator
 from warpseal.chains.evm.icm_events import ChangeKind, decode_tail
+from warpseal.chains.evm.reverts import decode_revert
+from warpseal.delivery.errors import WarpDisabled
 from warpseal.delivery.preflight import EXECUTION_FAILED, PreflightAnswer, PreflightRequest, printable_text
 from warpseal.delivery.request import Delivery, DeliveryRequest
+from warpseal.delivery.statement import PreflightStatement
 from warpseal.errors import CallRefused, WarpsealError
 from warpseal.icm.resources import (
     IcmDelivery,
@@ -29,13 +33,14 @@ from warpseal.icm.resources import (
     IcmExecution,
     IcmFee,
     IcmReceiver,
+    IcmRetry,
     IcmSignature,
     MessageState,
     WarpsealBlock,
 )
-from warpseal.icm.retry import WORD_BYTES, JoinedMessage, advise_retry
+from warpseal.icm.retry import WORD_BYTES, CallTrial, JoinedMessage, advise_retry, allowed_relayers
 from warpseal.index.evm.records import MessageChange, ReceivedMessage, SentMessage
-from warpseal.messages.teleporter import parse_teleporter
+from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.chain_apis import ChainRpcClient
 from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.text import account_text, hex_text
@@ -45,21 +50,26 @@ from warpseal.store.errors import StoreDown
 from warpseal.store.values import SigningBlock
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import decode_number
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import ChainID, MessageID
+from warpseal.warp.ids import P_CHAIN, ChainID, MessageID, NodeID, SubnetID, id_text, node_id_text, parse_id
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
-from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
-from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
+from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
+from warpseal.warp.validator_set import DEFAULT_QUORUM, CanonicalValidatorSet, Validator, required_weight
 
 LOOKUP_S: Final = 5.0
 """The lookups of one message end after it."""
 MAX_LOOKUPS: Final = 16
 """As many messages are looked up at once; further ones have what lists have."""
 MAX_EXECUTION_GAS: Final = 50_000_000
+MAX_MISSING: Final = 50
+"""As many missing validators are listed."""
 
 _RECEIVE: Final = bytes.fromhex("c868efaa")
 """Selector of `receiveTeleporterMessage(bytes32,address,bytes)` of a recipient."""
+_STATEMENT_KIND: Final = TeleporterMessage.__name__
 _BODY_OFFSET: Final = (3 * WORD_BYTES).to_bytes(WORD_BYTES)
+_MAX_NODES: Final = 16
 _TX_GAS, _ZERO_BYTE_GAS, _BYTE_GAS = 21_000, 4, 16
 _CHUNK_GAS, _SIGNER_GAS, _PAYLOAD_BYTE_GAS, _RECEIPT_GAS = 2 * 512, 250, 35, 2_500
 # A predicate, getVerifiedWarpMessage, and the messenger itself.
@@ -69,7 +79,8 @@ _DELIVERY_GAS: Final = 125_000 + 750 + 250_000
 class MessageObstacles(Struct):
     """Used from one event loop. denies_calls: whether nodes of a chain execute no calls. now: Unix seconds.
 
-    find_block: of SigningBlocks; raises StoreDown.
+    find_block: of SigningBlocks; raises StoreDown. known_set: the validators of a subnet at a height, None if a node
+    would have to be asked. unreachable_reason: why a node of a subnet cannot be reached, None if that is not known.
     """
 
     aggregator: SignatureAggregator
@@ -81,6 +92,8 @@ class MessageObstacles(Struct):
     network_id: int
     now: Callable[[], float] = time.time
     find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None
+    known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = lambda subnet_id, height: None
+    unreachable_reason: Callable[[NodeID, SubnetID], str | None] = lambda node_id, subnet_id: None
     _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
@@ -149,8 +162,12 @@ class MessageObstacles(Struct):
                 _end_at(deadline, self._execute(message, keys)),
                 _end_at(deadline, self._look_up_delivery(message.side, unsigned, outline, block_gas, keys)),
             )
-            block = replace(outline, **keys)
-            return replace(block, retry=advise_retry(message, block, self.now()))
+            block, now = replace(outline, **keys), self.now()
+            retry = advise_retry(message, block, now)
+            if retry is not UNSET and retry.call is not UNSET:
+                trial = await self._try_call(message, retry, block_gas, deadline)
+                retry = advise_retry(message, block, now, trial)
+            return replace(block, retry=retry)
 
         return await self._flights.run(message.side.message_id, look_up)
 
@@ -171,10 +188,14 @@ class MessageObstacles(Struct):
         if unsigned is None or side.gas_limit is None:
             return
         keys["unsigned_message"] = hex_text(unsigned.raw)
-        if block.state != "sent":
+        if block.state != "sent" or side.destination == P_CHAIN:
             return
         if block.signature is not UNSET:
-            keys["signature"], signed = await self._read_signature(unsigned, side.destination, block.signature)
+            try:
+                keys["signature"], signed = await self._read_signature(unsigned, side.destination, block.signature)
+            except (UnknownChain, WarpDisabled) as error:
+                keys["delivery"] = _describe_refusal(error)
+                return
         size = len(unsigned.raw if signed is None else signed.encode()) + 1
         required = side.gas_limit + _DELIVERY_GAS + -(-size // WORD_BYTES) * _CHUNK_GAS
         required += len(unsigned.payload) * _PAYLOAD_BYTE_GAS + len(decode_tail(side.tail)[1]) * _RECEIPT_GAS
@@ -196,7 +217,10 @@ class MessageObstacles(Struct):
     async def _read_signature(
         self, unsigned: UnsignedMessage, destination_id: ChainID, outline: IcmSignature
     ) -> tuple[IcmSignature, SignedMessage | None]:
-        """Return the signature for the set with which the destination verifies now; no validator is asked."""
+        """Return the signature for the set with which the destination verifies now; no validator is asked.
+
+        Raises UnknownChain, WarpDisabled of the destination.
+        """
         # No caller asked for a signature, so that the lookup does not count as a request.
         request = AggregationRequest(
             unsigned, b"", None, DEFAULT_QUORUM, 0, None, None, stored_only=True, defer_report=lambda report: None
@@ -205,7 +229,11 @@ class MessageObstacles(Struct):
             delivery = await self.sign(DeliveryRequest(request, destination_id))
         except QuorumNotReached as error:
             shortfall = error.shortfall
-        except (WarpsealError, RpcRefusal):
+        except (WarpsealError, RpcRefusal) as error:
+            # The chain that is unknown may be the source.
+            is_unknown = isinstance(error, UnknownChain) and error.chain_id == id_text(destination_id)
+            if is_unknown or isinstance(error, WarpDisabled):
+                raise
             return outline, None
         else:
             signed, total_weight = delivery.result, delivery.result.members.total_weight
@@ -220,19 +248,87 @@ class MessageObstacles(Struct):
             # It is of another set, or for a caller that wanted more than the destination does.
             last = None
         signature = _describe_signature(last, is_open=is_open, is_signed=outline.state == "signed")
+        if signature is UNSET:
+            signature = outline
         missing = shortfall.missing if is_open or last is None else last.missing
+        if signature.state == "not_asked":
+            signature, missing = self._find_unreachable(signature, shortfall)
         return replace(
-            outline if signature is UNSET else signature,
+            signature,
             **_describe_weights(shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight),
             # The addresses of connections are for callers on this machine alone.
             missing=tuple(replace(signer, connections=UNSET) for signer in missing),
         ), None
 
+    def _find_unreachable(
+        self, signature: IcmSignature, shortfall: QuorumShortfall
+    ) -> tuple[IcmSignature, tuple[MissingSigner, ...]]:
+        """Return a signature with the weight that cannot be reached, and the missing validators, that weight first."""
+        subnet_id = SubnetID(parse_id(shortfall.signing_subnet_id))
+        validators = self.known_set(subnet_id, shortfall.height)
+        missing = {signer.public_key: signer for signer in shortfall.missing}
+        has_all_missing = len(shortfall.missing) < MAX_MISSING
+        unreachable: dict[str, MissingSigner] = {}
+        for validator in () if validators is None else validators.validators:
+            public_key = hex_text(validator.public_key)
+            reason = self._unreachable_reason(validator, subnet_id)
+            has_signed = has_all_missing and public_key not in missing
+            if reason is not None and not has_signed:
+                unreachable[public_key] = MissingSigner(
+                    node_ids=tuple(map(node_id_text, validator.node_ids[:_MAX_NODES])),
+                    weight=str(validator.weight),
+                    reason=reason,
+                    verdict=Verdict.WAIT,
+                    public_key=public_key,
+                )
+        if not unreachable:
+            return signature, shortfall.missing
+        weight = sum(int(signer.weight) for signer in unreachable.values())
+        heaviest = nlargest(MAX_MISSING, unreachable.values(), key=lambda signer: int(signer.weight))
+        others = [signer for signer in shortfall.missing if signer.public_key not in unreachable]
+        return replace(signature, unreachable_weight=str(weight)), (*heaviest, *others)[:MAX_MISSING]
+
+    def _unreachable_reason(self, validator: Validator, subnet_id: SubnetID) -> str | None:
+        """Return why the first node of a validator cannot be reached; None if that is not known of all its nodes."""
+        reasons = [self.unreachable_reason(node_id, subnet_id) for node_id in validator.node_ids]
+        return None if None in reasons else next(iter(reasons), None)
+
+    async def _try_call(
+        self, message: JoinedMessage, retry: IcmRetry, block_gas: int | None, deadline: float
+    ) -> CallTrial:
+        """Return what the call that a retry needs does at the latest block of its chain, as far as a node says it.
+
+        Any account may make it: it is tried from one that is known there, with the gas of a block.
+        """
+        side, received, call = message.side, message.received, retry.call
+        assert call is not UNSET
+        chain_id, sender, gas = side.source, side.sender, MAX_EXECUTION_GAS
+        if received is not None:
+            chain_id, sender, gas = side.destination, received.deliverer, min(gas, block_gas or gas)
+        if self.denies_calls(chain_id):
+            return CallTrial()
+        transaction = {"from": hex_text(sender), "to": call.to, "data": call.data, "gas": hex(gas)}
+        trial = CallTrial()
+
+        async def ask() -> None:
+            nonlocal trial
+            output = await self._ask(chain_id, "eth_call", [transaction, "latest"], len)
+            if isinstance(output, CallRefused):
+                if EXECUTION_FAILED.search(str(output)):
+                    trial = CallTrial(False, None, describe_revert(output), output.data)
+            elif output is not None:
+                trial = CallTrial(True)
+                estimate = await self._ask(chain_id, "eth_estimateGas", [transaction, "latest"], decode_number)
+                trial = CallTrial(True, estimate if isinstance(estimate, int) else None)
+
+        await _end_at(deadline, ask())
+        return trial
+
     async def _execute(self, message: JoinedMessage, keys: dict[str, Any]) -> None:
         """Add execution: what the call of the recipient does."""
         side, received = message.side, message.received
         chain_id, recipient = side.destination, hex_text(side.recipient)
-        if not side.body or side.gas_limit is None or self.denies_calls(chain_id):
+        if not side.body or side.gas_limit is None or chain_id == P_CHAIN or self.denies_calls(chain_id):
             return
         body = side.body + bytes(-len(side.body) % WORD_BYTES)
         sender, size = side.sender.rjust(WORD_BYTES, b"\0"), len(side.body).to_bytes(WORD_BYTES)
@@ -254,7 +350,7 @@ class MessageObstacles(Struct):
         for reply in (estimate, past):
             if isinstance(reply, CallRefused) and EXECUTION_FAILED.search(str(reply)):
                 values |= {"succeeds": False} if reply is estimate else {}
-                values |= {"error": printable_text(str(reply)), "revert_data": UNSET}
+                values |= {"error": describe_revert(reply), "revert_data": UNSET}
                 values |= {"revert_data": hex_text(reply.data)} if reply.data else {}
         if code == len('"0x"'):
             # A call of an account without code would succeed, so the messenger does not make it.
@@ -284,14 +380,27 @@ async def _end_at(deadline: float, lookup: Awaitable[None]) -> None:
 
 def _describe_state(message: JoinedMessage) -> WarpsealBlock | UnsetType:
     """Return what the rows say; UNSET if the message is executed."""
-    received = message.received
+    side, received = message
     if received is None:
-        return WarpsealBlock(state="sent", since=message.side.time)
+        relayers = UNSET if side.gas_limit is None else allowed_relayers(side)
+        return WarpsealBlock(state="sent", since=side.time, allowed_relayer_addresses=relayers)
     if message.is_executed:
         return UNSET
     receiver = IcmReceiver(deliverer=account_text(received.deliverer), redeemer=account_text(received.redeemer))
     state: MessageState = "failed" if received.has_failed else "received"
     return WarpsealBlock(state=state, since=received.time, received_by=receiver)
+
+
+def _describe_refusal(error: UnknownChain | WarpDisabled) -> IcmDelivery:
+    """Return the delivery to a destination that does not exist, or that takes no Warp message."""
+    text = str(error)
+    statement = PreflightStatement(kind=_STATEMENT_KIND, accepted=False, text=text)
+    return IcmDelivery(verifies_now=False, reason=error.code, reason_text=text, statement=statement)
+
+
+def describe_revert(refusal: CallRefused) -> str:
+    """Return what a call reverts with: the reason in its data, else the text of the node."""
+    return printable_text(decode_revert(refusal.data) or str(refusal))
 
 
 def _describe_changes(side: SentMessage | ReceivedMessage, changes: Sequence[MessageChange]) -> dict[str, Any]:

@@ -18,14 +18,16 @@ RetryAction = Literal["retry_execution", "none", "wait", "top_up", "resend", "si
 class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
     """The signature of a message, with weights in the set with which the destination verifies it.
 
-    missing: the heaviest validators that have not signed, at most 50; left out in lists and if the message is signed.
-    reason: why the operator has blocked the signature.
+    unreachableWeight: of the validators that the daemon tried to reach in vain, if the signature was not requested.
+    missing: the heaviest validators that have not signed, unreachable ones first, at most 50; left out in lists and if
+    the message is signed. reason: why the operator has blocked the signature.
     """
 
     state: SignatureState
     signed_weight: str | UnsetType = UNSET
     required_weight: str | UnsetType = UNSET
     total_weight: str | UnsetType = UNSET
+    unreachable_weight: str | UnsetType = UNSET
     missing: tuple[MissingSigner, ...] | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
@@ -77,31 +79,40 @@ class IcmFee(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmCall(Resource, frozen=True, gc=False, kw_only=True):
-    """The transaction that a retry needs. data: hex."""
+    """The transaction that a retry needs; it succeeds at the latest block. data: hex. gas: of the whole transaction."""
 
     to: str
     data: str
+    gas: str | UnsetType = UNSET
 
 
 class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
-    """What to do. notBefore: Unix seconds."""
+    """What to do. notBefore: Unix seconds. error, revertData (hex): of the transaction that a retry needs, if it fails.
+
+    call: left out unless the transaction was tried and succeeds.
+    """
 
     action: RetryAction
     text: str
     not_before: int | UnsetType = UNSET
     call: IcmCall | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    revert_data: str | UnsetType = UNSET
 
 
 class WarpsealBlock(Resource, frozen=True, gc=False, kw_only=True):
     """What hinders a message that is not executed. since: Unix seconds of the state; resentAt: of the last time.
 
-    warpMessageId, unsignedMessage: hex. Lists have state, since, warpMessageId, receivedBy, signature, retry.
+    warpMessageId, unsignedMessage: hex. allowedRelayerAddresses: of a message that is not received, the accounts that
+    may deliver it; empty: any account may. Lists have state, since, warpMessageId, allowedRelayerAddresses, receivedBy,
+    signature, retry.
     """
 
     state: MessageState
     since: int
     warp_message_id: str | UnsetType = UNSET
     unsigned_message: str | UnsetType = UNSET
+    allowed_relayer_addresses: tuple[str, ...] | UnsetType = UNSET
     signature: IcmSignature | UnsetType = UNSET
     delivery: IcmDelivery | UnsetType = UNSET
     execution: IcmExecution | UnsetType = UNSET

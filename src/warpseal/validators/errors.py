@@ -16,6 +16,7 @@ class UnknownChain(WarpsealError):
     http_status = 404
 
     def __init__(self, chain_id: str = "", *, evm_name: str | None = None) -> None:
+        self.chain_id = chain_id
         if evm_name is None:
             super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchain_id=chain_id)
         else:

@@ -20,9 +20,10 @@ from eth_hash.auto import keccak
 from msgspec.structs import replace
 
 from tests import paths
-from tests.chains.evm.icm_logs import PRECOMPILE, SENT, SENT_V2, WARP, Message
+from tests.chains.evm.icm_logs import MESSAGE_V2, PRECOMPILE, SENT, SENT_V2, WARP, Message
 from tests.eventually import until
 from tests.icm.fixtures import silent_obstacles
+from tests.icm.test_retry import sent as sent_message
 from tests.index.evm.icm_histories import A, B
 from tests.index.evm.icm_rows import assert_consistent, reading, stored_receives, stored_sends
 from tests.indexer.evm.anvil_chain import AnvilChain, open_anvil_chain
@@ -234,21 +235,27 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         for (execution, retry), succeeds in ((failing, False), (curable, True)):
             assert (execution.succeeds, execution.gas_limit) == (succeeds, "200000")
             # Of the time when it failed, also if it would succeed now.
-            assert "not now" in str(execution.error)
+            assert execution.error == "not now"
             assert execution.revert_data == hex_text(keccak(b"Error(string)")[:4] + encode(["string"], ["not now"]))
-            assert ("would fail again" in retry.text) == (not succeeds)
+            assert ("would fail again" in retry.text) == (retry.call is UNSET) == (not succeeds)
+        assert failing[1].error == "TeleporterMessenger: retry execution failed"
         execution, retry = curable
         assert execution.gas_required is not UNSET
         assert 5_000 < int(execution.gas_required) < 30_000
-        assert f"more than {execution.gas_required} gas" in retry.text
         to_account = JoinedMessage(replace(failed.side, recipient=a.account), failed.received)
         assert (await execution_and_retry(obstacles, to_account))[0].error == "the recipient has no code"
-        # The contract takes the call of the advice.
+        # The contract takes the call of the advice, with the gas of the advice, and no second time.
         assert retry.call is not UNSET
-        call = {"from": hex_text(b.account), "to": retry.call.to, "data": retry.call.data, "gas": hex(10**6)}
+        assert retry.call.gas is not UNSET
+        assert int(retry.call.gas) > int(execution.gas_required) + 21_000
+        assert f"needs {retry.call.gas} gas" in retry.text
+        gas = hex(int(retry.call.gas))
+        call = {"from": hex_text(b.account), "to": retry.call.to, "data": retry.call.data, "gas": gas}
         await b.chain.rpc("eth_sendTransaction", call)
         await b.chain.mine()
         assert await b.chain.call(b.receiver, "received()", "uint256") == 2
+        refused = (await execution_and_retry(obstacles, failed))[1]
+        assert (refused.action, refused.error) == ("none", "TeleporterMessenger: message not found")
         # A message back carries the receipts of both.
         back_id, back = await b.send(a, b"back")
         await a.receive(b, back)
@@ -293,6 +300,28 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
             subject.split(" ")[1] for subject, finding in (await verify(tmp_path, a)).items() if finding.difference
         }
         assert differences == {"block", "getMessageHash", "getRelayerRewardAddress"}
+
+
+async def test_no_retry_is_advised_that_a_messenger_of_version_2_always_refuses() -> None:
+    async with open_anvil_chain() as chain:
+        node = IcmNode(B, chain)
+        messenger, receiver = await chain.deploy("MessengerV2"), await chain.deploy("Receiver")
+        fields: tuple[Any, ...] = (1, node.account, messenger, B, receiver, 200_000, [], [], b"first")
+        await node.run(messenger, f"fail(bytes32,{MESSAGE_V2})", A, fields)
+        message = Message(
+            A, B, 1, node.account, receiver, 200_000, body=b"first", messenger=messenger, adapter=PRECOMPILE
+        )
+        receive = failed_message(node, node, message.id, 1).received
+        assert receive is not None
+        receive = replace(receive, messenger=messenger, recipient=receiver)
+        side = replace(sent_message(message), messenger=messenger)
+        upstream = connect_upstream(NodeSettings((), (), evm_chains=(entry(node),)), chain.session)
+        execution, retry = await execution_and_retry(silent_obstacles(upstream.chain_rpc), JoinedMessage(side, receive))
+    # The recipient would take the message.
+    assert execution.succeeds is True
+    assert (retry.action, retry.call) == ("none", UNSET)
+    assert retry.error == "TeleporterMessenger: invalid message hash"
+    assert f'reverts with "{retry.error}"' in retry.text
 
 
 def test_the_recorded_transaction_is_the_whole_deployment() -> None:
