@@ -237,8 +237,12 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
         assert not texts[1]
         assert "threshold of stake" in kebab_text(error)
     else:
-        texts.append(kebab_text(error))
         assert not any(RETRIED.search(text) for text in texts)
+        other = json.loads(bytes(error_response(error, Dialect.OTHER).body))
+        is_temporary = "retry-after" in error_response(error, Dialect.KEBAB).headers
+        # A client that knows the words alone waits for a signature, and for nothing else.
+        assert kebab_body(error) == {**other, "error": "no signatures yet: " * is_temporary + other["error"]}
+        assert not RETRIED.search(other["error"])
 
 
 @pytest.mark.parametrize("bait", ["no signatures", "a Threshold", "signature weight is insufficient"])

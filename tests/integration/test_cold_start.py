@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 from tests.eventually import finish, until
-from tests.integration.daemon import LONG, build_config, run_daemon, run_network
+from tests.integration.daemon import AGGREGATE_PATH, LONG, Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 PLAN = Plan(validators=10)
@@ -112,3 +114,33 @@ async def test_after_a_start_the_daemon_is_ready_and_says_what_is_connected(tmp_
         assert [subnet["connectedWeight"] for subnet in ready.body["subnets"]] == ["20000000000000", "10000"]
         assert health.body["status"] == "up"
         assert health.body["details"]["signature-aggregator-health"]["status"] == "up"
+
+
+async def aggregate_as_interchain_kit(daemon: Daemon, message: SimMessage, errors: list[str]) -> Reply:
+    """Ask as Interchain Kit does: again after an error with one of two words, and never after another one."""
+
+    async def is_answered() -> bool:
+        reply = await daemon.post(AGGREGATE_PATH, {"message": message.unsigned.raw.hex(), "quorum-percentage": 67})
+        replies.append(reply)
+        if "signed-message" in reply.body:
+            return True
+        errors.append(reply.body["error"])
+        assert re.search("no signatures|threshold", errors[-1], re.IGNORECASE)
+        return False
+
+    replies: list[Reply] = []
+    await until(is_answered)
+    return replies[-1]
+
+
+async def test_interchain_kit_passes_a_start_and_a_node_that_is_away(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network:
+        message = network.messages_of(PRIMARY_NETWORK)[0]
+        network.nodes[0].rpc.outages = dict(DOWN)
+        async with run_daemon(build_config(network, tmp_path, {"request-timeout-seconds": 1})) as daemon:
+            errors: list[str] = []
+            client = asyncio.create_task(aggregate_as_interchain_kit(daemon, message, errors))
+            await until(lambda: bool(errors) or client.done())
+            network.nodes[0].rpc.outages = {}
+            verify_signed_message(network, (await client).signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+        assert errors[0].startswith("no signatures yet: ")

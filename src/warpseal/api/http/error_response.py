@@ -3,6 +3,7 @@
 Source of truth: the specification's error table for `/v1`, which the Metrics API shares, and the reference
 aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match
 /threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed matches none of these.
+Interchain Kit retries on nothing else, so on that path the text of what waiting helps against matches one of them.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ _METRICS_API_PATHS: Final = ("/v1/avg_tps/", "/v2/")
 
 
 class Dialect(StrEnum):
-    """The form of the error responses of a group of paths."""
+    """The form of the error responses of a group of paths. OTHER: that of KEBAB, for clients that want no signature."""
 
     V1 = "/v1"
     METRICS_API = "/v2"
     KEBAB = "/aggregate-signatures"
     NODE = "/ext"
+    OTHER = ""
 
 
 def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: bool = True) -> Response:
@@ -69,10 +71,15 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
     else:
         if detail.field and not isinstance(error, UnknownField):
             detail = replace(detail, field=kebab_name(detail.field))
-        body = KebabError(error=_kebab_text(error), code=error.code, detail=detail)
+        kebab_text = _kebab_text(error)
+        if dialect is Dialect.KEBAB and error.retry_after_s is not None and not RETRIED.search(kebab_text):
+            kebab_text = f"no signatures yet: {kebab_text}"
+        body = KebabError(error=kebab_text, code=error.code, detail=detail)
     content = msgspec.to_builtins(body)
     # The text may quote half of a surrogate pair, which msgspec does not encode.
-    encoded = json.dumps(with_kebab_names(content) if dialect is Dialect.KEBAB else content, separators=(",", ":"))
+    if isinstance(body, KebabError):
+        content = with_kebab_names(content)
+    encoded = json.dumps(content, separators=(",", ":"))
     return Response(encoded, status, _headers(error), "application/json")
 
 
@@ -165,4 +172,6 @@ def dialect_of(path: str) -> Dialect:
         return Dialect.METRICS_API
     if path.startswith(_SPECIFICATION_PATH) or path == "/v1":
         return Dialect.V1
-    return Dialect.NODE if path.startswith("/ext/") else Dialect.KEBAB
+    if path.startswith("/ext/"):
+        return Dialect.NODE
+    return Dialect.KEBAB if path.partition("?")[0] == Dialect.KEBAB else Dialect.OTHER
