@@ -212,6 +212,8 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
         "isStuck=true": open_ids | {ended["failed"]},
         "isStuck=false": sent_ids - open_ids | {ended["executed"]},
     }
+    pending = {item["messageId"]: item["warpseal"] for item in pages["status=pending"]}
+    assert {pending[f"0x{messages[kind].id.hex()}"]["retry"]["action"] for kind in NOWHERE} == {"none"}
     listed = {item["messageId"]: item["warpseal"] for item in pages["isStuck=true"]}
     for kind in blocks:
         item = listed[f"0x{messages[kind].id.hex()}"]

@@ -91,6 +91,7 @@ class EvmDataServices(Struct):
             find_block=lambda message: services.store.signing_blocks.find(subjects(message)),
             known_set=services.sets.known,
             unreachable_reason=services.unreachable_reason,
+            subnet_of=services.chains.subnet_of,
         )
 
     async def report_messages(self, services: Services) -> None:

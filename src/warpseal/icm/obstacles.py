@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import nlargest
@@ -59,6 +59,10 @@ from warpseal.warp.validator_set import DEFAULT_QUORUM, CanonicalValidatorSet, V
 
 LOOKUP_S: Final = 5.0
 """The lookups of one message end after it."""
+LISTED_CHAINS_S: Final = 1.0
+"""The lookups of the destinations of a list end after it."""
+MAX_LISTED_CHAINS: Final = 16
+"""As many destinations of a list are looked up; chains that exist are cached."""
 MAX_LOOKUPS: Final = 16
 """As many messages are looked up at once; further ones have what lists have."""
 MAX_EXECUTION_GAS: Final = 50_000_000
@@ -81,6 +85,7 @@ class MessageObstacles(Struct):
 
     find_block: of SigningBlocks; raises StoreDown. known_set: the validators of a subnet at a height, None if a node
     would have to be asked. unreachable_reason: why a node of a subnet cannot be reached, None if that is not known.
+    subnet_of: of a chain; raises UnknownChain, NodeUnavailable.
     """
 
     aggregator: SignatureAggregator
@@ -94,6 +99,7 @@ class MessageObstacles(Struct):
     find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None
     known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = lambda subnet_id, height: None
     unreachable_reason: Callable[[NodeID, SubnetID], str | None] = lambda node_id, subnet_id: None
+    subnet_of: Callable[[ChainID], Awaitable[SubnetID]] | None = None
     _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
@@ -112,12 +118,35 @@ class MessageObstacles(Struct):
     async def outline(self, messages: Sequence[JoinedMessage]) -> Sequence[WarpsealBlock | UnsetType]:
         """Return the blocks of a list, with one read of the store; UNSET for executed messages."""
         unsigned = [None if message.is_executed else self._build_unsigned(message) for message in messages]
-        return await self._outline(messages, unsigned)
+        destinations = dict.fromkeys(message.side.destination for message in messages if message.received is None)
+        return await self._outline(messages, unsigned, await self._find_refusals(tuple(destinations)))
+
+    async def _find_refusals(self, destinations: Sequence[ChainID]) -> Mapping[ChainID, IcmDelivery]:
+        """Return the delivery to chains that do not exist, of the first `MAX_LISTED_CHAINS` destinations of a list."""
+        subnet_of, refusals = self.subnet_of, dict[ChainID, IcmDelivery]()
+        if subnet_of is None:
+            return refusals
+
+        async def look_up(chain_id: ChainID) -> None:
+            try:
+                await subnet_of(chain_id)
+            except UnknownChain as error:
+                refusals[chain_id] = _describe_refusal(error)
+
+        deadline = asyncio.get_running_loop().time() + LISTED_CHAINS_S
+        await asyncio.gather(*(_end_at(deadline, look_up(chain_id)) for chain_id in destinations[:MAX_LISTED_CHAINS]))
+        return refusals
 
     async def _outline(
-        self, messages: Sequence[JoinedMessage], unsigned: Sequence[UnsignedMessage | None]
+        self,
+        messages: Sequence[JoinedMessage],
+        unsigned: Sequence[UnsignedMessage | None],
+        refusals: Mapping[ChainID, IcmDelivery],
     ) -> Sequence[WarpsealBlock | UnsetType]:
-        """Return the blocks of messages. unsigned: their Warp messages, as far as they are known."""
+        """Return the blocks of messages. unsigned: their Warp messages, as far as they are known.
+
+        refusals: the delivery to destinations that do not exist.
+        """
         blocks = [_describe_state(message) for message in messages]
         signed = await self.archive.find_signed([message.id for message in unsigned if message is not None])
         open_ids = self.aggregator.open_message_ids()
@@ -135,6 +164,8 @@ class MessageObstacles(Struct):
                         if (rule := self.find_block(warp_message)) is not None:
                             signature = IcmSignature(state="blocked", reason=rule.reason)
                     block = replace(block, signature=signature)
+            if block.state == "sent" and message.side.destination in refusals:
+                block = replace(block, delivery=refusals[message.side.destination])
             # A page need not have its messages twice.
             retry = advise_retry(message, block, self.now())
             blocks[place] = replace(block, retry=retry if retry is UNSET else replace(retry, call=UNSET))
@@ -149,7 +180,7 @@ class MessageObstacles(Struct):
         destination; None: not known.
         """
         unsigned = None if message.is_executed else self._build_unsigned(message)
-        (block,) = await self._outline([message], [unsigned])
+        (block,) = await self._outline([message], [unsigned], {})
         if block is UNSET or self._flights.in_flight >= MAX_LOOKUPS:
             return block
         outline = block

@@ -105,7 +105,7 @@ class WarpsealBlock(Resource, frozen=True, gc=False, kw_only=True):
 
     warpMessageId, unsignedMessage: hex. allowedRelayerAddresses: of a message that is not received, the accounts that
     may deliver it; empty: any account may. Lists have state, since, warpMessageId, allowedRelayerAddresses, receivedBy,
-    signature, retry.
+    signature, retry, and delivery if the destination does not exist.
     """
 
     state: MessageState
