@@ -71,7 +71,13 @@ from warpseal.l1.errors import (
     TransactionNotFound,
 )
 from warpseal.l1.request import PresentStatement, SupersededStatement
-from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, SigningBlocked, UndecodableTransaction
+from warpseal.messages.errors import (
+    InvalidSigningSubnet,
+    NoMessage,
+    SigningBlocked,
+    UncheckedMessage,
+    UndecodableTransaction,
+)
 from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
@@ -151,6 +157,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     QuorumNotReached(NEVER, at_deadline=False),
     QuorumImpossible(NEVER),
     SigningBlocked(SigningBlock(SigningBlockKind.SENDER, "0x00", "a bug", 1)),
+    UncheckedMessage("a node returned no Warp message"),
     TransactionNotFound("t"),
     TransactionNotFound("t", "Processing"),
     NoMessage("DisableL1ValidatorTx"),

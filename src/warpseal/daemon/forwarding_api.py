@@ -28,18 +28,23 @@ if TYPE_CHECKING:
     from warpseal.forwarding.evm.forwarder import ForwardedChain, ForwardingObserver
     from warpseal.forwarding.primary import gateway as primary_gateway
     from warpseal.forwarding.primary.gateway import Gateway
+    from warpseal.messages import warp_api
+    from warpseal.messages.warp_api import SigningRules
     from warpseal.node.info import InfoClient
     from warpseal.node.node_view import NodeViewClient
+    from warpseal.store.signing_blocks import SigningBlocks
 else:
     chain_config = LazyModule("warpseal.forwarding.evm.chain_config")
     forwarder = LazyModule("warpseal.forwarding.evm.forwarder")
     primary_gateway = LazyModule("warpseal.forwarding.primary.gateway")
+    warp_api = LazyModule("warpseal.messages.warp_api")
 
 _TIMEOUT_S: Final = 10.0
 
 
 class EvmApi:
-    """Forwards from the start; replies that need the network's upgrade times or a genesis come after `open`.
+    """Forwards from the start; replies that need the network's upgrade times or a genesis come after `open`,
+    calls of the Warp API after `open_signing`.
 
     chains: the configured ones, then the added ones, while `opened` holds them. sessions: to their nodes.
     """
@@ -61,12 +66,17 @@ class EvmApi:
         self._view: NodeViewClient | None = None
         self._info: InfoClient | None = None
         self._times: Mapping[str, int] | None = None
+        self._rules: SigningRules | None = None
         self._opened = asyncio.Event()
 
     def open(self, view: NodeViewClient, info: InfoClient) -> None:
         """Set the clients that know a chain's genesis and the network's upgrade times."""
         self._view, self._info = view, info
         self._opened.set()
+
+    def open_signing(self, network_id: int, blocks: SigningBlocks) -> None:
+        """Let calls of the Warp API pass that no signing block names; until then all are refused."""
+        self._rules = warp_api.SigningRules(network_id, blocks)
 
     def check_files(self) -> None:
         """Raise StartupError if an upgrade file cannot be read."""
@@ -97,7 +107,8 @@ class EvmApi:
         settings = self._config.evm_rpc
         genesis = partial(self._genesis, chain.blockchain_id)
         loader = chain_config.ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
-        forwarded = forwarder.forward_chain(chain, self.sessions, settings, loader, self._observer)
+        guard = warp_api.WarpApiGuard(chain.blockchain_id, lambda: self._rules)
+        forwarded = forwarder.forward_chain(chain, self.sessions, settings, loader, self._observer, guard)
         self._interfaces.add_evm(forwarded, self._admission, settings)
         self.chains = (*self.chains, forwarded)
         self._added.put_nowait(forwarded)

@@ -127,6 +127,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
+            evm_api.open_signing(network_id, services.store.signing_blocks)
             # One thread: several would delay the event loop of signing by their number.
             forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -40,6 +40,16 @@ class UndecodableTransaction(WarpsealError):
         super().__init__(f"transaction {tx_id} cannot be read: {reason}", tx_hash=tx_id, reason=reason)
 
 
+class UncheckedMessage(WarpsealError):
+    """A signing block may name the message of a call of a node's Warp API, and the daemon cannot read the message."""
+
+    code = "unchecked_message"
+    http_status = 403
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the message cannot be compared with the signing blocks: {reason}", reason=reason)
+
+
 class SigningBlocked(WarpsealError):
     """The operator has disabled signing for the source chain, the destination, the sender or the id of the message."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from warpseal.messages.errors import SigningBlocked
@@ -17,7 +17,12 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 def check_allowed(blocks: SigningBlocks, message: UnsignedMessage) -> None:
     """Raise SigningBlocked for a blocked message, StoreDown until the blocks were read."""
-    block = blocks.find(subjects(message))
+    check_subjects(blocks, subjects(message))
+
+
+def check_subjects(blocks: SigningBlocks, named: Iterable[tuple[str, str]]) -> None:
+    """Raise SigningBlocked if a block has one of these kinds and values, StoreDown until the blocks were read."""
+    block = blocks.find(named)
     if block is not None:
         raise SigningBlocked(block)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 1.0
 _READ: Final = f"SELECT {SIGNING_BLOCKS.names} FROM signing_blocks ORDER BY created_at, kind, value"
 _DELETE: Final = "DELETE FROM signing_blocks WHERE kind = ? AND value = ?"
-_NOT_READ: Final = "the signing blocks were not read yet, and nothing is signed before"
+NOT_READ: Final = "the signing blocks were not read yet, and nothing is signed before"
 
 
 class SigningBlocks:
@@ -40,13 +41,23 @@ class SigningBlocks:
 
     def blocking_error(self) -> str | None:
         """Return why nothing is signed; None once the blocks were read."""
-        return _NOT_READ if self._blocks is None else None
+        return NOT_READ if self._blocks is None else None
+
+    @property
+    def may_block(self) -> bool:
+        """Whether there is a block, or the blocks were not read yet."""
+        return self._blocks is None or bool(self._blocks)
+
+    @property
+    def kinds(self) -> AbstractSet[str]:
+        """The kinds of the blocks that were read."""
+        return {kind for kind, _ in self._blocks or ()}
 
     def find(self, subjects: Iterable[tuple[str, str]]) -> SigningBlock | None:
         """Return a block of one of these kinds and values, if there is one. Raises StoreDown until they were read."""
         blocks = self._blocks
         if blocks is None:
-            raise StoreDown(_NOT_READ)
+            raise StoreDown(NOT_READ)
         return next((blocks[subject] for subject in subjects if subject in blocks), None) if blocks else None
 
     async def run(self) -> None:

@@ -18,7 +18,13 @@ from aiohttp import WSMsgType, web
 from tests import paths
 from tests.eventually import until
 from warpseal.forwarding.evm.chain_config import ChainConfig, chain_config
-from warpseal.forwarding.evm.forwarder import EvmForwarder, ForwardedChain, ForwardingObserver, forward_chain
+from warpseal.forwarding.evm.forwarder import (
+    CallGuard,
+    EvmForwarder,
+    ForwardedChain,
+    ForwardingObserver,
+    forward_chain,
+)
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.node.info import decode_upgrades
 from warpseal.ops.logs.loggers import DaemonLoggers
@@ -298,6 +304,7 @@ async def open_chain(
     observer: ForwardingObserver | None = None,
     ws: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
+    guard: CallGuard | None = None,
 ) -> AsyncIterator[ForwardedChain]:
     """Forward a chain to these nodes."""
 
@@ -306,7 +313,7 @@ async def open_chain(
 
     chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), tuple(map(NodeEndpoint, ws)), deny_methods=deny)
     async with open_sessions() as sessions:
-        yield forward_chain(chain, sessions, settings, configured, observer)
+        yield forward_chain(chain, sessions, settings, configured, observer, guard)
 
 
 def call(method: str, *params: Any) -> RpcCall:

@@ -37,7 +37,7 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.forwarding.evm.chain_config import ChainConfig
-from warpseal.forwarding.evm.forwarder import ForwardedChain, ForwardingObserver
+from warpseal.forwarding.evm.forwarder import CallGuard, ForwardedChain, ForwardingObserver
 from warpseal.metrics.registry import Metrics
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import id_text
@@ -115,8 +115,9 @@ async def serve_chain(
     node_api: NodeApiSettings | None = None,
     usage: UsageRecorder | None = None,
     api: ApiSettings = SETTINGS,
+    guard: CallGuard | None = None,
 ) -> AsyncIterator[ServedChain]:
-    async with open_chain(*urls, config=config, ws=ws, settings=settings, observer=observer) as chain:
+    async with open_chain(*urls, config=config, ws=ws, settings=settings, observer=observer, guard=guard) as chain:
         interfaces = NodeInterfaces(api, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))

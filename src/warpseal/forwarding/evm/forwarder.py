@@ -88,8 +88,25 @@ class ForwardingObserver(Protocol):
         """
 
 
+class CallGuard(Protocol):
+    """Refuses calls for messages that the operator has blocked."""
+
+    def guards(self, method: str) -> bool:
+        """Return whether calls of a method have to be checked before a node may receive them."""
+
+    async def refusals(
+        self,
+        calls: Mapping[int, RpcCall],
+        read: Callable[[Mapping[int, RpcCall]], Awaitable[Mapping[int, RpcResponse]]],
+    ) -> dict[int, RpcResponse]:
+        """Return the responses to those of the guarded calls that no node may receive. read: calls a node."""
+
+
 class EvmForwarder:
-    """One chain. name: its id, for metrics. load_config: needed for methods that no node of the chain has."""
+    """One chain. name: its id, for metrics. load_config: needed for methods that no node of the chain has.
+
+    guard: None: no message is blocked.
+    """
 
     def __init__(
         self,
@@ -99,6 +116,7 @@ class EvmForwarder:
         settings: EvmRpcSettings,
         load_config: LoadChainConfig,
         observer: ForwardingObserver | None = None,
+        guard: CallGuard | None = None,
     ) -> None:
         self.name = name
         self.pool = pool
@@ -106,6 +124,7 @@ class EvmForwarder:
         self._settings = settings
         self._load_config = load_config
         self._observer = observer
+        self._guard = guard
         self._filters = FilterRegistry()
 
     async def forward_call(self, call: RpcCall, body: bytes) -> NodeReply | RpcResponse:
@@ -113,7 +132,7 @@ class EvmForwarder:
         checked = self.respond_locally(call)
         if isinstance(checked, RpcResponse):
             return checked
-        if call.method in SUBNET_EVM:
+        if call.method in SUBNET_EVM or self._guards(call.method):
             return (await self.forward_batch([call]))[0]
         nodes = await self._candidates(self._node_of_filter(call))
         return await self._forward(call, body, nodes)
@@ -125,7 +144,7 @@ class EvmForwarder:
 
         methods: those of its calls, none of which is a notification. A batch may have been sent even for None.
         """
-        if not methods <= PLAIN_READS or any(map(self._denied.denies, methods)):
+        if not methods <= PLAIN_READS or any(map(self._denied.denies, methods)) or any(map(self._guards, methods)):
             return None
         if self.pool.compares_heads and not HEAD_METHODS.isdisjoint(methods):
             return None
@@ -137,8 +156,9 @@ class EvmForwarder:
         """Return the responses to calls, in their order, derived if no node has the method and the daemon can."""
         responses: dict[int, RpcResponse] = {}
         by_node: dict[PoolNode | None, dict[int, RpcCall]] = {}
+        refusals = await self._find_refusals(calls)
         for number, call in enumerate(calls):
-            checked = self.respond_locally(call)
+            checked = refusals.get(number) or self.respond_locally(call)
             if isinstance(checked, RpcResponse):
                 responses[number] = checked
             else:
@@ -168,7 +188,7 @@ class EvmForwarder:
 
     def is_plain(self, method: str, params: msgspec.Raw | None) -> bool:
         """Return whether a call may go unchanged to any node."""
-        if method in SUBNET_EVM or self._denied.denies(method):
+        if method in SUBNET_EVM or self._denied.denies(method) or self._guards(method):
             return False
         return class_of(method) is not MethodClass.USE_FILTER or self._filters.node_of(params) is None
 
@@ -183,6 +203,24 @@ class EvmForwarder:
         """Return the response of these nodes, or any, to a call that only reads."""
         nodes = await self.pool.candidates() if nodes is None else nodes
         return (await self._send_batch({0: call}, nodes, timeout_s))[0]
+
+    def _guards(self, method: str) -> bool:
+        return self._guard is not None and self._guard.guards(method)
+
+    async def _find_refusals(self, calls: Sequence[RpcCall]) -> dict[int, RpcResponse]:
+        """Return the responses to calls for blocked messages, by position."""
+        guarded = {number: call for number, call in enumerate(calls) if self._guards(call.method)}
+        guarded = {number: call for number, call in guarded.items() if not self._denied.denies(call.method)}
+        if self._guard is None or not guarded:
+            return {}
+
+        async def read(lookups: Mapping[int, RpcCall]) -> Mapping[int, RpcResponse]:
+            return await self._send_batch(lookups, await self.pool.candidates())
+
+        refusals = await self._guard.refusals(guarded, read)
+        for number in refusals:
+            self.count(class_of(guarded[number].method), "", "denied")
+        return refusals
 
     def _node_of_filter(self, call: RpcCall) -> PoolNode | None:
         is_filter = class_of(call.method) is MethodClass.USE_FILTER
@@ -212,7 +250,7 @@ class EvmForwarder:
         return reply if isinstance(reply, NodeReply) else RpcResponse(error=error_for(reply, call))
 
     async def _send_batch(
-        self, calls: dict[int, RpcCall], nodes: Sequence[PoolNode], timeout_s: float | None = None
+        self, calls: Mapping[int, RpcCall], nodes: Sequence[PoolNode], timeout_s: float | None = None
     ) -> dict[int, RpcResponse]:
         """Call these nodes, one after another, until all calls have responses or no node is left."""
         waiting, responses = dict(calls), dict[int, RpcResponse]()
@@ -302,6 +340,7 @@ def forward_chain(
     settings: EvmRpcSettings,
     load_config: LoadChainConfig,
     observer: ForwardingObserver | None = None,
+    guard: CallGuard | None = None,
 ) -> ForwardedChain:
     """Build a chain; no node is called yet."""
     nodes = [
@@ -310,7 +349,7 @@ def forward_chain(
     ]
     pool = NodePool(nodes, EvmIdentity(), settings.limits)
     denied = DenyList((*settings.deny_methods, *chain.deny_methods))
-    forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer)
+    forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer, guard)
     sockets = EvmSockets(chain.ws, sessions.websockets, pool, settings)
     return ForwardedChain(chain.blockchain_id, forwarder, sockets)
 
