@@ -96,7 +96,7 @@ async def test_requests_beyond_the_limit_are_refused_and_the_others_are_served(t
         await until(lambda: sum(client.done() for client in clients) == 150)
         network.set_behaviour(range(8), "")
         replies = await asyncio.gather(*clients)
-        # One client address has half of all places.
+        # One client network has half of all places.
         assert Counter(reply.status for reply in replies) == {200: 50, 429: 150}
         turned_away = next(reply for reply in replies if reply.status == 429)
         assert turned_away.body["code"] == "too_many_requests"

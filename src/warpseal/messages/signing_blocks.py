@@ -20,9 +20,9 @@ def check_allowed(blocks: SigningBlocks, message: UnsignedMessage) -> None:
     check_subjects(blocks, subjects(message))
 
 
-def check_subjects(blocks: SigningBlocks, named: Iterable[tuple[str, str]]) -> None:
+def check_subjects(blocks: SigningBlocks, pairs: Iterable[tuple[str, str]]) -> None:
     """Raise SigningBlocked if a block has one of these kinds and values, StoreDown until the blocks were read."""
-    block = blocks.find(named)
+    block = blocks.find(pairs)
     if block is not None:
         raise SigningBlocked(block)
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from tests.test_errors import SAMPLES
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.data.event_endpoints import MAX_LISTENERS_PER_CLIENT
 from warpseal.api.data.services import DataServices
+from warpseal.api.grpc import calls as grpc_calls
 from warpseal.api.grpc.calls import GrpcCalls
 from warpseal.api.grpc.server import DETAILS_KEY, GrpcServer, error_status
 from warpseal.api.http.error_response import Dialect, error_response
@@ -52,6 +54,7 @@ MAX_TIMEOUT_S = 60.0
 REQUEST = pb.AggregateSignaturesRequest(message=MESSAGE.raw)
 # No request waits for a name server, or for a proxy of the machine.
 OPTIONS = (("grpc.enable_http_proxy", 0),)
+LOOPBACK = ip_network("127.0.0.1")
 
 
 class Served(NamedTuple):
@@ -316,6 +319,55 @@ async def test_hostile_requests_are_refused() -> None:
             await channel.unary_unary("/warpseal.v1.Warpseal/Other")(b"")
         assert caught.value.code() is StatusCode.UNIMPLEMENTED
         assert (await finish(served.stub.AggregateSignatures(REQUEST))).signed_message == SIGNED
+
+
+async def test_calls_whose_request_has_not_arrived_hold_no_place(store: Store) -> None:
+    setup = setup_of(store)
+    setup.settings = replace(SETTINGS, max_requests_in_flight=2, receive_timeout_s=1000.0)
+    methods = ("AggregateSignatures", "GetSignedMessage", "ListenEvents")
+    async with (
+        serving_grpc(setup) as served,
+        aio.insecure_channel(served.address, (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))) as channel,
+    ):
+        silent = [
+            channel.stream_stream(f"/warpseal.v1.Warpseal/{method}")()
+            for method in methods
+            for _ in range(MAX_LISTENERS_PER_CLIENT + 1)
+        ]
+        await until(lambda: len(served.server._tasks) == len(silent))
+        for _ in range(3):
+            assert (await finish(served.stub.AggregateSignatures(REQUEST))).signed_message == SIGNED
+        assert (await finish(served.stub.ListenEvents(pb.ListenEventsRequest()).read())).cursor
+        async with served.http.post(V1, json={"message": MESSAGE.raw.hex()}) as response:
+            assert response.status == 201
+        # The requests may still come.
+        await silent[0].write(REQUEST.SerializeToString())
+        assert pb.SignedMessage.FromString(await finish(silent[0].read())).signed_message == SIGNED
+        for call in silent:
+            call.cancel()
+
+
+async def test_calls_without_a_request_are_limited_by_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_calls, "_MAX_ARRIVING_PER_CLIENT", 3)
+    setup = ApiSetup(settings=replace(SETTINGS, receive_timeout_s=1000.0, trusted_proxies=(LOOPBACK,)))
+    async with serving_grpc(setup) as served:
+
+        def call(address: str) -> Any:
+            return served.stub.AggregateSignatures(REQUEST, metadata=(("x-forwarded-for", address),))
+
+        async with aio.insecure_channel(served.address, OPTIONS) as channel:
+            path = "/warpseal.v1.Warpseal/AggregateSignatures"
+            silent = [
+                channel.stream_unary(path)(metadata=(("x-forwarded-for", f"2001:db8::{number}"),))
+                for number in range(1, 4)
+            ]
+            await until(lambda: len(served.server._tasks) == len(silent))
+            assert (await refusal(call("2001:db8::ffff")))[2].reason == "too_many_requests"
+            assert (await finish(call("2001:db8:0:1::1"))).signed_message == SIGNED
+            for waiting in silent:
+                waiting.cancel()
+        await until(lambda: not served.server._tasks)
+        assert (await finish(call("2001:db8::ffff"))).signed_message == SIGNED
 
 
 @pytest.fixture

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 
 import aiohttp
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.api.fixtures import serving
+from tests.api.fixtures import SETTINGS, serving
 from tests.eventually import finish, until
+from warpseal.api.http.clients import IpNetwork
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.middleware import ErrorMiddleware
 from warpseal.api.http.server import HttpServer
@@ -31,6 +34,7 @@ class Stream:
     limit: int = 4
     write_timeout_s: float = 20.0
     heartbeat_s: float = 60.0
+    proxies: tuple[IpNetwork, ...] = ()
     next_events: Callable[[], Awaitable[bytes]] | None = None
 
     async def _next(self) -> bytes:
@@ -47,7 +51,8 @@ class Stream:
             return streams.respond(request, self.next_events or self._next, lambda: b": quiet\n\n")
 
         app = Starlette(routes=[Route("/", endpoint)], middleware=[Middleware(ErrorMiddleware)])
-        async with serving(app) as server, aiohttp.ClientSession(server.url) as client:
+        settings = replace(SETTINGS, trusted_proxies=self.proxies)
+        async with serving(app, settings) as server, aiohttp.ClientSession(server.url) as client:
             yield server, client
 
 
@@ -114,6 +119,20 @@ async def test_the_streams_of_all_clients_are_limited_and_a_closed_one_frees_its
 
         await until(is_free)
         replies.pop().close()
+
+
+async def test_the_addresses_of_one_ipv6_network_share_their_places() -> None:
+    stream = Stream(proxies=(ip_network("127.0.0.1"),))
+    async with stream.served() as (_, client):
+
+        async def open_from(address: str) -> aiohttp.ClientResponse:
+            return await client.get("/", headers={"x-forwarded-for": address})
+
+        replies = [await open_from(f"2001:db8::{number}") for number in (1, 2, 3)]
+        replies.append(await open_from("2001:db8:0:1::1"))
+        assert [reply.status for reply in replies] == [200, 200, 429, 200]
+        for reply in replies:
+            reply.close()
 
 
 async def test_a_client_that_reads_nothing_loses_its_connection_and_delays_no_other() -> None:

@@ -15,6 +15,7 @@ from tests.api.fixtures import KEBAB, V1, ApiSetup, ScriptedAggregator, aggregat
 from tests.api.raw_http import BODY, QUICK, post, quick_server, replies, trickle
 from tests.eventually import finish, until
 from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.http import http_protocol
 
 
 async def test_a_header_that_trickles_in_is_cut_off_at_the_absolute_deadline() -> None:
@@ -241,16 +242,19 @@ async def test_connections_are_limited() -> None:
             writer.close()
 
 
-async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_a_request() -> None:
+async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "_PATIENCE_S", 0.01)
     settings = replace(QUICK, max_connections=8, receive_timeout_s=1000.0, keep_alive_s=1000.0)
     async with quick_server(settings) as server:
-        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        await until(lambda: len(server._state.connections) == 2)
-        # A probe from the same address is served, in place of the oldest connection.
+        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+        assert await finish(idle[0][0].read()) == b""
+        assert len(server._state.connections) == 2
+        # A probe from the same address is served.
         probe = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         (reply,) = replies(await exchange(server.port, probe))
         assert reply.status in (200, 503)
-        assert await idle[0][0].read() == b""
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
         writer.write(post())
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -258,6 +262,64 @@ async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_
         assert (await idle[1][0].readline()).startswith(b"HTTP/1.1 200")
         for _, client in (*idle, (reader, writer)):
             client.close()
+
+
+async def test_many_new_connections_of_one_address_all_get_their_responses() -> None:
+    settings = replace(QUICK, max_connections=40, receive_timeout_s=1000.0, keep_alive_s=1000.0)
+    async with quick_server(settings) as server:
+        clients = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(30)]
+        await until(lambda: len(server._state.connections) == 30)
+        for _, writer in clients:
+            writer.write(post(BODY, KEBAB, "Connection: close"))
+        for reader, writer in clients:
+            (reply,) = replies(await finish(reader.read()))
+            assert reply.status == 200
+            writer.close()
+
+
+async def test_requests_that_have_not_arrived_hold_no_place_and_the_oldest_of_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "_PATIENCE_S", 0.01)
+    settings = replace(QUICK, max_requests_in_flight=2, max_connections=16, receive_timeout_s=1000.0)
+    paths = (KEBAB, V1, f"{V1.rpartition('/')[0]}/verify", KEBAB, V1)
+    async with quick_server(settings) as server:
+        slow = []
+        for number, path in enumerate((*paths, *paths)):
+            address = ("127.0.0.2", "127.0.0.3")[number // len(paths)]
+            slow.append(await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0)))
+            slow[-1][1].write(post(BODY, path)[:-1])
+        # Both addresses have a connection more than a quarter of all.
+        for reader, _ in (slow[0], slow[5]):
+            (reply,) = replies(await finish(reader.read()))
+            assert (reply.status, reply.json["code"]) == (429, "too_many_connections")
+        for _ in range(3):
+            (reply,) = replies(await exchange(server.port, post(BODY, KEBAB, "Connection: close")))
+            assert reply.status == 200
+        # What they have not sent may still come.
+        for reader, writer in (slow[1], slow[6]):
+            writer.write(BODY[-1:])
+            assert (await finish(reader.readline())).startswith(b"HTTP/1.1 201")
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_a_slow_request_of_a_pipeline_counts_as_idle_once_it_is_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "_PATIENCE_S", 0.01)
+    settings = replace(QUICK, max_connections=4, receive_timeout_s=1000.0, keep_alive_s=1000.0)
+    async with quick_server(settings) as server:
+        slow = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(post() + post()[:-1])
+        first, second = replies(await finish(slow[0][0].read()))
+        assert (first.status, second.status, second.json["code"]) == (200, 429, "too_many_connections")
+        slow[1][1].write(BODY[-1:] + post())
+        output = b""
+        while len(replies(output)) < 3:
+            output += await finish(slow[1][0].read(65_536))
+        assert [reply.status for reply in replies(output)] == [200, 200, 200]
+        for _, writer in slow:
+            writer.close()
 
 
 @pytest.mark.parametrize(

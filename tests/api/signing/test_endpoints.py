@@ -7,7 +7,9 @@ import gzip
 import json
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
 
 import aiohttp
@@ -36,6 +38,8 @@ from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNo
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.http.error_bodies import ErrorDetail
 from warpseal.api.http.error_response import kebab_name
+from warpseal.api.http.errors import TooManyRequests
+from warpseal.api.signing.endpoints import InFlight
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.runtime.request_id import request_id
 from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
@@ -400,6 +404,37 @@ async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
         gate.open.set()
         assert {(await task)[0] for task in holding} == {200}
         assert (await _post(client, KEBAB))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("addresses", "is_one"),
+    [
+        (("2001:db8::1", "2001:db8::ffff:1"), True),
+        (("2001:db8::1", "2001:db8:0:1::1"), False),
+        (("192.0.2.1", "::ffff:192.0.2.1"), True),
+        (("192.0.2.1", "192.0.2.2"), False),
+        (("", ""), True),
+    ],
+)
+def test_clients_are_counted_by_the_networks_of_rate_limits(addresses: tuple[str, str], is_one: bool) -> None:
+    places = InFlight(8, 1)
+    with places.slot(addresses[0]):
+        context = pytest.raises(TooManyRequests) if is_one else nullcontext()
+        with context, places.slot(addresses[1]):
+            pass
+
+
+def test_fair_places_keep_no_network_out() -> None:
+    places, networks = InFlight(8, 6, is_fair=True), Counter[str]()
+    with ExitStack() as stack:
+        for address in (*["192.0.2.1"] * 6, *["192.0.2.2"] * 6, *["192.0.2.3"] * 6, "192.0.2.4"):
+            with suppress(TooManyRequests):
+                stack.enter_context(places.slot(address))
+                networks[address[-1]] += 1
+        assert networks == {"1": 6, "2": 4, "3": 2, "4": 1}
+    with ExitStack() as stack:
+        for number in range(100):
+            stack.enter_context(places.slot(f"192.0.2.{number}"))
 
 
 async def test_all_clients_together_have_a_limit() -> None:

@@ -163,11 +163,11 @@ async def test_without_a_block_of_its_messages_a_node_gets_the_calls_of_clients_
 @every_channel
 async def test_a_message_that_cannot_be_compared_with_a_block_is_refused(send: Send) -> None:
     other = warp_message(SENT._replace(nonce=8))
-    for answer in (hex_of(other.raw), "0x00", "zz", 5, None, Refusal(-32000, "failed to get message")):
-        node = warp_node(warp_getMessage=answer)
+    for result in (hex_of(other.raw), "0x00", "zz", 5, None, Refusal(-32000, "failed to get message")):
+        node = warp_node(warp_getMessage=result)
         async with serve_guarded(node, block(KINDS.SENDER, hex_of(b"\xdd" * 20))) as chain:
             reply = await send(chain, *OF_MESSAGES[2])
-            assert reply["error"]["data"]["code"] == "unchecked_message", answer
+            assert reply["error"]["data"]["code"] == "unchecked_message", result
             assert "cannot be compared with the signing blocks" in reply["error"]["message"]
             assert node.count(OF_MESSAGES[2][0]) == 0
 
@@ -201,14 +201,14 @@ async def test_one_batch_asks_a_node_once_for_all_its_messages() -> None:
     messages = [warp_message(SENT._replace(nonce=nonce)) for nonce in range(50)]
     by_id = {id_text(message.id): hex_of(message.raw) for message in messages}
 
-    def answer(method: str, params: list[Any]) -> Any:
+    def respond(method: str, params: list[Any]) -> Any:
         defaults = Node().result
         if not method.startswith("warp_"):
             return defaults(method, params)
         return by_id[params[0]] if method == "warp_getMessage" else "0x51"
 
     blocked = messages[20]
-    node = Node(rule=answer)
+    node = Node(rule=respond)
     async with serve_guarded(node, block(KINDS.MESSAGE_ID, hex_of(SENT._replace(nonce=20).id))) as chain:
         calls = [("warp_getMessageSignature", [message_id]) for message_id in by_id]
         node.bodies.clear()

@@ -59,6 +59,10 @@ _MAX_PARSED_BYTES: Final = 4_096
 _MAX_ENCODED_EVENTS: Final = 4_096
 _MAX_OTHER_CALLS: Final = 1_000
 _MAX_OTHER_CALLS_PER_CLIENT: Final = 16
+# Calls whose request is not there yet. It comes with the call, unless the client is slow: a burst holds its places for
+# a moment.
+_MAX_ARRIVING: Final = 4_096
+_MAX_ARRIVING_PER_CLIENT: Final = 1_000
 
 _Signed = Aggregation | L1SignedMessage
 
@@ -112,6 +116,7 @@ class GrpcCalls:
         self._probes = probes
         self._settings = settings
         self._max_timeout_s = max_timeout_s
+        self._arriving = InFlight(_MAX_ARRIVING, _MAX_ARRIVING_PER_CLIENT, is_fair=True)
         self._other_calls = InFlight(_MAX_OTHER_CALLS, _MAX_OTHER_CALLS_PER_CLIENT)
         self._reflection = reflection.ReflectionServicer([SERVICE, HEALTH, REFLECTION])
         self._parse_cached = lru_cache(_MAX_PARSED)(self._parse)
@@ -119,35 +124,37 @@ class GrpcCalls:
     async def aggregate_signatures(self, call: Call) -> bytes:
         """Return a SignedMessage."""
         await self._data.access.check_key(Request(call.scope))
-        with self._aggregator.counted(), self._aggregator.in_flight.slot(call.client):
-            encoded = await call.read(self._settings.receive_timeout_s)
-            parse = self._parse if len(encoded) > _MAX_PARSED_BYTES else self._parse_cached
-            request = await self._aggregator.resolve(partial(parse, encoded))
-            return await self._sign(request, call)
+        with self._aggregator.counted():
+            encoded = await self._receive(call)
+            with self._aggregator.in_flight.slot(call.client):
+                parse = self._parse if len(encoded) > _MAX_PARSED_BYTES else self._parse_cached
+                request = await self._aggregator.resolve(partial(parse, encoded))
+                return await self._sign(request, call)
 
     async def get_signed_message(self, call: Call) -> bytes:
         """Return a SignedMessage."""
         await self._data.access.check_key(Request(call.scope))
-        with self._aggregator.counted(), self._aggregator.in_flight.slot(call.client):
+        with self._aggregator.counted():
             request = await self._read(pb.GetSignedMessageRequest, call)
-            subject, pairs = request.WhichOneof("subject"), _pairs(request, "txHash", "messageId")
-            if subject == "tx_hash":
-                return await self._sign_l1(request.tx_hash, pairs, call)
-            if subject is None:
-                raise InvalidRequest("txHash", "name a transaction, or a message by messageId")
-            message_id = MessageID(decode_id("messageId", request.message_id, InvalidRequest))
-            message = await self._aggregator.find_message(message_id)
-            if message is None:
-                raise MessageNotFound(hex_text(message_id), "the store has no Warp message")
-            fields = BODY_FIELDS.collect([("message", message.raw.hex()), *pairs])
-            build = partial(build_aggregation_request, fields, self._settings)
-            return await self._sign(await self._aggregator.resolve(build), call)
+            with self._aggregator.in_flight.slot(call.client):
+                subject, pairs = request.WhichOneof("subject"), _pairs(request, "txHash", "messageId")
+                if subject == "tx_hash":
+                    return await self._sign_l1(request.tx_hash, pairs, call)
+                if subject is None:
+                    raise InvalidRequest("txHash", "name a transaction, or a message by messageId")
+                message_id = MessageID(decode_id("messageId", request.message_id, InvalidRequest))
+                message = await self._aggregator.find_message(message_id)
+                if message is None:
+                    raise MessageNotFound(hex_text(message_id), "the store has no Warp message")
+                fields = BODY_FIELDS.collect([("message", message.raw.hex()), *pairs])
+                build = partial(build_aggregation_request, fields, self._settings)
+                return await self._sign(await self._aggregator.resolve(build), call)
 
     async def listen_events(self, call: Call) -> None:
         """Write EventBatches until the caller leaves."""
         await self._data.access.admit(Request(call.scope), EVENTS.units)
+        request = await self._read(pb.ListenEventsRequest, call)
         with self._data.event_streams.open.slot(call.client):
-            request = await self._read(pb.ListenEventsRequest, call)
             filters = read_query(EVENT_FILTERS, _pairs(request, "cursor"), ignore_unknown=False)
             event_filter = msgspec.convert(filters, EventFilter)
             feed = (await self._data.gate.wait()).events
@@ -173,13 +180,12 @@ class GrpcCalls:
 
     async def check_health(self, call: Call) -> bytes:
         """Return the HealthCheckResponse of now."""
-        with self._other_calls.slot(call.client):
-            return self._health(await self._read(health_pb2.HealthCheckRequest, call))
+        return self._health(await self._read(health_pb2.HealthCheckRequest, call))
 
     async def watch_health(self, call: Call) -> None:
         """Write a HealthCheckResponse, and another one whenever it changes."""
+        request, last = await self._read(health_pb2.HealthCheckRequest, call), b""
         with self._other_calls.slot(call.client):
-            request, last = await self._read(health_pb2.HealthCheckRequest, call), b""
             while True:
                 if (health := self._health(request)) != last:
                     await call.context.write(health)
@@ -196,16 +202,25 @@ class GrpcCalls:
     async def reflect(self, call: Call) -> None:
         """Write a ServerReflectionResponse for each request."""
 
+        encoded: Any = await self._receive(call)
+
         async def read_requests() -> AsyncIterator[Any]:
-            while (encoded := await call.context.read()) is not aio.EOF:
+            nonlocal encoded
+            while encoded is not aio.EOF:
                 yield _decode(reflection_pb2.ServerReflectionRequest, encoded)
+                encoded = await call.context.read()
 
         with self._other_calls.slot(call.client):
             async for response in self._reflection.ServerReflectionInfo(read_requests(), call.context):
                 await call.context.write(response.SerializeToString())
 
+    async def _receive(self, call: Call) -> bytes:
+        """Return the request of a call, which holds a place of its own kind until it is there."""
+        with self._arriving.slot(call.client):
+            return await call.read(self._settings.receive_timeout_s)
+
     async def _read(self, kind: Any, call: Call) -> Any:
-        return _decode(kind, await call.read(self._settings.receive_timeout_s))
+        return _decode(kind, await self._receive(call))
 
     def _parse(self, encoded: bytes, chains: PrimaryChains | None) -> AggregationRequest | DeliveryRequest:
         fields = BODY_FIELDS.collect(_pairs(_decode(pb.AggregateSignaturesRequest, encoded)))

@@ -2,7 +2,7 @@
 
 Source of truth: gRPC over HTTP/2; google/rpc/code.proto for the codes and their HTTP statuses;
 google/rpc/error_details.proto. A method whose request is one message is served as one whose request is a stream: so a
-call is counted before its request is there, and its request has to come in time.
+call without its request is counted by the network of its client, and its request has to come in time.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _parse_country(value: bytes) -> str:
 
 
 class IdleConnections:
-    """Idle connections by client network. A network may hold a quarter of all connections without a request.
+    """Idle connections by client network. A network may hold a quarter of all connections without a whole request.
 
     Beyond that its oldest idle connection is closed, so that a new one, such as a probe's, is served.
     """

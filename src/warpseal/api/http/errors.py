@@ -124,7 +124,7 @@ class TooManyRequests(WarpsealError):
     retry_after_s: float = RETRY_SOON_S
 
     def __init__(self, limit: int, *, per_client: bool) -> None:
-        whose, scope = ("from this client address", "client") if per_client else ("in all", "daemon")
+        whose, scope = ("from this client's network", "client") if per_client else ("in all", "daemon")
         text = f"{limit} requests are in flight {whose}, which is the limit; try again shortly"
         super().__init__(text, limit=limit, scope=scope)
 

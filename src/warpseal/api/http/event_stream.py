@@ -24,7 +24,7 @@ _HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosni
 
 
 class EventStreams:
-    """The open streams of events, at most `limit` in all and `limit_per_client` of one address.
+    """The open streams of events, at most `limit` in all and `limit_per_client` of one network.
 
     open: the places of streams, which those of gRPC take as well. stopping: set when the daemon stops, which ends the
     streams. write_timeout_s: for how long a client may leave a write unread. heartbeat_s: after so long without events,

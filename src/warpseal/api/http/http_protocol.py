@@ -52,6 +52,8 @@ MAX_MESSAGE_BODIES: Final = 8
 MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
 MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
 LINGER_S: Final = 1.0
+# A connection that waits for its client counts as idle after so long: the request of a new one may be unread so far.
+_PATIENCE_S: Final = 1.0
 # A header field counts as at least this many bytes: many small ones take more time than few large ones.
 _MIN_FIELD_BYTES: Final = 64
 _SOCKET_START: Final = b"/ext/"
@@ -74,6 +76,7 @@ class LimitedHttp(HttpToolsProtocol):
         super().__init__(config, state, app_state, asyncio.get_running_loop())
         self._idle_connections = idle_connections
         self._is_idle = False
+        self._idle_timer: asyncio.TimerHandle | None = None
         self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
         self._settings = settings
         self._max_message_bytes = settings.max_header_bytes + MAX_MESSAGE_BODIES * settings.max_body_bytes
@@ -96,7 +99,7 @@ class LimitedHttp(HttpToolsProtocol):
         self.app_state = {**self.app_state, ABORT: transport.abort, IS_CLOSING: transport.is_closing}
         # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._set_idle()
+        self._start_waiting()
         if len(self.connections) > self._settings.max_connections:
             self._refuse(TooManyConnections())
         else:
@@ -136,6 +139,8 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if self._messages - messages <= was_complete:
             self._count_raw(len(data))
+        if not self._complete and self._waits_for_body:
+            self._start_waiting()
 
     def _unknown_coding(self) -> UnknownTransferCoding | None:
         """Return the refusal of a request whose body has another transfer coding than chunked (RFC 9112, 6.1)."""
@@ -224,6 +229,8 @@ class LimitedHttp(HttpToolsProtocol):
         self._stop_receiving()
         self.scope["state"][IS_COMPLETE] = True
         super().on_message_complete()
+        if self._open_cycle is not None:
+            self._set_busy()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -232,24 +239,46 @@ class LimitedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._open_cycle is None and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._open_cycle is None:
             self._set_idle()
+        elif self._waits_for_body:
+            self._start_waiting()
+
+    @property
+    def _waits_for_body(self) -> bool:
+        """Whether the request that is being answered is not there yet."""
+        return self._in_body and self._open_cycle is self.cycle
+
+    def _start_waiting(self) -> None:
+        """Count the connection as idle if its client has not sent a whole request soon."""
+        if not self._is_idle and self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(_PATIENCE_S, self._set_idle)
 
     def _set_idle(self) -> None:
         """Count the connection as idle, which may close another one of its client."""
+        self._set_busy()
         self._is_idle = True
         self._idle_connections.add(self.client[0] if self.client else "", self._close_idle)
 
     def _set_busy(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         if self._is_idle:
             self._is_idle = False
             self._idle_connections.remove(self.client[0] if self.client else "", self._close_idle)
 
     def _close_idle(self) -> None:
+        """Close the connection; a request that has begun gets an error response."""
         self._is_idle = False
-        self._closing = True
-        self._stop_receiving()
-        self.transport.close()
+        if self._complete:
+            self._closing = True
+            self._stop_receiving()
+            self.transport.close()
+        else:
+            self._refuse(TooManyConnections())
 
     def _count_header(self, size: int) -> None:
         """Count a part of the header, or of the trailer; raising makes the parser stop."""

@@ -91,7 +91,7 @@ class ApiSettings(Settings, frozen=True):
         1_000,
         "max-requests-in-flight",
         integer(1, 10**9),
-        "concurrent aggregation requests; at most half of them from one client address",
+        "concurrent aggregation requests; at most half of them from one client network",
         group=Group.LIMITS,
     )
     max_connections: int = 4_096
@@ -148,7 +148,7 @@ class ApiSettings(Settings, frozen=True):
 
     @property
     def max_requests_per_client(self) -> int:
-        """The limit of concurrent aggregations of one client address."""
+        """The limit of concurrent aggregations of one client network."""
         return max(1, self.max_requests_in_flight // 2)
 
     def served_names(self, network_id: int) -> tuple[str, ...]:

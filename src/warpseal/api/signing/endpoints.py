@@ -25,6 +25,7 @@ from starlette.types import Scope
 
 from warpseal.aggregation.errors import NoValidators, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.http.clients import client_network
 from warpseal.api.http.error_response import with_kebab_names
 from warpseal.api.http.errors import TooManyRequests
 from warpseal.api.http.http_protocol import IS_CLOSING, ON_DISCONNECT
@@ -182,8 +183,8 @@ class AggregatorEndpoints:
 
     async def verify(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/verify."""
+        body = await read_body(request.scope, request.receive, self._settings)
         with self.in_flight.slot(client_address(request.scope)):
-            body = await read_body(request.scope, request.receive, self._settings)
             try:
                 preflight = await self.resolve(partial(parse_preflight_request, body, self._settings))
             except UndecodableBody as error:
@@ -199,15 +200,17 @@ class AggregatorEndpoints:
         return await services.verify(preflight)
 
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery[Aggregation]:
-        with self.counted(), self.in_flight.slot(client_address(request.scope)):
+        with self.counted():
+            # A place is for a request that is there: a client that sends slowly holds none.
             body = await read_body(request.scope, request.receive, self._settings)
-            parse = self._parse if len(body) > _MAX_PARSED_BYTES else self._parse_cached
-            try:
-                parsed = await self.resolve(partial(parse, body))
-            except UndecodableBody as error:
-                raise _name_encoding(error, request) from None
-            note_message(request.scope, parsed)
-            signed = await cancel_on_disconnect(self.sign(parsed, network), request.scope)
+            with self.in_flight.slot(client_address(request.scope)):
+                parse = self._parse if len(body) > _MAX_PARSED_BYTES else self._parse_cached
+                try:
+                    parsed = await self.resolve(partial(parse, body))
+                except UndecodableBody as error:
+                    raise _name_encoding(error, request) from None
+                note_message(request.scope, parsed)
+                signed = await cancel_on_disconnect(self.sign(parsed, network), request.scope)
         aggregation = signed.result if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
@@ -318,30 +321,41 @@ def count_failure(metrics: Metrics, error: WarpsealError) -> None:
 
 
 class InFlight:
-    """Counts requests; lets no more in than `limit` in all and `limit_per_client` from one address."""
+    """Counts requests; lets no more in than `limit` in all and `limit_per_client` from one network.
 
-    def __init__(self, limit: int, limit_per_client: int) -> None:
+    A network is that of rate limits: an address of IPv4, 64 bits of IPv6.
+    is_fair: beyond `limit` a network is let in up to its part of it, so that no others keep it out.
+    """
+
+    def __init__(self, limit: int, limit_per_client: int, *, is_fair: bool = False) -> None:
         self._limit = limit
         self._limit_per_client = limit_per_client
-        self._by_client: Counter[str] = Counter()
+        self._is_fair = is_fair
+        self._by_network: Counter[str] = Counter()
         self._total = 0
 
     @contextmanager
     def slot(self, client: str) -> Iterator[None]:
         """Hold a place for one request of `client`. Raises TooManyRequests if there is none."""
-        if self._total >= self._limit:
+        network = client_network(client)[0]
+        count = self._by_network[network]
+        if self._total >= self._limit and not (self._is_fair and count < self._fair_part):
             raise TooManyRequests(self._limit, per_client=False)
-        if self._by_client[client] >= self._limit_per_client:
+        if count >= self._limit_per_client:
             raise TooManyRequests(self._limit_per_client, per_client=True)
         self._total += 1
-        self._by_client[client] += 1
+        self._by_network[network] += 1
         try:
             yield
         finally:
             self._total -= 1
-            self._by_client[client] -= 1
-            if not self._by_client[client]:
-                del self._by_client[client]
+            self._by_network[network] -= 1
+            if not self._by_network[network]:
+                del self._by_network[network]
+
+    @property
+    def _fair_part(self) -> int:
+        return max(1, self._limit // len(self._by_network))
 
 
 async def cancel_on_disconnect(work: Awaitable[T], scope: Scope) -> T:
