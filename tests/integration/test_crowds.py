@@ -106,19 +106,25 @@ async def test_requests_beyond_the_limit_are_refused_and_the_others_are_served(t
 async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_ones_are_answered(
     tmp_path: Path,
 ) -> None:
-    plan = Plan(validators=4, l1s=(), messages=CROWD, rules=(parse_rule("all:slow=200ms"),))
-    # Each validator answers five requests a second.
+    plan = Plan(validators=4, l1s=(), messages=CROWD, rules=(parse_rule("all:slow=100ms"),))
+    # Each validator answers ten requests a second.
     keys, peers = {"request-timeout-seconds": 8}, {"max_outstanding": 1}
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys, peers=peers)) as daemon:
         await daemon.until_connected(4)
-        first_message, *messages = network.messages_of(PRIMARY_NETWORK)
+        first_message, late_message, *messages = network.messages_of(PRIMARY_NETWORK)
         assert (await daemon.aggregate(first_message)).status == 200
         clients = [asyncio.create_task(daemon.aggregate(message)) for message in messages]
+        # The messages whose turn cannot come are refused while others still wait for theirs; a new one is so at once.
+        await until(lambda: any(client.done() and client.result().status == 503 for client in clients))
+        clients.append(asyncio.create_task(daemon.aggregate(late_message, timeout_seconds=2)))
+        assert (await clients[-1]).status == 503
+        assert not all(client.done() for client in clients)
         refused = [client for client in clients if (await client).body.get("code") == "overloaded"]
         assert {client.result().status for client in refused} == {503}
         assert all(int(client.result().headers["Retry-After"]) > 1 for client in refused)
         # Interchain Kit retries only if a text has these words.
         assert all("no signatures" in client.result().body["error"] for client in refused)
+        assert all(int(client.result().headers["Retry-After"]) >= 1 for client in refused)
         assert Counter(client.result().status for client in clients)[200] > 0
         assert (await daemon.aggregate(first_message)).status == 200
         counted = await daemon.metrics()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -30,6 +31,11 @@ UNQUEUED_ROUNDS: Final = 16
 MAX_WAITING_ROUNDS: Final = 400
 # A caller waits for the turn of its round during this part of its time at most; the rest is for the round itself.
 _WAITING_PART: Final = 2 / 3
+# A round that is not the first one in the queue looks this often whether its turn can still come in time.
+_REVIEW_S: Final = 1.0
+# The rate of turns is known from so many on: turns come in bursts, and the first ones say little.
+_MIN_TURNS: Final = 16
+_MAX_TURNS: Final = 64
 # One thread verifies and one commits; a commit takes what waits together.
 _MAX_FINISHING: Final = 32
 _MIN_RETRY_S: Final = 1.0
@@ -37,13 +43,27 @@ _WARNING_INTERVAL_S: Final = 60.0
 
 
 class _SubnetQueue(Struct):
-    """The rounds of one signing subnet: those that wait, first come, first served; and the number of running ones."""
+    """The rounds of one signing subnet: those that wait, first come, first served; and the number of running ones.
+
+    turns: times of the last ones since the queue was empty.
+    """
 
     waiting: dict[RoundTurn, None] = field(default_factory=dict)
     running: int = 0
+    turns: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TURNS))
 
     def is_first(self, turn: RoundTurn) -> bool:
         return next(iter(self.waiting), None) is turn
+
+    def expect_turn(self, turn: RoundTurn, now: float) -> float:
+        """Return when the turn of a round comes at the rate of the last ones; now, if the rate is not known yet.
+
+        A round that does not wait is the next one to join the queue.
+        """
+        if len(self.turns) < _MIN_TURNS:
+            return now
+        position = next((at for at, waiting in enumerate(self.waiting) if waiting is turn), len(self.waiting))
+        return now + position * (now - self.turns[0]) / len(self.turns)
 
 
 class RoundAdmission(Struct, eq=False):
@@ -135,32 +155,40 @@ class RoundTurn(Struct, eq=False):
         """Wait in the queue until it is the round's turn, or until no caller is left.
 
         A full queue refuses at once, because its rounds already need most of a usual timeout. Callers whose time for
-        waiting is over are refused before the round looks for its turn: a round that began then would end too late for
-        them, and would take the validators' time from the rounds behind it.
+        waiting is over, or will be before the turn can come, are refused before the round looks for its turn: a round
+        that began then would end too late for them, and would take the validators' time from the rounds behind it.
         """
         if len(queue.waiting) >= MAX_WAITING_ROUNDS:
-            self._refuse_callers(tuple(self._round.goals.waiting), len(queue.waiting))
+            self._refuse_late(queue, tuple(self._round.goals.waiting))
             return
         queue.waiting[self] = None
         try:
             while True:
                 now = self._loop.time()
-                for goal in self._round.goals.waiting:
-                    self._waits_until.setdefault(goal, now + _WAITING_PART * (goal.deadline - now))
-                late = [goal for goal in self._round.goals.waiting if self._waits_until[goal] <= now]
-                self._refuse_callers(late, len(queue.waiting))
+                turn_at = now if self._must_not_wait else queue.expect_turn(self, now)
+                goals = self._round.goals.waiting
+                self._refuse_late(queue, [goal for goal in goals if self._wait_until(goal, now) <= turn_at])
+                if self._round.is_idle or self._must_not_wait:
+                    return
                 is_first = queue.is_first(self)
-                if self._round.is_idle or self._must_not_wait or (is_first and not self._is_congested()):
+                if is_first and not self._is_congested():
+                    queue.turns.append(now)
                     return
                 # Only the first round polls the validators, for all of them.
                 poll_at = now + _TURN_POLL_S
                 refuse_at = min(self._waits_until[goal] for goal in self._round.goals.waiting)
-                await self._sleep(poll_at if is_first else max(refuse_at, poll_at))
+                await self._sleep(poll_at if is_first else min(max(refuse_at, poll_at), now + _REVIEW_S))
         finally:
             was_first = queue.is_first(self)
             del queue.waiting[self]
             if was_first and queue.waiting:
                 next(iter(queue.waiting))._wake.set()
+            if not queue.waiting:
+                queue.turns.clear()
+
+    def _wait_until(self, goal: QuorumGoal, now: float) -> float:
+        """Return until when a caller waits for the turn."""
+        return self._waits_until.setdefault(goal, now + _WAITING_PART * (goal.deadline - now))
 
     async def _sleep(self, until: float) -> None:
         """Wait until a time, until the callers or the shares change, or until the round is first in the queue."""
@@ -171,12 +199,19 @@ class RoundTurn(Struct, eq=False):
         finally:
             alarm.cancel()
 
-    def _refuse_callers(self, goals: Iterable[QuorumGoal], waiting: int) -> None:
-        """Refuse callers; each may come back when its time would have been over, since the queue is shorter then."""
-        now = self._loop.time()
+    def _refuse_late(self, queue: _SubnetQueue, goals: Iterable[QuorumGoal]) -> None:
+        """Refuse callers; each may come back when the queue is so short that its turn would come in time.
+
+        If the rate of turns is not known, that is when its time would have been over.
+        """
+        now, waiting = self._loop.time(), len(queue.waiting)
+        turn_at = queue.expect_turn(self, now)
         for goal in goals:
-            expected_s = max(_MIN_RETRY_S, goal.deadline - now)
-            self._refuse(goal, self._admission.refuse(self._subnet_id, expected_s, waiting, now))
+            expected_s = goal.deadline - now
+            if turn_at > now:
+                expected_s = min(expected_s, turn_at - self._wait_until(goal, now))
+            error = self._admission.refuse(self._subnet_id, max(_MIN_RETRY_S, expected_s), waiting, now)
+            self._refuse(goal, error)
 
     @property
     def _must_not_wait(self) -> bool:
