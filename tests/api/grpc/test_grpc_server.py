@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -480,6 +481,30 @@ async def test_a_listener_that_reads_nothing_holds_little_and_delays_no_other(st
         ].reason == "too_many_requests"
         async with served.http.get("/v1/events") as response:
             assert response.status == 429
+
+
+async def test_a_listener_that_leaves_during_a_write_is_no_internal_error(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix = await store.events.cursor_prefix()
+    await add(store, *range(1, 3_001))
+    caplog.set_level("INFO")
+    # The windows of HTTP/2 are so small that a page of events does not fit.
+    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1_024), ("grpc.use_local_subchannel_pool", 1))
+    async with serving_grpc(setup_of(store)) as served:
+        for number in range(6):
+            async with aio.insecure_channel(served.address, (*OPTIONS, *small)) as channel:
+                call = channel.unary_stream("/warpseal.v1.Warpseal/ListenEvents")
+                stream = call(pb.ListenEventsRequest(cursor=f"{prefix}0").SerializeToString())
+                await finish(stream.read())
+                await asyncio.sleep(0.05)
+                if number % 2:
+                    stream.cancel()
+        await until(lambda: not served.server._tasks)
+        assert (await finish(served.stub.AggregateSignatures(REQUEST))).signed_message == SIGNED
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    lines = [vars(record) for record in caplog.records if record.message == "request"]
+    assert [line["status"] for line in lines if line["path"].endswith("ListenEvents")] == [200] * 6
 
 
 async def test_a_server_that_stops_ends_streams_and_finishes_calls(store: Store) -> None:

@@ -167,6 +167,9 @@ class GrpcServer:
                 if context.done() or not self._stopping.is_set():
                     raise
                 error = ShuttingDown()
+            except aio.InternalError:
+                # The client left during a read or a write, which ends before gRPC cancels the call.
+                raise asyncio.CancelledError from None
             except Exception as failure:  # noqa: BLE001 - the edge: the caller gets an error, the failure a log line
                 error = as_warpseal_error(failure)
             finally:
@@ -183,7 +186,10 @@ class GrpcServer:
                 context.set_trailing_metadata(trailers)
                 return response
             code, text, details = error_status(error, shows_addresses=is_from_this_machine(scope))
-            await context.abort(code, text, (*trailers, (DETAILS_KEY, details)))
+            try:
+                await context.abort(code, text, (*trailers, (DETAILS_KEY, details)))
+            except aio.InternalError:
+                raise asyncio.CancelledError from None
             return None
 
         return respond
