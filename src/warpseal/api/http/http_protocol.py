@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import httptools
 
-from warpseal.api.http.clients import IdleConnections
+from warpseal.api.http.chunk_turns import ChunkTurns
+from warpseal.api.http.clients import IdleConnections, client_network
 from warpseal.api.http.error_response import Dialect, dialect_of, error_response
 from warpseal.api.http.errors import (
     HeaderTooLarge,
@@ -54,6 +55,10 @@ MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
 LINGER_S: Final = 1.0
 # A connection that waits for its client counts as idle after so long: the request of a new one may be unread so far.
 _PATIENCE_S: Final = 1.0
+# The parser gets a read in pieces of so many bytes. Pieces of a chunked body may have to wait for their turn.
+_PIECE_BYTES: Final = 4_096
+# A few chunks in a piece cost nothing, and count as none.
+_FEW_CHUNKS: Final = 16
 # A header field counts as at least this many bytes: many small ones take more time than few large ones.
 _MIN_FIELD_BYTES: Final = 64
 _SOCKET_START: Final = b"/ext/"
@@ -72,8 +77,11 @@ class LimitedHttp(HttpToolsProtocol):
         state: ServerState,
         app_state: dict[str, Any],
         idle_connections: IdleConnections,
+        chunk_turns: ChunkTurns,
     ) -> None:
         super().__init__(config, state, app_state, asyncio.get_running_loop())
+        self._chunk_turns = chunk_turns
+        self._unparsed = bytearray()
         self._idle_connections = idle_connections
         self._is_idle = False
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -115,6 +123,36 @@ class LimitedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._unparsed:
+            self._unparsed += data
+        elif len(data) > _PIECE_BYTES or self._must_wait_for_turn:
+            self._unparsed += data
+            self._parse_pieces()
+        else:
+            self._parse(data)
+
+    @property
+    def _must_wait_for_turn(self) -> bool:
+        """Whether the chunks of this turn of the event loop are used up, and there are more of them."""
+        if not self._chunk_turns.is_over or not self._in_body:
+            return False
+        return any(name == b"transfer-encoding" for name, _ in self.headers)
+
+    def _parse_pieces(self) -> None:
+        """Parse what was read, piece by piece; in a later turn of the event loop if it must wait."""
+        while self._unparsed and not self._closing:
+            if self._must_wait_for_turn:
+                self.transport.pause_reading()
+                self._chunk_turns.wait(client_network(self.client[0] if self.client else "")[0], self._parse_pieces)
+                return
+            piece = bytes(self._unparsed[:_PIECE_BYTES])
+            del self._unparsed[:_PIECE_BYTES]
+            self._parse(piece)
+        self._unparsed.clear()
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
         if self._closing:
             return
         self._unset_keepalive_if_required()
@@ -174,7 +212,7 @@ class LimitedHttp(HttpToolsProtocol):
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
             self._upgrading = self._resuming = False
         if rest:
-            self.data_received(rest)
+            self._parse(rest)
 
     def on_message_begin(self) -> None:
         if self._resuming:
@@ -218,6 +256,8 @@ class LimitedHttp(HttpToolsProtocol):
 
     def _add_body(self) -> None:
         if self._body_parts:
+            if len(self._body_parts) > _FEW_CHUNKS:
+                self._chunk_turns.count(len(self._body_parts))
             super().on_body(b"".join(self._body_parts))
             self._body_parts.clear()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import ASGIApp
 
+from warpseal.api.http.chunk_turns import ChunkTurns
 from warpseal.api.http.clients import IdleConnections, TrustedProxies
 from warpseal.api.http.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.http.listener import Listener
@@ -57,6 +58,7 @@ class HttpServer:
         )
         self._state = ServerState()
         self._idle_connections = IdleConnections(settings.max_connections)
+        self._chunk_turns = ChunkTurns()
         self._grace_s = settings.grace_period_s
         self._stopping = asyncio.Event()
         self._shutdown_event = asyncio.Event()
@@ -93,7 +95,8 @@ class HttpServer:
 
     def _connection(self) -> LimitedHttp:
         app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._shutdown_event}
-        return LimitedHttp(self._settings, self._config, self._state, app_state, self._idle_connections)
+        shared = self._idle_connections, self._chunk_turns
+        return LimitedHttp(self._settings, self._config, self._state, app_state, *shared)
 
     async def _serve(self) -> None:
         """Update the Date header every second until stopped."""
