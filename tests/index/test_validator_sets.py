@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +28,9 @@ from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.ledger.params import Parameters
 from warpseal.node.p_chain import decode_validators_at
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, PageRequest
+from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, parse_id
 
 SET_TABLES = ("set_members", "set_changes", "set_snapshots")
@@ -49,6 +54,22 @@ def recorded_sets(calls: Iterable[dict[str, Any]]) -> list[tuple[SubnetID, int, 
         if call["method"] == "platform.getValidatorsAt" and "result" in call
         if isinstance(call["params"]["height"], int)
     ]
+
+
+async def test_no_number_of_pages_keeps_signing_from_the_sets(tmp_path: Path) -> None:
+    url, released = f"sqlite:///{tmp_path}/index.db", threading.Event()
+    history = History(1)
+    write_chain(url, PARAMS, history.genesis, [history.next_block().raw for _ in range(3)], 1)
+    async with open_index(url, PARAMS) as index:
+        pages = [asyncio.create_task(index._reader.read(lambda _: released.wait())) for _ in range(200)]
+        try:
+            await asyncio.sleep(0)
+            with pytest.raises(StoreDown, match="too many reads"):
+                await index.blocks(BlockQuery(PrimaryChain.P), PageRequest(1))
+            assert await index.validator_sets.heights() is not None
+        finally:
+            released.set()
+            await asyncio.gather(*pages, return_exceptions=True)
 
 
 async def check_recorded(url: str, network: Parameters, sets: list[tuple[SubnetID, int, bytes]]) -> None:

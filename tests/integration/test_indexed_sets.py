@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.eventually import until
-from tests.indexer.indexed import SimulatedNode, indexing, only
+from tests.indexer.indexed import SimulatedNode, indexing, only, until_caught_up
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_daemon import attested_message
 from tests.integration.message_verifier import verify_signed_message
@@ -16,7 +20,7 @@ from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.resources.chains import PrimaryChain
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import parse_node_behaviour
-from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import SubnetID, id_text
 
@@ -104,6 +108,35 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
         reply = await daemon.l1_message(repeated)
         assert reply.status == 201, reply.body
         assert "X-Warpseal-Unchecked" not in reply.headers
+
+
+@pytest.mark.parametrize(("source", "lie"), [(None, "old-sets=1"), ("both", "old-sets=1+foreign-conversion")])
+async def test_no_start_beside_a_lying_node_signs_for_its_set(tmp_path: Path, source: str | None, lie: str) -> None:
+    plan = replace(PLAN, rules=(parse_rule("l1-0/3:silent"),))
+    async with run_network(plan) as network:
+        subnet_id = l1_of(network)
+        # Without the silent validator the true set has no quorum, but the set before had one.
+        network.p_chain.set_weight(network.state.validations[subnet_id][3].id, 100)
+        genesis = parse_p_genesis(network.state.ledger.genesis)
+        index_folder = tmp_path / "data" / str(network.network_id)
+        index_folder.mkdir(parents=True)
+        async with indexing(
+            index_folder, SimulatedNode(network), settings=only(PrimaryChain.P), genesis=genesis
+        ) as indexer:
+            await until_caught_up(indexer)
+        network.nodes[0].behaviour = parse_node_behaviour(lie)
+        nodes = [{"base-url": node.uri} for node in network.nodes]
+        keys: dict[str, Any] = {"p-chain-api": nodes, "info-api": nodes, "index-chains": ["p"]}
+        if source is not None:
+            keys["validator-sets"] = source
+        for _ in range(3):
+            async with run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon:
+                messages = network.messages_of(subnet_id)
+                replies = await asyncio.gather(
+                    *(daemon.aggregate(message, timeout_seconds=2.0) for message in messages)
+                )
+            assert {reply.status for reply in replies} == {504}, [reply.body for reply in replies]
+            assert {reply.body.get("code") for reply in replies} == {"quorum_not_reached"}
 
 
 async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.node.recorded_node import (
 from tests.validators.fixtures import started_services
 from warpseal.node.p_chain import Subnet
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text
 
@@ -46,6 +47,17 @@ async def test_concurrent_lookups_of_a_chain_share_one_call_and_stay_cached() ->
         assert await services.chains.subnet_of(L1_CHAIN) == L1
         assert await services.chains.subnet_of(C_CHAIN) == PRIMARY_NETWORK
         assert services.node.calls[VALIDATED_BY] == 2
+
+
+@pytest.mark.parametrize(("has_index", "subnet_id"), [(False, PERMISSIONED), (True, L1)])
+async def test_a_listed_chain_has_the_subnet_of_its_list_unless_an_index_knows_better(
+    has_index: bool, subnet_id: SubnetID
+) -> None:
+    node = RecordedNode({"platform.validates": {"blockchainIDs": [id_text(L1_CHAIN)]}})
+    async with started_services(node) as services:
+        chains = ChainLookup(services.upstream.platform, has_index=has_index)
+        assert await chains.blockchains_of(PERMISSIONED) == (L1_CHAIN,)
+        assert await chains.subnet_of(L1_CHAIN) == subnet_id
 
 
 async def test_an_unknown_chain_is_looked_up_again_soon() -> None:

@@ -20,6 +20,7 @@ from tests.validators.fixtures import HEIGHT, SET, Clock, made_up_set, nth_key, 
 from warpseal.chains.proposervm import Epoch
 from warpseal.index.index import Index
 from warpseal.index.read_session import ReadSession
+from warpseal.index.settings import IndexSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
@@ -53,6 +54,7 @@ class MemoryIndex:
 
     sets: dict[int, Members] = field(default_factory=dict)
     is_down: bool = False
+    reading: int = 0
 
     @property
     def validator_sets(self) -> MemoryIndex:
@@ -61,6 +63,11 @@ class MemoryIndex:
     async def members_at(self, subnet_id: SubnetID, height: int) -> Members | None:
         if self.is_down:
             raise StoreDown("the index is down")
+        if self.reading >= IndexSettings().max_queued_reads:
+            raise StoreDown("too many reads wait")
+        self.reading += 1
+        await asyncio.sleep(0.001)
+        self.reading -= 1
         return self.sets.get(height)
 
     async def all_members_at(self, height: int) -> Mapping[SubnetID, Members] | None:
@@ -123,6 +130,14 @@ async def test_both_uses_the_index_and_asks_a_node_only_for_what_it_lacks() -> N
         # A height that the index lacks by little is not proposed yet.
         await services.heights.poll()
         assert services.heights.current() == 6
+
+
+async def test_many_lookups_at_once_wait_for_the_index_and_ask_no_node() -> None:
+    async with started(SetSource.BOTH, {5: members(3)}, {SET: made_up_set(4)}) as services:
+        subnets = [SubnetID(number.to_bytes(32)) for number in range(200)]
+        sets = await asyncio.gather(*(services.platform.validators_at(subnet_id, 5) for subnet_id in subnets))
+        assert set(sets) == {members(3)}
+        assert services.node.calls[SET] == 0
 
 
 async def test_a_hanging_node_delays_no_request_that_the_index_serves() -> None:

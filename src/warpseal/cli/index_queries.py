@@ -39,8 +39,7 @@ from warpseal.ledger.params import Parameters
 from warpseal.node.upstream import Upstream
 from warpseal.peers.data_dir import find_files
 from warpseal.resources.aliases import read_aliases
-from warpseal.resources.chains import ChainFreshness, PrimaryChain, PrimaryChains
-from warpseal.resources.text import NetworkText
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.errors import StoreDown
@@ -83,9 +82,7 @@ async def read_index_status(
     url: StoreUrl, config: Config
 ) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainStatus]]:
     """Return how far each chain is indexed, and the status that the indexer wrote last. Raises StoreDown."""
-    # Neither shows an address, or an id of the X- or the C-Chain.
-    text = NetworkText(0, PrimaryChains(P_CHAIN, P_CHAIN))
-    async with Index(url, text, config.index) as index:
+    async with Index(url, None, config.index) as index:
         await index.refresh()
         return tuple(index.freshness()), index.chain_statuses()
 

@@ -213,7 +213,7 @@ async def build_services(
         event_sources = EventSources(store.events)
         leadership = store.leadership("p-chain")
         from_index = upstreams.indexed
-        chains = ChainLookup(platform)
+        chains = ChainLookup(platform, has_index=from_index is not None)
         epochs = EpochHeights(upstream.proposervm, last_reply_s=0.0 if from_index is None else _LAST_EPOCH_S)
         heights = ProposedHeight(
             platform,

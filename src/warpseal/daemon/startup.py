@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from warpseal.index import database as index_database
     from warpseal.index import index as primary_index
     from warpseal.indexer import network as indexer_network
-    from warpseal.validators.indexed_platform import IndexedPlatform
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
     usage_recording = LazyModule("warpseal.daemon.usage")
@@ -119,6 +118,13 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 usage = usage_recording.UsageRecording(config, flusher, metrics_database)
                 # The end writes the rest.
                 stack.push_async_callback(flusher.stop)
+            index_status = IndexStatus()
+            if index_location is not None:
+                # Before any service that reads a validator set: a set of a node stays in the caches.
+                index = await stack.enter_async_context(primary_index.Index(index_location, None, config.index))
+                index_status.index = index
+                if upstreams.indexed is not None:
+                    upstreams.indexed.index = index
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
             evm_services = None
             if config.node.evm_chains or config.node.index_l1s_at is not None:
@@ -140,7 +146,6 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             fields = {"version": __version__, **network, "network_id": network_id}
             log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
             start_indexer()
-            index_status = IndexStatus()
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
             sources = replace(
                 metric_sources(services, config, forecasts),
@@ -211,6 +216,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     icm=None if evm_services is None else evm_services.build_obstacles(services),
                 )
 
+            if index_status.index is not None:
+                tasks.create_task(index_status.index.run())
             tasks.create_task(forecasts.run())
             if evm_services is not None and config.node.has_evm_index and config.store.url != OFF:
                 tasks.create_task(evm_services.report_messages(services))
@@ -225,11 +232,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             tasks.create_task(contract_infos.run())
             if feed is not None:
                 tasks.create_task(_send_webhooks(feed, services.leadership, config, metrics))
-            tasks.create_task(
-                _open_data_api(
-                    ports.data, data_services, evm_services, config, index_location, index_status, upstreams.indexed
-                )
-            )
+            tasks.create_task(_open_data_api(ports.data, data_services, evm_services, config, index_status))
 
 
 async def _network_id(info: InfoClient, nodes: Sequence[str], *gates: StartupGate[Any]) -> int:
@@ -340,9 +343,7 @@ async def _open_data_api(
     data_services: Callable[[], Awaitable[DataServices]],
     evm_services: evm_data.EvmDataServices | None,
     config: Config,
-    index_location: StoreUrl | None,
     index_status: IndexStatus,
-    indexed_platform: IndexedPlatform | None,
 ) -> None:
     """Open the Data API once the ids of the primary chains are known: at once on public networks."""
 
@@ -356,17 +357,13 @@ async def _open_data_api(
             await stack.enter_async_context(evm_services.opened(services.chains))
             index_status.evm.indexes = evm_services.indexes
             tasks.create_task(evm_services.find_l1s())
-        if index_location is None:
+        index = index_status.index
+        if index is None:
             gate.open(services)
             await asyncio.Event().wait()
             return
-        text = NetworkText(services.network_id, services.chains)
-        async with primary_index.Index(index_location, text, config.index) as index:
-            index_status.index = index
-            if indexed_platform is not None:
-                indexed_platform.index = index
-            gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
-            await index.run()
+        index.text = NetworkText(services.network_id, services.chains)
+        gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
 
 
 async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config, metrics: Metrics) -> None:

@@ -40,17 +40,21 @@ _FAILURES_UNTIL_WARNING: Final = 2
 class Index:
     """Reads an index that another process writes. `async with` opens and closes it; `run` keeps the freshness current.
 
-    text: spells ids and addresses in resources. now: unix seconds. validator_sets: the sets of all subnets.
+    text: spells ids and addresses in transactions, which cannot be read before it is set. now: unix seconds.
+    validator_sets: the sets of all subnets.
     """
 
     def __init__(
-        self, url: StoreUrl, text: NetworkText, settings: IndexSettings, now: Callable[[], float] = time.time
+        self, url: StoreUrl, text: NetworkText | None, settings: IndexSettings, now: Callable[[], float] = time.time
     ) -> None:
-        self._text = text
+        self.text = text
         self._settings = settings
         self._now = now
-        self._reader = ReplicatedReader(url, settings, MIGRATIONS, _read_heights)
-        self.validator_sets = ValidatorSetReader(self._reader)
+        # Signing reads with threads and a queue of its own: no number of pages keeps it from the index.
+        half = replace(settings, cache_bytes=settings.cache_bytes // 2)
+        self._reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights)
+        self._signing_reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights)
+        self.validator_sets = ValidatorSetReader(self._signing_reader)
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
         self._page_counts: dict[PrimaryChain, Counter[str]] = {}
@@ -62,6 +66,7 @@ class Index:
 
     async def __aexit__(self, *_: object) -> None:
         self._reader.close()
+        self._signing_reader.close()
 
     async def run(self) -> None:
         """Refresh the freshness of the chains periodically, until cancelled."""
@@ -85,6 +90,7 @@ class Index:
         """Load the freshness of the chains. Raises StoreDown."""
         before, (chains, statuses) = self._freshness, await self._reader.read(_read_chains)
         self._reader.forget_damage()
+        self._signing_reader.forget_damage()
         self._statuses = statuses
         # An old status means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
@@ -96,6 +102,7 @@ class Index:
         if any(heights.get(chain.chain, -1) < chain.height for chain in before):
             # The indexer rebuilds the rows: keys have another meaning now.
             self._reader.cache.clear()
+            self._signing_reader.cache.clear()
 
     def freshness(self) -> Sequence[ChainFreshness]:
         """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
@@ -103,7 +110,7 @@ class Index:
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""
-        return self._reader.damage()
+        return self._reader.damage() or self._signing_reader.damage()
 
     def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
         """Return the status of each chain that the indexer wrote last."""
@@ -116,7 +123,9 @@ class Index:
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
         self._count(query.chain, "transactions")
-        return await self._reader.read(lambda session: tx_reader.transactions(session, self._text, query, page))
+        text = self.text
+        assert text is not None
+        return await self._reader.read(lambda session: tx_reader.transactions(session, text, query, page))
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first. Raises StoreDown."""
@@ -144,8 +153,8 @@ class Index:
         return await self._reader.read(lambda session: staking_reader.validations(session, query, page))
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
-        """Return the result of a query in one snapshot. Raises StoreDown."""
-        return await self._reader.read(query)
+        """Return the result of a query of signing in one snapshot. Raises StoreDown."""
+        return await self._signing_reader.read(query)
 
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._page_counts.setdefault(chain, Counter())[kind] += 1

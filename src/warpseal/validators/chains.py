@@ -23,10 +23,16 @@ _BLOCKCHAINS_TTL_S: Final = 60.0
 
 
 class ChainLookup:
-    """Facts about chains and subnets; concurrent callers share one call to a node. Used from one event loop."""
+    """Facts about chains and subnets; concurrent callers share one call to a node. Used from one event loop.
 
-    def __init__(self, platform: PlatformClient, *, now: Callable[[], float] | None = None) -> None:
+    has_index: whether the platform reads an index, which then decides the subnet of a chain, and no list of a node.
+    """
+
+    def __init__(
+        self, platform: PlatformClient, *, has_index: bool = False, now: Callable[[], float] | None = None
+    ) -> None:
         self._platform = platform
+        self._has_index = has_index
         self._subnet_of: TtlCache[ChainID, SubnetID] = TtlCache(_MAX_CHAINS, now)
         self._subnets: TtlCache[SubnetID, Subnet] = TtlCache(_MAX_SUBNETS, now)
         self._blockchains: TtlCache[SubnetID, tuple[ChainID, ...]] = TtlCache(_MAX_UNKNOWN, now)
@@ -81,7 +87,7 @@ class ChainLookup:
     async def _fetch_blockchains(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         chain_ids = await self._platform.blockchains_of(subnet_id)
         self._blockchains.put(subnet_id, chain_ids, ttl_s=_BLOCKCHAINS_TTL_S)
-        for chain_id in chain_ids:
+        for chain_id in () if self._has_index else chain_ids:
             self._subnet_of.put(chain_id, subnet_id)
         return chain_ids
 

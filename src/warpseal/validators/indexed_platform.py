@@ -16,6 +16,7 @@ from cachetools import LRUCache
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, ValidationAt
 from warpseal.node.platform import PlatformClient
+from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import HeightAhead, NodesDisagree, NodeUnavailable, RpcRefusal
@@ -40,11 +41,14 @@ _POLL_S: Final = 0.25
 _MAX_INDEX_LAG: Final = 16
 _MAX_FEE_AGE_S: Final = 60
 _MAX_SUBNETS: Final = 64
+# Below the bound of the index's queue: a read that waits here is not refused there, which a node would answer then.
+_MAX_READS: Final = 32
 
 
 class IndexedPlatform(PlatformClient):
-    """P-Chain calls to nodes, and reads of the index once `index` is set. Methods raise what PlatformClient's raise.
+    """P-Chain calls to nodes, and reads of the index. Methods raise what PlatformClient's raise.
 
+    index: set before the first call, so that no node's reply is used in its place; None: it was never opened.
     source: of validator sets, BOTH or INDEX. With INDEX no node is asked for a set, and HeightNotIndexed is raised if
     the index does not get a height within seconds. count, has_stop: see SetComparison.
     """
@@ -62,6 +66,7 @@ class IndexedPlatform(PlatformClient):
         super().__init__(pool, agreement, check_key)
         self.index: Index | None = None
         self._source = source
+        self._reads = AsyncSemaphore(_MAX_READS)
         self._proposed = 0
         self._fees: tuple[L1FeeConfig | None, L1FeeState | None] = None, None
         self._latest: LRUCache[SubnetID, Members] = LRUCache(_MAX_SUBNETS)
@@ -216,7 +221,8 @@ class IndexedPlatform(PlatformClient):
         if self.index is None:
             return None
         with suppress(StoreDown):
-            return await read(self.index)
+            async with self._reads:
+                return await read(self.index)
         return None
 
     async def _read_or(self, error: NodeUnavailable | RpcRefusal, read: Callable[[Index], Awaitable[T | None]]) -> T:
