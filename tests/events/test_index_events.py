@@ -33,6 +33,7 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import IcmOptions
+from warpseal.runtime.background import BackgroundWork
 from warpseal.store.connection import Connection as StoreConnection
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
@@ -85,7 +86,9 @@ async def reading_indexes(url: str, *stores: Store) -> AsyncIterator[None]:
     """Run a reader for each store, all of which believe that they lead."""
     async with open_indexes(url) as indexes, asyncio.TaskGroup() as tasks:
         readers = [
-            tasks.create_task(IndexEvents(store.events, Leadership(), lambda: indexes, NETWORK_ID).run())
+            tasks.create_task(
+                IndexEvents(store.events, Leadership(), lambda: indexes, NETWORK_ID, BackgroundWork()).run()
+            )
             for store in stores
         ]
         yield

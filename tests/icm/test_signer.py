@@ -30,6 +30,7 @@ from warpseal.events.index_events import IndexEvents
 from warpseal.icm import signer as signer_module
 from warpseal.icm.signer import IcmSigner, IcmSignerDeps
 from warpseal.index.evm.records import IcmOccurrence
+from warpseal.runtime.background import BackgroundWork
 from warpseal.store.icm_tasks import change_tasks
 from warpseal.store.locks import Leadership
 from warpseal.store.schema import ICM_TASKS
@@ -213,7 +214,12 @@ async def test_tasks_are_written_once_with_the_events_of_what_is_not_delivered_y
             readers = [
                 tasks.create_task(
                     IndexEvents(
-                        store.events, Leadership(), lambda: indexes, NETWORK_ID, running.signer.plan_tasks
+                        store.events,
+                        Leadership(),
+                        lambda: indexes,
+                        NETWORK_ID,
+                        BackgroundWork(),
+                        running.signer.plan_tasks,
                     ).run()
                 )
                 for _ in range(2)

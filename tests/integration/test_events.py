@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,12 +17,15 @@ import pytest
 from tests.api.data.test_events import next_part, read_events
 from tests.events.receiver import receiving
 from tests.eventually import until
+from tests.index.evm.histories import made_block
+from tests.index.evm.icm_rows import icm_writer
 from tests.indexer.evm.metadata_servers import PUBLIC
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_daemon import run_l1_network
 from tests.integration.test_forecast import HALF, QUICK
 from tests.store.conftest import postgres_server, postgres_url
 from warpseal.cli.main import main
+from warpseal.index.checkpoint import ChainStatus
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import P_CHAIN, id_text
@@ -176,3 +182,43 @@ async def test_a_daemon_without_a_store_has_no_events(tmp_path: Path) -> None:
         await daemon.until_open()
         reply = await daemon.get(EVENTS)
         assert (reply.status, reply.body["code"]) == (404, "events_not_enabled")
+
+
+async def test_a_height_that_no_database_holds_ends_no_event_source_and_no_signing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A status that an earlier version stored, of a node that returned the height.
+    index_url = f"sqlite:///{tmp_path}/index.db"
+    plan = Plan(validators=2, l1s=(L1Plan(validators=2), L1Plan(validators=2)), messages=1)
+    async with run_network(plan) as network:
+        chains = [network.state.chains_of(subnet.subnet_id)[0] for subnet in network.subnets[-2:]]
+        for chain_id, node_height in zip(chains, (1 << 43, 0), strict=True):
+            with icm_writer(index_url, chain_id) as writer:
+                writer.write([made_block(0)])
+                writer.write_status(ChainStatus(id_text(chain_id), node_height, False, reported_at=int(time.time())))
+        rpc = f"{network.node_uri}/ext/bc"
+        keys = {
+            "index-url": index_url,
+            "evm-chains": [
+                {"blockchain-id": id_text(id_), "rpc": [f"{rpc}/{id_text(id_)}/rpc"], "index": {"metadata": "off"}}
+                for id_ in chains
+            ],
+        }
+        for _ in range(2):
+            async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
+                name = f'warpseal_background_failures_total{{part="events of {id_text(chains[0])}"}}'
+
+                async def has_failed(daemon: Daemon = daemon, name: str = name) -> bool:
+                    return (await daemon.metrics()).get(name, 0) > 0
+
+                await until(has_failed)
+                reply = await daemon.aggregate(network.messages_of(network.subnets[-1].subnet_id)[0])
+                assert reply.status == 200, reply.body
+                degraded = (await daemon.get("/status.json")).body["degraded"]
+                assert any(f"events of {id_text(chains[0])} failed" in sentence for sentence in degraded)
+        with sqlite3.connect(tmp_path / "data" / str(network.network_id) / "store.db") as connection:
+            assert connection.execute("SELECT source FROM event_sources").fetchall() == [(id_text(chains[1]),)]
+    assert {record.message for record in caplog.records if record.levelno >= logging.ERROR} == {
+        "internal error of background work"
+    }
+    caplog.clear()

@@ -89,8 +89,12 @@ async def serve(
 
         async def run_indexer() -> None:
             """Run the index process until the daemon stops; it ends while requests in flight finish."""
-            async with running(IndexSubprocess(index_command, config.indexer).run()):
+            index_process = IndexSubprocess(index_command, config.indexer)
+            async with running(ports.background.keep_running("index process", index_process.run)):
                 await stopping.wait()
+
+        async def forward_evm_calls() -> None:
+            await ports.evm_api.run(ports.node_api.health, ports.node_api.add_evm_chain_id)
 
         async def start() -> None:
             start_services = startup.start_services
@@ -111,7 +115,7 @@ async def serve(
                 serving_others = [tasks.create_task(server.run()) for server in other_servers]
                 background = (
                     tasks.create_task(ports.node_api.run()),
-                    tasks.create_task(ports.evm_api.run(ports.node_api.health, ports.node_api.add_evm_chain_id)),
+                    tasks.create_task(ports.background.keep_running("forwarding of EVM chains", forward_evm_calls)),
                     tasks.create_task(start()),
                 )
                 await stopping.wait()

@@ -25,6 +25,7 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.messages.signing_blocks import subjects
 from warpseal.resources.chains import PrimaryChains
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.lazy import LazyModule
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.warp.ids import ChainID, id_text
@@ -94,12 +95,12 @@ class EvmDataServices(Struct):
             subnet_of=services.chains.subnet_of,
         )
 
-    async def report_messages(self, services: Services) -> None:
+    async def report_messages(self, services: Services, background: BackgroundWork) -> None:
         """Add what the indexes have of ICM messages to the event log, and sign them ahead if configured."""
         store, plan_tasks = services.store, None
         leadership = store.leadership("icm")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(leadership.run())
+            tasks.create_task(background.keep_running("leadership for ICM messages", leadership.run))
             if subnet_ids := frozenset(self.config.delivery.eager_icm_subnet_ids):
                 deps = icm_signer.IcmSignerDeps(
                     services.delivery.sign,
@@ -110,10 +111,12 @@ class EvmDataServices(Struct):
                     leadership,
                 )
                 signer = icm_signer.IcmSigner(deps, subnet_ids, self.network_id)
-                tasks.create_task(signer.run())
+                tasks.create_task(background.keep_running("eager signing of ICM messages", signer.run))
                 plan_tasks = signer.plan_tasks
-            reader = IndexEvents(store.events, leadership, self._message_indexes, self.network_id, plan_tasks)
-            tasks.create_task(reader.run())
+            reader = IndexEvents(
+                store.events, leadership, self._message_indexes, self.network_id, background, plan_tasks
+            )
+            tasks.create_task(background.keep_running("events of ICM messages", reader.run))
 
     def _message_indexes(self) -> Mapping[ChainID, EvmIndex]:
         return {chain.entry.blockchain_id: chain.index for chain in self.chains if chain.index and chain.has_icm}

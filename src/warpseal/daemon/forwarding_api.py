@@ -15,12 +15,13 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.node import Sessions, open_sessions
-from warpseal.warp.ids import ChainID
+from warpseal.warp.ids import ChainID, id_text
 
 if TYPE_CHECKING:
     from warpseal.api.rpc.admission import Admission
@@ -54,6 +55,7 @@ class EvmApi:
         config: Config,
         interfaces: NodeInterfaces,
         admission: Admission,
+        background: BackgroundWork,
         observer: ForwardingObserver | None = None,
     ) -> None:
         self.chains: tuple[ForwardedChain, ...] = ()
@@ -62,6 +64,7 @@ class EvmApi:
         self._config = config
         self._interfaces = interfaces
         self._admission = admission
+        self._background = background
         self._observer = observer
         self._view: NodeViewClient | None = None
         self._info: InfoClient | None = None
@@ -120,7 +123,9 @@ class EvmApi:
             while True:
                 chain = await self._added.get()
                 health.register(evm_check(chain))
-                tasks.create_task(forwarder.run_chain(chain))
+                checking = partial(forwarder.run_chain, chain)
+                part = f"checks of the nodes of {id_text(chain.chain_id)}"
+                tasks.create_task(self._background.keep_running(part, checking))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
@@ -142,12 +147,15 @@ class EvmApi:
 class GatewayApi:
     """Does nothing without gateway-nodes. gate: requests to its paths wait there while the daemon starts."""
 
-    def __init__(self, config: Config, node_api: NodeApi, evm_api: EvmApi, admission: Admission) -> None:
+    def __init__(
+        self, config: Config, node_api: NodeApi, evm_api: EvmApi, admission: Admission, background: BackgroundWork
+    ) -> None:
         self.gate: StartupGate[Gateway] = StartupGate(config.aggregation.default_timeout_s)
         self._config = config
         self._node_api = node_api
         self._evm_api = evm_api
         self._admission = admission
+        self._background = background
         if config.gateway.nodes:
             node_api.interfaces.expect_gateway(self.gate)
 
@@ -162,7 +170,7 @@ class GatewayApi:
             self._evm_api.add(primary_gateway.c_chain_at(settings.nodes, chains.c))
         self._node_api.add_gateway(gateway, chains, self._admission)
         self.gate.open(gateway)
-        await gateway.run()
+        await self._background.keep_running("checks of the nodes of the gateway", gateway.run)
 
 
 async def _report_chain_id(chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]) -> None:

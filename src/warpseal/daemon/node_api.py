@@ -29,6 +29,7 @@ from warpseal.ops.health.chains import (
     gateway_check,
 )
 from warpseal.ops.health.checks import (
+    background_check,
     bootstrap_check,
     database_check,
     diskspace_check,
@@ -49,6 +50,7 @@ from warpseal.resources.aliases import (
     read_aliases,
 )
 from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
@@ -79,8 +81,9 @@ class NodeApi:
     recorded.
     """
 
-    def __init__(self, config: Config, loggers: DaemonLoggers, metrics: Metrics) -> None:
+    def __init__(self, config: Config, loggers: DaemonLoggers, metrics: Metrics, background: BackgroundWork) -> None:
         self._config = config
+        self._background = background
         self._services: Services | None = None
         self._info: InfoClient | None = None
         self._loggers = loggers
@@ -99,6 +102,7 @@ class NodeApi:
         self.health.register(
             bootstrap_check(tracked, self._readiness, lambda: self._followed_chains),
             diskspace_check(config.peers.data_dir, config.health),
+            background_check(background.failing),
             *(quorum_check(subnet_id, self._readiness_of) for subnet_id in pinned),
             # The daemon is not ready for a subnet that it does not track, which /ext/health does not show.
             *(
@@ -186,7 +190,7 @@ class NodeApi:
     async def run(self) -> None:
         """Run the health checks until cancelled."""
         with self._held:
-            await self.health.run()
+            await self._background.keep_running("health checks", self.health.run)
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
         """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until one answers."""
@@ -202,7 +206,8 @@ class NodeApi:
         self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, PrimaryChain.X)
         self._route(chains.c, PrimaryChain.C)
-        self._chains.set_result(chains)
+        if not self._chains.done():
+            self._chains.set_result(chains)
         self.interfaces.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
         self.add_evm_chain_id(
             chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id

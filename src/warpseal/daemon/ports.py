@@ -27,6 +27,7 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.status import DaemonStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ else:
 
 
 class DaemonPorts(Struct, frozen=True):
-    """The servers by name (api, metrics; metrics-api and grpc if they have a port), and what `start_services` opens."""
+    """The servers by name (api, metrics; metrics-api and grpc if they have a port), and what `start_services` opens.
+
+    background: the work that signing does not need.
+    """
 
     servers: Mapping[str, HttpServer | grpc_server.GrpcServer]
     signing: StartupGate[SigningServices]
@@ -48,6 +52,7 @@ class DaemonPorts(Struct, frozen=True):
     gateway_api: GatewayApi
     status: DaemonStatus
     metrics: Metrics
+    background: BackgroundWork
 
 
 def build_ports(
@@ -56,14 +61,15 @@ def build_ports(
     """Build the servers of the listeners, by their names. stopping: set when the daemon stops. Raises StartupError."""
     metrics, timeout_s = Metrics(), config.aggregation.default_timeout_s
     signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
-    node_api = NodeApi(config, loggers, metrics)
+    background = BackgroundWork(metrics.count_background_failure)
+    node_api = NodeApi(config, loggers, metrics, background)
     node_api.mount()
     probes = ProbeEndpoints(signing, node_api.health, config.validators.ready_subnet_ids)
     usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
     data_api = DataApi(data, config.api, config.data_api, usage_access=usage_access, stopping=stopping)
-    evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
+    evm_api = EvmApi(config, node_api.interfaces, data_api.access, background, metrics)
     evm_api.check_files()
-    gateway_api = GatewayApi(config, node_api, evm_api, data_api.access)
+    gateway_api = GatewayApi(config, node_api, evm_api, data_api.access, background)
     aggregator = AggregatorEndpoints(signing, config.api, metrics)
     status = DaemonStatus(config, probes, node_api, evm_api)
     hosts = AllowedHosts(config.node_api.allowed_hosts)
@@ -82,4 +88,4 @@ def build_ports(
     if "grpc" in listeners:
         calls = grpc_calls.GrpcCalls(aggregator, data_api, probes, settings, config.aggregation.max_timeout_s)
         servers["grpc"] = grpc_server.GrpcServer(calls, listeners["grpc"], settings, metrics)
-    return DaemonPorts(servers, signing, data, node_api, evm_api, gateway_api, status, metrics)
+    return DaemonPorts(servers, signing, data, node_api, evm_api, gateway_api, status, metrics, background)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
@@ -43,6 +43,7 @@ from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.statistics import UnreachableReason
 from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.errors import StoreDown
@@ -100,7 +101,7 @@ class Service(Protocol):
 
 
 class Services(Struct, frozen=True):
-    """The long-lived services. background: those that signing does not need."""
+    """The long-lived services. background: those that signing does not need, by their names in the log."""
 
     heights: ProposedHeight
     sets: ValidatorSets
@@ -117,17 +118,19 @@ class Services(Struct, frozen=True):
     preflight: Preflight
     uptime: UptimeRecorder
     upgrades: UpgradeWatch
-    background: tuple[Service, ...]
+    background: Mapping[str, Service]
     min_balance_navax: int
     event_sources: EventSources
     leadership: Leadership
 
-    async def run(self) -> None:
-        """Follow the P-Chain and stay connected until cancelled."""
+    async def run(self, background: BackgroundWork) -> None:
+        """Follow the P-Chain and stay connected until cancelled. background: runs what signing does not need."""
         async with asyncio.TaskGroup() as tasks:
-            services: tuple[Service, ...] = (self.heights, self.network, self.subnet_tracker, *self.background)
-            for service in services:
+            needed: tuple[Service, ...] = (self.heights, self.network, self.subnet_tracker)
+            for service in needed:
                 tasks.create_task(service.run())
+            for part, service in self.background.items():
+                tasks.create_task(background.keep_running(part, service.run))
 
     def unreachable_reason(self, node_id: NodeID, subnet_id: SubnetID) -> str | None:
         """Return why a node of a subnet cannot be reached; None if it is connected, or was not dialed in vain."""
@@ -306,9 +309,17 @@ async def build_services(
             network_id,
             config.l1,
         )
-        store_services: tuple[Service, ...] = (
-            (leadership, follower, aggregator.auditor, eager, store.signing_blocks) if is_kept else ()
-        )
+        background: dict[str, Service] = {"observed uptimes": uptime, "releases of the nodes": upgrades}
+        if is_kept:
+            background |= {
+                "leadership": leadership,
+                "P-Chain follower": follower,
+                "audit of shares": aggregator.auditor,
+                "eager signing": eager,
+                "signing blocks": store.signing_blocks,
+            }
+        if from_index is not None:
+            background["comparison of validator sets"] = from_index
         yield Services(
             heights=heights,
             sets=sets,
@@ -325,7 +336,7 @@ async def build_services(
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
             upgrades=upgrades,
-            background=(uptime, upgrades, *store_services, *filter(None, (from_index,))),
+            background=background,
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,

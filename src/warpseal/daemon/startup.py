@@ -137,7 +137,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             # One thread: several would delay the event loop of signing by their number.
             forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            tasks.create_task(services.run())
+            tasks.create_task(services.run(ports.background))
             # The nodes are asked for the validators while forecasts are loaded, which signing does not need.
             await asyncio.sleep(0)
             node_id = identity.identity.node_id
@@ -216,23 +216,30 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     icm=None if evm_services is None else evm_services.build_obstacles(services),
                 )
 
+            def in_background(part: str, run: Callable[[], Awaitable[object]]) -> None:
+                tasks.create_task(ports.background.keep_running(part, run))
+
             if index_status.index is not None:
-                tasks.create_task(index_status.index.run())
-            tasks.create_task(forecasts.run())
+                in_background("heights of the index", index_status.index.run)
+            in_background("forecasts", forecasts.run)
             if evm_services is not None and config.node.has_evm_index and config.store.url != OFF:
-                tasks.create_task(evm_services.report_messages(services))
+                in_background("ICM messages", partial(evm_services.report_messages, services, ports.background))
             if usage is not None:
-                tasks.create_task(usage.run())
-            tasks.create_task(_log_first_quorums(services.network, services.subnet_tracker, ports.status.uptime_s))
-            tasks.create_task(_log_missing_quorums(services.network, services.subnet_tracker))
-            tasks.create_task(node_api.add_primary_chains(upstream, network_id))
-            tasks.create_task(ports.gateway_api.run(network_id))
-            tasks.create_task(node_monitor.run(node_api.health.trigger))
-            tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
-            tasks.create_task(contract_infos.run())
+                in_background("usage", usage.run)
+            network, subnet_tracker = services.network, services.subnet_tracker
+            in_background("log of quorums", partial(_log_first_quorums, network, subnet_tracker, ports.status.uptime_s))
+            in_background("log of missing quorums", partial(_log_missing_quorums, network, subnet_tracker))
+            in_background("names of chains", partial(node_api.add_primary_chains, upstream, network_id))
+            in_background("gateway", partial(ports.gateway_api.run, network_id))
+            in_background("checks of nodes", partial(node_monitor.run, node_api.health.trigger))
+            in_background(
+                "lists of validators", partial(_serve_validators, config, node_api.interfaces, services, upstream)
+            )
+            in_background("descriptions of contracts", contract_infos.run)
             if feed is not None:
-                tasks.create_task(_send_webhooks(feed, services.leadership, config, metrics))
-            tasks.create_task(_open_data_api(ports.data, data_services, evm_services, config, index_status))
+                in_background("webhooks", partial(_send_webhooks, feed, services.leadership, config, metrics))
+            open_data_api = partial(_open_data_api, ports, data_services, evm_services, config, index_status)
+            in_background("Data API", open_data_api)
 
 
 async def _network_id(info: InfoClient, nodes: Sequence[str], *gates: StartupGate[Any]) -> int:
@@ -339,13 +346,14 @@ def _describe_missing(network: PeerNetwork, validator: Validator) -> str:
 
 
 async def _open_data_api(
-    gate: StartupGate[DataServices],
+    ports: DaemonPorts,
     data_services: Callable[[], Awaitable[DataServices]],
     evm_services: evm_data.EvmDataServices | None,
     config: Config,
     index_status: IndexStatus,
 ) -> None:
     """Open the Data API once the ids of the primary chains are known: at once on public networks."""
+    gate = ports.data
 
     def on_failure(error: Exception, delay_s: float) -> None:
         assert isinstance(error, NodeUnavailable)
@@ -356,14 +364,14 @@ async def _open_data_api(
         if evm_services is not None:
             await stack.enter_async_context(evm_services.opened(services.chains))
             index_status.evm.indexes = evm_services.indexes
-            tasks.create_task(evm_services.find_l1s())
+            tasks.create_task(ports.background.keep_running("L1s of a node", evm_services.find_l1s))
         index = index_status.index
-        if index is None:
-            gate.open(services)
-            await asyncio.Event().wait()
-            return
-        index.text = NetworkText(services.network_id, services.chains)
-        gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
+        if index is not None:
+            index.text = NetworkText(services.network_id, services.chains)
+            services = replace(services, index=index, indexed=frozenset(config.indexer.chains))
+        gate.open(services)
+        # The indexes of EVM chains stay open.
+        await asyncio.Event().wait()
 
 
 async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config, metrics: Metrics) -> None:

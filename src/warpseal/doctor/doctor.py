@@ -25,6 +25,7 @@ from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.checks import peer_checks, quorum_check
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.peers.identity import lock_identity
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import unusable_reason
@@ -100,7 +101,7 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
         identity = stack.enter_context(lock_identity(config.peers, network_id))
         services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, Metrics()))
         tracker, network = services.subnet_tracker, services.network
-        async with running(services.run()):
+        async with running(services.run(BackgroundWork())):
             await _until_connected(services, timeout_s)
             subnet_ids = [subnet.subnet_id for subnet in tracker.readiness()]
             for subnet_id in subnet_ids:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from warpseal.errors import WarpsealError
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import IcmOccurrence, SentMessage
+from warpseal.runtime.background import BackgroundWork
 from warpseal.store.connection import Connection
 from warpseal.store.event_rows import NewEvent, event_name
 from warpseal.store.events import EventLog
@@ -38,7 +40,10 @@ _MAX_LAG: Final = block_key(1_000)
 
 
 class IndexEvents:
-    """Used from one event loop. indexes: returns the indexes that have messages, by chain. unix_clock: in seconds."""
+    """Used from one event loop. indexes: returns the indexes that have messages, by chain. unix_clock: in seconds.
+
+    background: keeps the reader of each chain running, so that an error in one index delays no other.
+    """
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class IndexEvents:
         leadership: Leadership,
         indexes: Callable[[], Mapping[ChainID, EvmIndex]],
         network_id: int,
+        background: BackgroundWork,
         plan_tasks: PlanTasks | None = None,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -53,6 +59,7 @@ class IndexEvents:
         self._leadership = leadership
         self._indexes = indexes
         self._network_id = network_id
+        self._background = background
         self._plan_tasks = plan_tasks
         self._unix_clock = unix_clock
         # As stored when this reader last saw them.
@@ -60,10 +67,21 @@ class IndexEvents:
 
     async def run(self) -> None:
         """Read the indexes while this daemon leads, until cancelled."""
+        followed = set[ChainID]()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for chain_id in self._indexes().keys() - followed:
+                    followed.add(chain_id)
+                    part = f"events of {id_text(chain_id)}"
+                    tasks.create_task(self._background.keep_running(part, partial(self._follow, chain_id)))
+                await asyncio.sleep(_POLL_S)
+
+    async def _follow(self, chain_id: ChainID) -> None:
+        """Read the index of a chain while this daemon leads, until cancelled."""
         while True:
             await self._leadership.wait_until_held()
-            reads = [self._read(chain_id, index) for chain_id, index in self._indexes().items()]
-            if not any(await asyncio.gather(*reads)):
+            index = self._indexes().get(chain_id)
+            if index is None or not await self._read(chain_id, index):
                 await asyncio.sleep(_POLL_S)
 
     async def _read(self, chain_id: ChainID, index: EvmIndex) -> bool:

@@ -74,6 +74,11 @@ class Metrics:
             "Validator sets of the index that were compared with those of the nodes, by result: equal or different",
             ["result"],
         )
+        self._background_failures = self._counter(
+            "warpseal_background_failures",
+            "Internal errors of work in the background, which starts again by itself, by part",
+            ["part"],
+        )
         self._node_seconds = self._histogram(
             "warpseal_node_call_duration_seconds", "Time of one call to an upstream node", ["method"]
         )
@@ -135,6 +140,10 @@ class Metrics:
     def count_disagreement(self, position: int, method: str) -> None:
         """Count a reply of a node that contradicted the nodes that agree."""
         self._node_disagreements.labels(str(position), method).inc()
+
+    def count_background_failure(self, part: str) -> None:
+        """Count an internal error of a part of the daemon that starts again."""
+        self._background_failures.labels(part).inc()
 
     def count_set_comparison(self, result: str) -> None:
         """Count a comparison of a validator set of the index with that of the nodes."""

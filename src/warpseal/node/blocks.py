@@ -21,13 +21,15 @@ from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import (
+    block_height,
+    decode_block_number,
     decode_checked_hex,
     decode_hex,
     decode_number,
     decode_quantity,
     field_decoder,
     list_decoder,
-    u64,
+    unix_s,
 )
 from warpseal.upstream.limits import CallOrigin, NodeLimits
 from warpseal.upstream.node import NodeCall
@@ -246,10 +248,10 @@ def _decode_c_blocks(result: bytes) -> tuple[CChainBlock | None, ...]:
 
 def _evm_block(block: _CBlock) -> CChainBlock:
     return CChainBlock(
-        decode_quantity(block.number),
+        block_height(decode_quantity(block.number)),
         _hash(block.hash),
         _hash(block.parent_hash),
-        decode_quantity(block.timestamp),
+        unix_s(decode_quantity(block.timestamp)),
         decode_quantity(block.size),
         len(block.transactions),
         decode_hex(block.block_extra_data),
@@ -264,12 +266,14 @@ def _hash(text: str) -> bytes:
 
 
 def _container(entry: _Container) -> Container:
-    return Container(u64(entry.index), decode_checked_hex(entry.bytes), int(entry.timestamp.timestamp()))
+    return Container(block_height(entry.index), decode_checked_hex(entry.bytes), int(entry.timestamp.timestamp()))
 
 
 _decode_x_block: Final = field_decoder("block", str, decode_checked_hex)
 _decode_containers: Final = list_decoder("containers", _Container, _container)
 _P_HEIGHT: Final = NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER)
 _X_HEIGHT: Final = NodeCall("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True)
-_C_HEIGHT: Final = NodeCall("eth_blockNumber", [], C_CHAIN_PATHS, decode_number, CallOrigin.FOLLOWER, optional=True)
+_C_HEIGHT: Final = NodeCall(
+    "eth_blockNumber", [], C_CHAIN_PATHS, decode_block_number, CallOrigin.FOLLOWER, optional=True
+)
 _C_CHAIN_ID: Final = NodeCall("eth_chainId", [], C_CHAIN_PATHS, decode_number, CallOrigin.DAEMON, optional=True)

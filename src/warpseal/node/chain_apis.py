@@ -32,7 +32,15 @@ from warpseal.upstream.errors import (
     NodeUnavailable,
     RpcRefusal,
 )
-from warpseal.upstream.json_values import decode_bytes, decode_quantity, field_decoder, list_decoder, u64
+from warpseal.upstream.json_values import (
+    block_height,
+    decode_bytes,
+    decode_quantity,
+    field_decoder,
+    list_decoder,
+    u64,
+    unix_s,
+)
 from warpseal.upstream.node import NodeCall, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode, attempt_of
 from warpseal.upstream.replies import HeightClaims, Reply, compare_fixed, find_agreement, find_quorum_height
@@ -345,9 +353,9 @@ class _Epoch(msgspec.Struct, rename="camel"):
 
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
 _decode_validators: Final = list_decoder("validators", ListedValidator, lambda validator: validator)
-_decode_block_time: Final = field_decoder("timestamp", str, decode_quantity)
+_decode_block_time: Final = field_decoder("timestamp", str, lambda text: unix_s(decode_quantity(text)))
 
 
 def _decode_epoch(result: bytes) -> Epoch:
     epoch = _EPOCH.decode(result)
-    return Epoch(u64(epoch.p_chain_height), u64(epoch.number), u64(epoch.start_time))
+    return Epoch(block_height(epoch.p_chain_height), u64(epoch.number), unix_s(epoch.start_time))

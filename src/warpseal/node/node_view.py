@@ -34,7 +34,7 @@ from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS
-from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64, unix_s
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool
 from warpseal.upstream.replies import Difference, compare_amounts, compare_fixed, compare_grown
@@ -305,8 +305,8 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
         node_id=parse_node_id(validator.node_id),
         subnet_id=subnet_id,
         staked=u64(validator.weight),
-        start=u64(validator.start_time),
-        end=u64(validator.end_time),
+        start=unix_s(validator.start_time),
+        end=unix_s(validator.end_time),
         fee_shares=shares,
         bls=_bls(validator.signer),
         state=state,

@@ -17,7 +17,17 @@ import msgspec
 from msgspec import Struct
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.upstream.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
+from warpseal.upstream.json_values import (
+    NUMBER,
+    block_height,
+    decode_checked_hex,
+    decode_hex,
+    field_decoder,
+    list_decoder,
+    u32,
+    u64,
+    unix_s,
+)
 from warpseal.upstream.replies import Difference
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 from warpseal.warp.validator_set import PUBLIC_KEY_BYTES, ValidatorEntry
@@ -229,7 +239,7 @@ def decode_l1_validator(result: bytes) -> ValidationAt:
     state = L1ValidatorState(
         SubnetID(parse_id(record.subnet_id)), u64(record.weight), u64(record.min_nonce), u64(record.balance)
     )
-    return ValidationAt(u64(record.height), state)
+    return ValidationAt(block_height(record.height), state)
 
 
 def _current_validation(entry: _Current) -> CurrentValidation:
@@ -242,9 +252,9 @@ def _current_validation(entry: _Current) -> CurrentValidation:
         validation_id=parse_id(name),
         node_id=parse_node_id(entry.node_id),
         weight=u64(entry.weight),
-        start_unix_s=u64(entry.start_time),
+        start_unix_s=unix_s(entry.start_time),
         balance=u64(entry.balance or 0) if is_l1 else None,
-        end_unix_s=None if is_l1 or entry.end_time is None or u64(entry.next_period or 0) else u64(entry.end_time),
+        end_unix_s=None if is_l1 or entry.end_time is None or u64(entry.next_period or 0) else unix_s(entry.end_time),
         delegated=u64(entry.delegator_weight or 0),
     )
 
@@ -298,10 +308,10 @@ def _parse_subnet_ids(listed: list[_SubnetListed] | None) -> tuple[SubnetID, ...
 def _unix_s(moment: datetime) -> int:
     if moment.tzinfo is None:
         raise ValueError("a time without its zone")
-    return u64(int(moment.timestamp()))
+    return unix_s(int(moment.timestamp()))
 
 
-decode_height: Final = field_decoder("height", NUMBER, u64)
+decode_height: Final = field_decoder("height", NUMBER, block_height)
 decode_timestamp: Final = field_decoder("timestamp", datetime, _unix_s)
 decode_all_sets: Final = field_decoder("validatorSets", dict[str, _WarpSet], _parse_sets)
 decode_validated_by: Final = field_decoder("subnetID", str, lambda text: SubnetID(parse_id(text)))

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal
-from warpseal.upstream.json_values import NUMBER, decode_number, field_decoder, u32
+from warpseal.upstream.json_values import NUMBER, decode_block_number, decode_number, field_decoder, u32
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall, UpstreamNode
 
@@ -148,4 +148,4 @@ def _evm_call(method: str, decode: Callable[[bytes], T], *params: object) -> Nod
 
 CHAIN_ID: Final = _evm_call("eth_chainId", decode_number)
 GENESIS: Final[NodeCall[object]] = _evm_call("eth_getBlockByNumber", msgspec.json.decode, "0x0", False)
-HEAD: Final = _evm_call(BLOCK_NUMBER, decode_number)
+HEAD: Final = _evm_call(BLOCK_NUMBER, decode_block_number)

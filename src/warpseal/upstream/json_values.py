@@ -17,8 +17,14 @@ T = TypeVar("T")
 NUMBER: Final = int | str
 """The types in which nodes write a number."""
 
+MAX_HEIGHT: Final = (1 << 40) - 1
+"""The highest block that any chain is believed to have: at a block a millisecond, 34 years. Keys of rows have three
+bits more, and a database the 63 bits of a signed number."""
+
 _U32_END: Final = 1 << 32
+_I64_END: Final = 1 << 63
 _U64_END: Final = 1 << 64
+_YEAR_10000_S: Final = 253_402_300_800
 _MAX_DIGITS: Final = 20
 _CHECKSUM_BYTES: Final = 4
 
@@ -47,16 +53,37 @@ def u32(value: int | str) -> int:
     return _bounded(value, _U32_END)
 
 
+def block_height(value: int | str) -> int:
+    """Return a height of 0..MAX_HEIGHT."""
+    return _bounded(value, MAX_HEIGHT + 1)
+
+
+def unix_s(value: int | str) -> int:
+    """Return a time in Unix seconds, before the year 10000."""
+    return _bounded(value, _YEAR_10000_S)
+
+
 def decode_quantity(text: str) -> int:
-    """Return the number of at most 64 bits that an EVM node writes in hex with 0x."""
+    """Return the number of at most 63 bits that an EVM node writes in hex with 0x."""
     if text[:2] != "0x":
         raise ValueError("a quantity starts with 0x")
-    return _bounded(int(text, 16), _U64_END)
+    return _bounded(int(text, 16), _I64_END)
 
 
 def decode_number(result: bytes) -> int:
-    """Return the number of at most 64 bits that a result in JSON holds as a quantity of an EVM node."""
+    """Return the number of at most 63 bits that a result in JSON holds as a quantity of an EVM node."""
     return decode_quantity(msgspec.json.decode(result, type=str))
+
+
+def decode_block_number(result: bytes) -> int:
+    """Return the height that a result in JSON holds as a quantity of an EVM node."""
+    return block_height(decode_number(result))
+
+
+def height_or_none(value: object) -> int | None:
+    """Return the height behind a quantity of an EVM node; None for anything else."""
+    number = quantity_or_none(value)
+    return None if number is None or number > MAX_HEIGHT else number
 
 
 def quantity_or_none(value: object) -> int | None:

@@ -20,6 +20,13 @@ BLOCKS: Final = 100
 CallResultOf = Callable[[bytes, bytes, Any], bytes | None]
 
 
+async def test_a_head_that_no_key_holds_is_no_head_of_a_node() -> None:
+    blocks = transfer_blocks(BLOCKS)
+    lying, honest = EvmReplayNode(blocks, replies={"eth_blockNumber": hex(1 << 43)}), EvmReplayNode(blocks)
+    async with serving_evm(lying, honest), open_chain_nodes(lying.url, honest.url) as nodes:
+        assert await nodes.heads() == (BLOCKS,)
+
+
 def node(reply: CallResultOf, **more: Any) -> EvmReplayNode:
     """Return a node of the chain that all tests call."""
     return EvmReplayNode(transfer_blocks(BLOCKS), call=reply, **more)

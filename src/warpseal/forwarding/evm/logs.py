@@ -18,7 +18,7 @@ from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, EvmForwarde
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import BLOCK_NUMBER
-from warpseal.upstream.json_values import decode_hex, decode_number, decode_quantity
+from warpseal.upstream.json_values import block_height, decode_block_number, decode_hex, decode_quantity
 from warpseal.upstream.jsonrpc import rpc_call
 from warpseal.upstream.node import run_decoder
 
@@ -59,7 +59,7 @@ class EvmLogClient:
     async def block_number(self) -> int:
         """Return the number of the last accepted block. Raises NodeUnavailable."""
         try:
-            return await self._call(BLOCK_NUMBER, [], decode_number)
+            return await self._call(BLOCK_NUMBER, [], decode_block_number)
         except LogsRefused:
             raise NodeUnavailable(BLOCK_NUMBER) from None
 
@@ -100,7 +100,7 @@ def _decode_logs(log_filter: LogFilter, result: bytes) -> tuple[EvmLog, ...]:
     """Return the logs of a result. Raises ValueError if one does not match the filter."""
     logs: list[EvmLog] = []
     for log in msgspec.json.decode(result, type=list[_Log]):
-        logs.append(EvmLog(decode_quantity(log.block_number), decode_hex(log.data)))
+        logs.append(EvmLog(block_height(decode_quantity(log.block_number)), decode_hex(log.data)))
         topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
         is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
         if not is_match or not log_filter.first <= logs[-1].block <= log_filter.last:

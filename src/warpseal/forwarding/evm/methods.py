@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.json_values import height_or_none
 from warpseal.upstream.jsonrpc import MALFORMED, RpcCall
 
 
@@ -122,7 +122,7 @@ def head_in(result: msgspec.Raw | bytes) -> int | None:
         return None
     if isinstance(block, _NamesBlock):
         block = block.number if block.number is not None else block.block_number
-    return quantity_or_none(block)
+    return height_or_none(block)
 
 
 class DenyList:

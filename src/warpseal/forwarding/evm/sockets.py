@@ -21,7 +21,7 @@ from warpseal.runtime.process import error_words
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, parse_identity
-from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.json_values import height_or_none, quantity_or_none
 from warpseal.upstream.jsonrpc import decode_responses, encode_numbered_calls, rpc_call
 from warpseal.upstream.node import BUSY_STATUSES
 from warpseal.upstream.pool import NodePool
@@ -213,7 +213,7 @@ async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIden
     responses = decode_responses((await socket.receive_str()).encode(), range(len(_IDENTITY_CALLS)))
     results = [response.result for response in responses.values()]
     chain_id, block, head = (None if result is None else msgspec.json.decode(result) for result in results)
-    return parse_identity(quantity_or_none(chain_id), block), quantity_or_none(head) or 0
+    return parse_identity(quantity_or_none(chain_id), block), height_or_none(head) or 0
 
 
 def _host(endpoint: NodeEndpoint) -> tuple[str | None, int | None]:

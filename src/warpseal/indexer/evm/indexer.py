@@ -36,6 +36,7 @@ from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync, NewHeads
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.verify import SnapshotReader
+from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
@@ -58,7 +59,6 @@ _MIN_CACHE_BYTES: Final = 8 * MEBIBYTE
 _LOGGED_BLOCKS: Final = 100
 _FILE_CHECK_S: Final = 1.0
 _OPEN_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
-_TASK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _REBUILD_STEP_S: Final = 1.0
 # A page waits 2 s for what it requests.
 _REQUEST_POLL_S: Final = 1.0
@@ -283,18 +283,8 @@ async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
     blocks_written = context.subscribe()
     if context.height is None:
         await blocks_written.wait()
-    chain = context.name
-    delays = RetryDelays(_TASK_RETRY)
-    while True:
-        try:
-            return await task.run()
-        except (StoreDown, NodeUnavailable) as error:
-            log.debug(
-                "background task waits", extra={"chain": chain, "task": type(task).__name__, "reason": str(error)}
-            )
-        except Exception:
-            log.exception("internal error of a background task", extra={"chain": chain, "task": type(task).__name__})
-        await asyncio.sleep(delays.next())
+    part = f"{type(task).__name__} of {context.name}"
+    await BackgroundWork().keep_running(part, task.run, waits_for=(StoreDown, NodeUnavailable))
 
 
 async def _watch_file(path: Path) -> None:

@@ -232,6 +232,15 @@ def validator_sets_check(comparison: SetComparison) -> HealthCheck:
     return HealthCheck("validator-sets", degraded=lambda: (difference.text for difference in comparison.differences()))
 
 
+def background_check(failing: Callable[[], Iterable[str]]) -> HealthCheck:
+    """Return the check of the work that signing does not need. failing: a sentence about each part that failed."""
+
+    def run() -> CheckOutcome:
+        return CheckOutcome(error="; ".join(failing()) or None)
+
+    return HealthCheck("background", run, degraded=failing)
+
+
 def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:
     """Return the check of the metrics database, without which the daemon is healthy, but degraded."""
 
