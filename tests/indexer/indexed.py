@@ -44,13 +44,14 @@ FAST = IndexerSettings(
 
 @dataclass(frozen=True)
 class SimulatedNode:
-    """The first node of a simulated network."""
+    """A node of a simulated network. place: from 0."""
 
     network: SimulatedNetwork
+    place: int = 0
 
     @property
     def url(self) -> str:
-        return self.network.node_uri
+        return self.network.nodes[self.place].uri
 
     @property
     def network_id(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,37 @@ async def test_no_start_beside_a_lying_node_signs_for_its_set(tmp_path: Path, so
                 )
             assert {reply.status for reply in replies} == {504}, [reply.body for reply in replies]
             assert {reply.body.get("code") for reply in replies} == {"quorum_not_reached"}
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+async def test_a_leap_of_the_height_at_one_node_delays_no_signature(tmp_path: Path, has_index: bool) -> None:
+    async with run_network(replace(PLAN, nodes=3)) as network, AsyncExitStack() as stack:
+        subnet_id, messages = l1_of(network), iter(network.messages_of(l1_of(network)))
+        liar = network.nodes[0]
+
+        async def lie_for_some_polls() -> None:
+            liar.behaviour = parse_node_behaviour(f"forged-proposal={10**9}")
+            calls = network.calls["platform.getProposedHeight"]
+            await until(lambda: network.calls["platform.getProposedHeight"] > calls + 10)
+            liar.behaviour = parse_node_behaviour("")
+
+        nodes = [{"base-url": node.uri} for node in network.nodes]
+        keys: dict[str, Any] = {"p-chain-api": nodes, "info-api": nodes, "tracked-subnet-ids": [id_text(subnet_id)]}
+        if has_index:
+            index_folder = tmp_path / "data" / str(network.network_id)
+            index_folder.mkdir(parents=True)
+            genesis = parse_p_genesis(network.state.ledger.genesis)
+            settings, keys["index-chains"] = only(PrimaryChain.P), ["p"]
+            honest = SimulatedNode(network, place=1)
+            async with indexing(index_folder, honest, settings=settings, genesis=genesis) as indexer:
+                await until_caught_up(indexer)
+        config = build_config(network, tmp_path, keys, validators={"height_poll_s": 0.02})
+        daemon = await stack.enter_async_context(run_daemon(config))
+        # The first heights of a daemon may be a lie as well as later ones.
+        await lie_for_some_polls()
+        await sign(daemon, network, next(messages))
+        await lie_for_some_polls()
+        await sign(daemon, network, next(messages))
 
 
 async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path: Path) -> None:

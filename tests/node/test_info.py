@@ -17,7 +17,7 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.node.info import PeerHint
-from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
+from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.upstream.node import open_session
 
 
@@ -27,6 +27,15 @@ async def test_the_first_node_that_answers_decides_the_network_once() -> None:
         assert await upstream.info.network_id() == NETWORK_ID
         assert await upstream.info.network_id() == NETWORK_ID
     assert node.calls["info.getNetworkID"] == 1
+
+
+async def test_nodes_that_must_agree_decide_the_network_together() -> None:
+    liar = RecordedNode({"info.getNetworkID": {"networkID": "5"}})
+    async with open_upstream(liar, RecordedNode(), RecordedNode(), p_chain_quorum=2) as upstream:
+        assert await upstream.info.network_id() == 88_888
+    async with open_upstream(liar, RecordedNode(), p_chain_quorum=2) as upstream:
+        with pytest.raises(NodesDisagree):
+            await upstream.info.network_id()
 
 
 async def test_without_an_info_node_the_network_is_unknown() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from tests.eventually import until
-from tests.node.recorded_node import RecordedNode
+from tests.node.recorded_node import RecordedNode, open_upstream
 from tests.validators.fixtures import HEIGHT, Clock, started_services
 from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.validators.heights import ProposedHeight
+
+TIME = "platform.getTimestamp"
 
 
 def failing(_: object) -> web.Response:
@@ -99,6 +104,77 @@ async def test_a_height_unconfirmed_for_a_minute_is_stale() -> None:
         services.clock.now += 60.0
         await services.heights.poll()
         assert services.heights.current() == 19
+
+
+@asynccontextmanager
+async def polled(*replies: Any) -> AsyncIterator[tuple[ProposedHeight, list[RecordedNode], Clock]]:
+    """Yield the proposed height over nodes with these replies."""
+    nodes = [RecordedNode({HEIGHT: reply, TIME: {"timestamp": "2026-01-01T00:00:00Z"}}) for reply in replies]
+    async with open_upstream(*nodes, call_timeout_s=2.0, retry_failed_after_s=0.0) as upstream:
+        clock = Clock()
+        yield ProposedHeight(upstream.platform, now=clock), nodes, clock
+
+
+@pytest.mark.parametrize(
+    ("heights", "expected"),
+    [
+        ((10**9, 19, 19), 19),
+        ((19, 10**9, 19), 19),
+        ((10**9, 19), 19),
+        ((10**9, 19, None), 19),
+        ((24, 19), 24),
+        ((10**9, None, None), 10**9),
+    ],
+)
+async def test_the_first_height_is_one_that_a_second_node_has_reached(
+    heights: tuple[int | None, ...], expected: int
+) -> None:
+    replies = [failing if height is None else {"height": str(height)} for height in heights]
+    async with polled(*replies) as (proposed, _, _):
+        await proposed.poll()
+        assert proposed.current() == expected
+
+
+async def test_a_leap_of_one_node_is_not_followed_and_a_growth_of_all_is() -> None:
+    async with polled({"height": "100"}, {"height": "100"}) as (proposed, nodes, clock):
+        await proposed.poll()
+        nodes[0].replies[HEIGHT] = {"height": str(10**9)}
+        for _ in range(50):
+            clock.now += 2.0
+            await proposed.poll()
+            assert proposed.current() == 100
+        nodes[0].replies[HEIGHT] = nodes[1].replies[HEIGHT] = {"height": "5000"}
+        await proposed.poll()
+        assert proposed.current() == 5_000
+        # No second node replies: the chain may have grown by a block a second.
+        nodes[1].replies[HEIGHT] = failing
+        nodes[0].replies[HEIGHT] = {"height": "5010"}
+        clock.now += 2.0
+        await proposed.poll()
+        assert proposed.current() == 5_010
+        nodes[0].replies[HEIGHT] = {"height": str(10**9)}
+        await proposed.poll()
+        assert proposed.current() == 5_010
+
+
+async def test_a_height_that_no_second_node_confirmed_is_lowered_as_soon_as_one_replies() -> None:
+    async with polled({"height": str(10**9)}, failing) as (proposed, nodes, _):
+        await proposed.poll()
+        assert proposed.current() == 10**9
+        nodes[1].replies[HEIGHT] = {"height": "19"}
+        await proposed.poll()
+        assert proposed.current() == 19
+
+
+async def test_a_node_that_has_stalled_denies_no_height() -> None:
+    async with polled({"height": "5000"}, {"height": "100"}) as (proposed, nodes, _):
+        nodes[1].replies[TIME] = {"timestamp": "2025-12-30T00:00:00Z"}
+        await proposed.poll()
+        assert proposed.current() == 5_000
+        # A chain time of the future proves nothing.
+        nodes[0].replies |= {TIME: {"timestamp": "9998-01-01T00:00:00Z"}, HEIGHT: {"height": "6000"}}
+        await proposed.poll()
+        assert proposed.current() == 5_000
 
 
 async def test_heights_are_polled_while_running() -> None:

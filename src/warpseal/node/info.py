@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS, NETWORK_ID, ServedNetwork
 from warpseal.upstream.json_values import NUMBER, field_decoder, u64
@@ -63,17 +64,21 @@ class InfoPeers(Struct, frozen=True):
 
 
 class InfoClient:
-    """info.* calls of the daemon itself to a list of nodes."""
+    """info.* calls of the daemon itself to a list of nodes. agreement: of these nodes about the network id."""
 
-    def __init__(self, pool: NodePool[int], served: ServedNetwork) -> None:
+    def __init__(self, pool: NodePool[int], served: ServedNetwork, agreement: NodeAgreement) -> None:
         self._pool = pool
+        self._agreement = agreement
         self._served = served
         self._flights: SingleFlight[None, int] = SingleFlight()
 
     async def network_id(self) -> int:
-        """Return the served network's id; the first node that answers decides it. Raises NodeUnavailable."""
+        """Return the served network's id, on which `p-chain-quorum` nodes agree; of 1 the first that answers decides.
+
+        Raises NodeUnavailable.
+        """
         if self._served.expected is None:
-            self._served.expected = await self._flights.run(None, lambda: self._pool.call(NETWORK_ID))
+            self._served.expected = await self._flights.run(None, lambda: self._agreement.call(NETWORK_ID))
         return self._served.expected
 
     async def probe(self) -> tuple[NodeResult[int], ...]:

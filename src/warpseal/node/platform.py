@@ -64,6 +64,17 @@ class PlatformClient:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
         return await self._agreement.height(_call("platform.getProposedHeight", {}, p_chain.decode_height, origin))
 
+    async def confirmed_height(self, margin: int, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
+        """Return the proposed height that a second node has reached, up to `margin` blocks; None if none says so."""
+        call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
+        time_call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp, origin)
+        return await self._agreement.find_confirmed_height(call, time_call, margin)
+
+    @property
+    def confirms_heights(self) -> bool:
+        """Whether a second node can confirm a height that one node proposes."""
+        return len(self._pool) > 1 and self._agreement.quorum == 1
+
     async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height of the last accepted block."""
         return await self._agreement.height(height_call(origin))

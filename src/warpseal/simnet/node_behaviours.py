@@ -29,13 +29,15 @@ class NodeBehaviour:
 
     old_sets: sets are from this many blocks before the height in question. foreign_sets: the validators of sets and
     current validations are nodes that do not exist, with keys of the liar. forged_height: added to the heights of the
-    P-Chain; sets beyond the tip are those of the tip. foreign_conversion: subnets have another conversion and manager,
+    P-Chain; sets beyond the tip are those of the tip. forged_proposal: added to the proposed height alone, so that the
+    node has no set at it. foreign_conversion: subnets have another conversion and manager,
     and chains another subnet. forged_balance: added to the balances of L1 validators, in nAVAX.
     """
 
     old_sets: int = 0
     foreign_sets: bool = False
     forged_height: int = 0
+    forged_proposal: int = 0
     foreign_conversion: bool = False
     forged_balance: int = 0
 
@@ -75,6 +77,7 @@ _WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "old-sets": lambda value: {"old_sets": int(value or 1)},
     "foreign-sets": lambda _: {"foreign_sets": True},
     "forged-height": lambda value: {"forged_height": int(value or 1000)},
+    "forged-proposal": lambda value: {"forged_proposal": int(value or 1000)},
     "foreign-conversion": lambda _: {"foreign_conversion": True},
     "forged-balance": lambda value: {"forged_balance": int(value or 10**9)},
 }
@@ -118,7 +121,7 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
         "platform.getValidatorsAt": validators_at,
         "platform.getAllValidatorsAt": all_validators_at,
         "platform.getHeight": _forge_height,
-        "platform.getProposedHeight": _forge_height,
+        "platform.getProposedHeight": _forge_proposed_height,
         "platform.getCurrentValidators": _change_validations,
         "platform.getL1Validator": _change_l1_validation,
         "platform.getSubnet": _convert_otherwise,
@@ -131,6 +134,11 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
 def _forge_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
     reply = honest(params)
     return {**reply, "height": str(int(reply["height"]) + lies.forged_height)}
+
+
+def _forge_proposed_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
+    reply = _forge_height(honest, params, lies)
+    return {**reply, "height": str(int(reply["height"]) + lies.forged_proposal)}
 
 
 def _change_validations(honest: Method, params: Params, lies: NodeBehaviour) -> Any:

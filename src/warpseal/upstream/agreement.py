@@ -7,7 +7,9 @@ A node that lags neither agrees nor differs. A node that contradicts others that
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct, field
@@ -46,6 +48,10 @@ _CHECKED_BY: Final = 2
 _FRESH_READINGS: Final = 3
 _FRESH_PAUSE_S: Final = 0.2
 _FRESH_TIMEOUT_S: Final = 10.0
+_CONFIRM_TIMEOUT_S: Final = 2.0
+# Nodes that are up to date accept a block within seconds of each other.
+_STALLED_S: Final = 120
+_MAX_AHEAD_S: Final = 60
 
 
 class _Question(Struct, Generic[T]):
@@ -174,6 +180,58 @@ class NodeAgreement:
             detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
             self._pool.note_contradiction(question.nodes[position], call.method, detail)
         return agreed
+
+    async def find_confirmed_height(self, call: NodeCall[int], time_call: NodeCall[int], margin: int) -> int | None:
+        """Return a height that two nodes have reached, up to `margin` blocks; None if fewer than two reply in time.
+
+        time_call: of the chain time of a node, Unix seconds. A second node whose chain time is minutes behind has
+        stalled, and denies no height of the first one.
+        """
+        nodes = [node for node in await self._pool.candidates(call.origin) if not node.is_on_cooldown(call.origin)]
+        replies = await self._read_heights(nodes, call, margin)
+        if len(replies) < _CHECKED_BY:
+            return None
+        (highest, first), (second_highest, second) = replies[:_CHECKED_BY]
+        if highest - second_highest <= margin:
+            return highest
+        if len(replies) == _CHECKED_BY and await self._has_stalled(second, first, time_call):
+            return highest
+        return second_highest
+
+    async def _read_heights(
+        self, nodes: Sequence[PoolNode], call: NodeCall[int], margin: int
+    ) -> list[tuple[int, PoolNode]]:
+        """Return the heights of nodes, the highest first, as soon as the two highest are near each other."""
+
+        async def read(node: PoolNode) -> tuple[int, PoolNode] | None:
+            with suppress(CallFailure, RpcRefusal):
+                return await node.call(call), node
+            return None
+
+        replies: list[tuple[int, PoolNode]] = []
+        tasks = [asyncio.create_task(read(node)) for node in nodes]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CONFIRM_TIMEOUT_S):
+                    for reading in asyncio.as_completed(tasks):
+                        if (reply := await reading) is None:
+                            continue
+                        replies.append(reply)
+                        replies.sort(key=lambda reply: reply[0], reverse=True)
+                        if len(replies) >= _CHECKED_BY and replies[0][0] - replies[1][0] <= margin:
+                            break
+        finally:
+            for task in tasks:
+                task.cancel()
+        return replies
+
+    async def _has_stalled(self, node: PoolNode, other: PoolNode, time_call: NodeCall[int]) -> bool:
+        """Return whether the chain time of a node is minutes behind that of another one, which is no future time."""
+        try:
+            time_s, other_s = await asyncio.gather(node.call(time_call), other.call(time_call))
+        except (CallFailure, RpcRefusal):
+            return False
+        return other_s - time_s > _STALLED_S and other_s <= time.time() + _MAX_AHEAD_S
 
     async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare, quorum, call.optional)

@@ -54,7 +54,7 @@ class NodeIdentity(ABC, Generic[IdentityT]):
 
 
 class ServedNetwork(NodeIdentity[int]):
-    """The network id of this daemon, decided by the first info node. A gateway of the P-Chain need not report one."""
+    """The network id of this daemon, decided by the info nodes. A gateway of the P-Chain need not report one."""
 
     is_required = False
 

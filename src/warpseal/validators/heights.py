@@ -3,6 +3,9 @@
 The proposed height does not go back when a poll reaches another node, which lags. It goes back only if every poll
 returned a lower height for as long as a height may be stale: then the higher one was wrong. If no node has replied for
 as long, the newest height of the index takes its place: the tip, which nodes propose half a minute later.
+
+A height above the last confirmed one is confirmed by a second node, if there is one, or by the index. While no second
+node replies, the height grows as fast as the P-Chain can: a leap of one node is not followed.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ T = TypeVar("T")
 
 _PROPOSED_HEIGHT = "the proposed P-Chain height"
 _EPOCH_TTL_S = 1.0
+# A request waits for a set that is so far beyond the tip, see ValidatorSettings.max_height_ahead.
+_MARGIN = 8
+_WARN_AGAIN_AFTER_S = 60.0
 _MAX_CHAINS = 4_096
 
 
@@ -53,6 +59,9 @@ class ProposedHeight:
         self._height: int | None = None
         self._succeeded_at = float("-inf")
         self._lower_since: float | None = None
+        self._confirmed: int | None = None
+        self._confirmed_at = float("-inf")
+        self._warned_at = float("-inf")
         self._attempts: Sequence[NodeAttempt] = ()
         self._polled = asyncio.Event()
         self._watchers: list[Callable[[], None]] = []
@@ -97,7 +106,7 @@ class ProposedHeight:
     async def poll(self) -> None:
         """Poll once and record the height or the failure."""
         try:
-            height = await self._platform.proposed_height(origin=CallOrigin.DAEMON)
+            height = await self._confirm(await self._platform.proposed_height(origin=CallOrigin.DAEMON))
         except NodeUnavailable as error:
             self._attempts = error.attempts
             if not self.is_fresh and self._read_index is not None and (indexed := await self._read_index()) is not None:
@@ -112,6 +121,32 @@ class ProposedHeight:
             for changed in self._watchers:
                 changed()
 
+    async def _confirm(self, proposed: int) -> int:
+        """Return a proposed height if it is no leap, else the one that a second node or the index confirms."""
+        is_leap = self._confirmed is None or proposed > self._confirmed + _MARGIN
+        if not is_leap or not self._platform.confirms_heights or await self._is_indexed(proposed):
+            return proposed
+        confirmed = await self._platform.confirmed_height(_MARGIN, CallOrigin.DAEMON)
+        now = self._now()
+        if confirmed is None:
+            # No second node replies, which must not stop signing either.
+            if self._confirmed is None:
+                return proposed
+            return min(proposed, self._confirmed + _MARGIN + int(now - self._confirmed_at))
+        if proposed > confirmed + _MARGIN and now - self._warned_at >= _WARN_AGAIN_AFTER_S:
+            self._warned_at = now
+            log.warning("proposed height not confirmed", extra={"proposed": proposed, "confirmed": confirmed})
+        if self._confirmed is None and self._height is not None and confirmed < self._height:
+            # The higher one was never confirmed.
+            self._height = None
+        self._confirmed = max(confirmed, self._confirmed or 0)
+        self._confirmed_at = now
+        return self._confirmed
+
+    async def _is_indexed(self, height: int) -> bool:
+        newest = None if self._read_index is None else await self._read_index()
+        return newest is not None and height <= newest
+
     def _record(self, height: int, now: float) -> None:
         self._succeeded_at = now
         self._attempts = ()
@@ -124,6 +159,7 @@ class ProposedHeight:
             log.warning("proposed height went back", extra={"from": self._height, "to": height})
             self._height = height
             self._lower_since = None
+            self._confirmed = None
 
 
 class _ChainFacts(Generic[T]):

@@ -7,6 +7,7 @@ that no node can forge it. A missing row never replaces a node's reply.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -39,6 +40,8 @@ Members = tuple[ValidatorEntry, ...]
 _WAIT_S: Final = 5.0
 _POLL_S: Final = 0.25
 _MAX_INDEX_LAG: Final = 16
+# A proposer waits so long after the parent of its block (avalanchego `vms/proposervm`, DefaultMinBlockDelay).
+_MIN_BLOCK_S: Final = 1
 _MAX_FEE_AGE_S: Final = 60
 _MAX_SUBNETS: Final = 64
 # Below the bound of the index's queue: a read that waits here is not refused there, which a node would answer then.
@@ -84,12 +87,25 @@ class IndexedPlatform(PlatformClient):
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that nodes propose, or the index's newest one if that is hardly lower.
 
-        So requests use heights of which the index has the sets, also in the second in which it reads a new block.
+        So requests use heights of which the index has the sets, also in the second in which it reads a new block. A
+        height that the P-Chain cannot have reached since the newest block of the index is a lie: nodes build a block
+        a second at most.
         """
-        self._proposed = await super().proposed_height(origin)
+        proposed = await super().proposed_height(origin)
         newest = await self.newest_height()
-        is_near = newest is not None and newest < self._proposed <= newest + _MAX_INDEX_LAG
-        return newest if newest is not None and is_near else self._proposed
+        if newest is not None and proposed > newest + _MAX_INDEX_LAG and await self._is_unreachable(proposed):
+            return newest
+        self._proposed = proposed
+        is_near = newest is not None and newest < proposed <= newest + _MAX_INDEX_LAG
+        return newest if newest is not None and is_near else proposed
+
+    async def _is_unreachable(self, height: int) -> bool:
+        """Return whether the P-Chain cannot have reached a height since the last block of the index."""
+        tip = await self._rows(lambda rows: rows.tip)
+        if tip is None:
+            return False
+        built = max(0, int(time.time()) - tip.time_s) // _MIN_BLOCK_S
+        return height > tip.height + _MAX_INDEX_LAG + built
 
     async def validators_at(
         self, subnet_id: SubnetID, height: int, origin: CallOrigin = CallOrigin.CALLER
