@@ -226,15 +226,14 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 in_background("ICM messages", partial(evm_services.report_messages, services, ports.background))
             if usage is not None:
                 in_background("usage", usage.run)
-            network, subnet_tracker = services.network, services.subnet_tracker
-            in_background("log of quorums", partial(_log_first_quorums, network, subnet_tracker, ports.status.uptime_s))
-            in_background("log of missing quorums", partial(_log_missing_quorums, network, subnet_tracker))
+            peers, subnet_tracker = services.network, services.subnet_tracker
+            in_background("log of quorums", partial(_log_first_quorums, peers, subnet_tracker, ports.status.uptime_s))
+            in_background("log of missing quorums", partial(_log_missing_quorums, peers, subnet_tracker))
             in_background("names of chains", partial(node_api.add_primary_chains, upstream, network_id))
             in_background("gateway", partial(ports.gateway_api.run, network_id))
             in_background("checks of nodes", partial(node_monitor.run, node_api.health.trigger))
-            in_background(
-                "lists of validators", partial(_serve_validators, config, node_api.interfaces, services, upstream)
-            )
+            serve_validators = partial(_serve_validators, config, node_api.interfaces, services, upstream)
+            in_background("lists of validators", serve_validators)
             in_background("descriptions of contracts", contract_infos.run)
             if feed is not None:
                 in_background("webhooks", partial(_send_webhooks, feed, services.leadership, config, metrics))
