@@ -171,10 +171,20 @@ async def test_a_node_that_has_stalled_denies_no_height() -> None:
         nodes[1].replies[TIME] = {"timestamp": "2025-12-30T00:00:00Z"}
         await proposed.poll()
         assert proposed.current() == 5_000
+    async with polled({"height": "5000"}, {"height": "100"}) as (proposed, nodes, _):
         # A chain time of the future proves nothing.
-        nodes[0].replies |= {TIME: {"timestamp": "9998-01-01T00:00:00Z"}, HEIGHT: {"height": "6000"}}
+        nodes[0].replies[TIME] = {"timestamp": "9998-01-01T00:00:00Z"}
         await proposed.poll()
-        assert proposed.current() == 5_000
+        assert proposed.current() == 100
+
+
+async def test_a_lagging_second_node_does_not_slow_the_height() -> None:
+    async with polled({"height": "100"}, {"height": "50"}) as (proposed, nodes, clock):
+        for height in range(100, 200, 10):
+            nodes[0].replies[HEIGHT] = {"height": str(height)}
+            await proposed.poll()
+            assert proposed.current() == height
+            clock.now += 10.0
 
 
 async def test_heights_are_polled_while_running() -> None:

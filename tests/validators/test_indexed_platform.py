@@ -265,6 +265,14 @@ async def test_heights_outlast_the_nodes() -> None:
         assert not services.heights.is_fresh
         await services.heights.poll()
         assert services.heights.current() == 20
+        # From then on each poll reads the index, so that no request falls between two readings.
+        services.index.sets[21] = members(3)
+        services.clock.now += 59
+        await services.heights.poll()
+        assert services.heights.current() == 21
+        services.clock.now += 59
+        assert services.heights.is_fresh
+        services.clock.now -= 118
         assert await epochs.height(L1_CHAIN) == 17
         assert await epochs.proposed_height(L1_CHAIN) == 18
         services.clock.now += 600

@@ -64,11 +64,14 @@ class PlatformClient:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
         return await self._agreement.height(_call("platform.getProposedHeight", {}, p_chain.decode_height, origin))
 
-    async def confirmed_height(self, margin: int, origin: CallOrigin = CallOrigin.CALLER) -> int | None:
-        """Return the proposed height that a second node has reached, up to `margin` blocks; None if none says so."""
+    async def confirmed_height(self, margin: int, origin: CallOrigin, *, has_stalled: bool) -> int | None:
+        """Return the proposed height that a second node has reached, up to `margin` blocks; None if none replies.
+
+        has_stalled: whether the second of two nodes may have stalled, so that its chain time is read.
+        """
         call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
         time_call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp, origin)
-        return await self._agreement.find_confirmed_height(call, time_call, margin)
+        return await self._agreement.find_confirmed_height(call, margin, time_call if has_stalled else None)
 
     @property
     def confirms_heights(self) -> bool:

@@ -181,11 +181,13 @@ class NodeAgreement:
             self._pool.note_contradiction(question.nodes[position], call.method, detail)
         return agreed
 
-    async def find_confirmed_height(self, call: NodeCall[int], time_call: NodeCall[int], margin: int) -> int | None:
+    async def find_confirmed_height(
+        self, call: NodeCall[int], margin: int, time_call: NodeCall[int] | None = None
+    ) -> int | None:
         """Return a height that two nodes have reached, up to `margin` blocks; None if fewer than two reply in time.
 
-        time_call: of the chain time of a node, Unix seconds. A second node whose chain time is minutes behind has
-        stalled, and denies no height of the first one.
+        time_call: of the chain time of a node, Unix seconds. If it is given, a second node whose chain time is minutes
+        behind has stalled, and denies no height of the first one.
         """
         nodes = [node for node in await self._pool.candidates(call.origin) if not node.is_on_cooldown(call.origin)]
         replies = await self._read_heights(nodes, call, margin)
@@ -194,9 +196,9 @@ class NodeAgreement:
         (highest, first), (second_highest, second) = replies[:_CHECKED_BY]
         if highest - second_highest <= margin:
             return highest
-        if len(replies) == _CHECKED_BY and await self._has_stalled(second, first, time_call):
-            return highest
-        return second_highest
+        if time_call is None or len(replies) > _CHECKED_BY:
+            return second_highest
+        return highest if await self._has_stalled(second, first, time_call) else second_highest
 
     async def _read_heights(
         self, nodes: Sequence[PoolNode], call: NodeCall[int], margin: int

@@ -4,8 +4,9 @@ The proposed height does not go back when a poll reaches another node, which lag
 returned a lower height for as long as a height may be stale: then the higher one was wrong. If no node has replied for
 as long, the newest height of the index takes its place: the tip, which nodes propose half a minute later.
 
-A height above the last confirmed one is confirmed by a second node, if there is one, or by the index. While no second
-node replies, the height grows as fast as the P-Chain can: a leap of one node is not followed.
+The first height, and one above the last confirmed one, is confirmed by a second node, if there is one, or by the index.
+While the second node lags or fails, the height grows as fast as the P-Chain can, a block a second, and a leap of one
+node is not followed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from warpseal.node.chain_apis import NO_EPOCH, ProposerVMClient
 from warpseal.node.platform import PlatformClient
@@ -32,8 +33,17 @@ _PROPOSED_HEIGHT = "the proposed P-Chain height"
 _EPOCH_TTL_S = 1.0
 # A request waits for a set that is so far beyond the tip, see ValidatorSettings.max_height_ahead.
 _MARGIN = 8
+# A node may lag for an hour.
+_FIRST_MARGIN = 1_000
 _WARN_AGAIN_AFTER_S = 60.0
 _MAX_CHAINS = 4_096
+
+
+class _Confirmed(NamedTuple):
+    """A height that two nodes had reached, and when, in seconds."""
+
+    height: int
+    at: float
 
 
 class ProposedHeight:
@@ -59,9 +69,9 @@ class ProposedHeight:
         self._height: int | None = None
         self._succeeded_at = float("-inf")
         self._lower_since: float | None = None
-        self._confirmed: int | None = None
-        self._confirmed_at = float("-inf")
+        self._confirmed: _Confirmed | None = None
         self._warned_at = float("-inf")
+        self._is_from_index = False
         self._attempts: Sequence[NodeAttempt] = ()
         self._polled = asyncio.Event()
         self._watchers: list[Callable[[], None]] = []
@@ -109,11 +119,11 @@ class ProposedHeight:
             height = await self._confirm(await self._platform.proposed_height(origin=CallOrigin.DAEMON))
         except NodeUnavailable as error:
             self._attempts = error.attempts
-            if not self.is_fresh and self._read_index is not None and (indexed := await self._read_index()) is not None:
-                self._record(indexed, self._now())
+            await self._read_indexed()
         except RpcRefusal as error:
             log.warning("proposed height refused", extra={"answer": error.text})
         else:
+            self._is_from_index = False
             self._record(height, self._now())
         self._polled.set()
         before, self._watched = self._watched, (self._height, self.is_fresh)
@@ -121,27 +131,46 @@ class ProposedHeight:
             for changed in self._watchers:
                 changed()
 
+    async def _read_indexed(self) -> None:
+        """Record the height of the index before the last height of a node becomes stale, and from then on."""
+        age_s = self._now() - self._succeeded_at
+        if self._read_index is None or not (self._is_from_index or age_s > self._stale_after_s - 2 * self._poll_s):
+            return
+        height = await self._read_index()
+        if height is not None:
+            self._is_from_index = True
+            self._record(height, self._now())
+
     async def _confirm(self, proposed: int) -> int:
-        """Return a proposed height if it is no leap, else the one that a second node or the index confirms."""
-        is_leap = self._confirmed is None or proposed > self._confirmed + _MARGIN
+        """Return a proposed height if it is no leap, else the one that a second node confirms."""
+        base = self._confirmed
+        is_leap = base is None or proposed > base.height + _MARGIN
         if not is_leap or not self._platform.confirms_heights or await self._is_indexed(proposed):
             return proposed
-        confirmed = await self._platform.confirmed_height(_MARGIN, CallOrigin.DAEMON)
+        margin = _FIRST_MARGIN if base is None else _MARGIN
+        height = await self._platform.confirmed_height(margin, CallOrigin.DAEMON, has_stalled=base is None)
         now = self._now()
-        if confirmed is None:
-            # No second node replies, which must not stop signing either.
-            if self._confirmed is None:
-                return proposed
-            return min(proposed, self._confirmed + _MARGIN + int(now - self._confirmed_at))
-        if proposed > confirmed + _MARGIN and now - self._warned_at >= _WARN_AGAIN_AFTER_S:
+        if height is not None and (base is None or height >= base.height):
+            self._confirmed = _Confirmed(height, now)
+        if height is not None and proposed <= height + margin:
+            return proposed
+        if base is None:
+            return proposed if height is None else self._lower(proposed, height, now)
+        # The second node lags or fails, and the chain goes on.
+        reachable = base.height + _MARGIN + int(now - base.at)
+        if proposed <= reachable:
+            return proposed
+        return self._lower(proposed, reachable if height is None else max(height, base.height), now)
+
+    def _lower(self, proposed: int, height: int, now: float) -> int:
+        """Return the height that counts in place of a proposed one."""
+        if now - self._warned_at >= _WARN_AGAIN_AFTER_S:
             self._warned_at = now
-            log.warning("proposed height not confirmed", extra={"proposed": proposed, "confirmed": confirmed})
-        if self._confirmed is None and self._height is not None and confirmed < self._height:
-            # The higher one was never confirmed.
+            log.warning("proposed height not confirmed", extra={"proposed": proposed, "used": height})
+        if self._height == proposed:
+            # It was used while no second node replied.
             self._height = None
-        self._confirmed = max(confirmed, self._confirmed or 0)
-        self._confirmed_at = now
-        return self._confirmed
+        return height
 
     async def _is_indexed(self, height: int) -> bool:
         newest = None if self._read_index is None else await self._read_index()
