@@ -342,7 +342,8 @@ async def reading_b(url: str, store: Store) -> AsyncIterator[None]:
     """Run a reader of the index of B."""
     settings = small_settings(url)
     async with EvmIndex(evm_index_url(settings, None, B), settings, lambda: NOW) as index:
-        reader = asyncio.create_task(IndexEvents(store.events, Leadership(), lambda: {B: index}, NETWORK_ID).run())
+        events = IndexEvents(store.events, Leadership(), lambda: {B: index}, NETWORK_ID, BackgroundWork())
+        reader = asyncio.create_task(events.run())
         try:
             yield
         finally:
