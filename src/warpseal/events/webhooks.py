@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from yarl import URL
 
 from warpseal.events.feed import EncodedEvent, EventFeed, EventFilter
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.runtime.http_session import aiohttp
+from warpseal.runtime.http_url import parse_http_url
 from warpseal.runtime.process import error_words
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.runtime.settings import DAY_S, HOUR_S
@@ -148,7 +148,7 @@ async def send(
     error: str | UnsetType = UNSET
     pause_s: float | None = None
     try:
-        url = URL(webhook.url)
+        url = parse_http_url(webhook.url)
         policy.check_url(url)
         request = session.post(url, data=body, headers=headers, allow_redirects=False)
         # The body of a response is not read.

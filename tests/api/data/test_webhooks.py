@@ -115,6 +115,7 @@ async def test_every_path_needs_the_admin_token(store: Store, own: str, token: s
         ({"url": "ftp://receiver.example"}, "url"),
         ({"url": "https://" + "a" * 2_048}, "url"),
         ({"url": "https://[::1"}, "url"),
+        ({"url": "http://[::1]@/x"}, "url"),
         ({"url": "https://user:key@receiver.example"}, "url"),
         ({"url": "https://receiver.example:8443"}, "url"),
         ({"url": "http://127.0.0.1"}, "url"),

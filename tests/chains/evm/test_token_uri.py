@@ -114,6 +114,7 @@ def test_the_media_type_of_an_image_is_reported() -> None:
         "http://",
         "https:///1",
         "http://[::1/",
+        "http://[::1]@/x",
         "http://a.test:99999/",
         "ipfs://",
         "ar://",

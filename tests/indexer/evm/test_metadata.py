@@ -191,6 +191,7 @@ async def test_every_outcome_has_its_status(setup: MetadataSetup) -> None:
         18: (f"data:application/json;base64,{packed}", INDEXED),
         19: ("ipfs://Qm/1", MetadataStatus.UNREACHABLE_TOKEN_URI),
         20: ("\n data:application/json,%7B%22name%22%3A%22percent%22%7D\0", INDEXED),
+        21: ("http://[::1]@/x", MetadataStatus.INVALID_TOKEN_URI),
     }
     setup.mint(*uris)
     setup.contracts.uris = {(setup.cat, number): uri for number, (uri, _) in uris.items()}

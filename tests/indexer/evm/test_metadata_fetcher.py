@@ -270,6 +270,8 @@ async def test_three_redirects_are_followed_and_no_fourth() -> None:
         "http://public.test:1/",
         "gopher://public.test/",
         "http://[",
+        "http://[::1]@/x",
+        "//[::1]@/x",
         "",
     ],
 )

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
-from yarl import URL
 
 from warpseal.api.data.errors import EventsNotEnabled
 from warpseal.api.data.parameters import AFTER
@@ -24,6 +23,7 @@ from warpseal.errors import InvalidRequest
 from warpseal.events.feed import EventFeed, EventFilter
 from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookList, new_secret, send
 from warpseal.resources.base import UNSET
+from warpseal.runtime.http_url import InvalidUrl, parse_http_url
 from warpseal.upstream.address_policy import AddressRefused
 from warpseal.upstream.checked_resolver import checked_session
 
@@ -100,12 +100,11 @@ async def _load_webhooks(context: RequestContext) -> tuple[EventFeed, dict[str, 
 
 async def _add_webhook(context: RequestContext, feed: EventFeed, count: int) -> Response:
     values = await context.read_fields()
+    if len(values["url"]) > _MAX_URL_CHARACTERS:
+        raise InvalidRequest("url", f"expected at most {_MAX_URL_CHARACTERS} characters")
     try:
-        url = URL(values["url"])
-        if url.scheme not in ("http", "https") or not url.raw_host or len(values["url"]) > _MAX_URL_CHARACTERS:
-            raise ValueError(f"expected http:// or https:// and a host, in {_MAX_URL_CHARACTERS} characters")
-        context.settings.webhook_policy.check_url(url)
-    except (ValueError, AddressRefused) as error:
+        context.settings.webhook_policy.check_url(parse_http_url(values["url"]))
+    except (InvalidUrl, AddressRefused) as error:
         raise InvalidRequest("url", str(error)) from None
     if count >= MAX_WEBHOOKS:
         raise InvalidRequest("url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one")

@@ -15,6 +15,7 @@ from msgspec import Struct
 from yarl import URL
 
 from warpseal.chains.evm.facts import MetadataStatus
+from warpseal.runtime.http_url import InvalidUrl, parse_http_url
 
 MAX_URI_BYTES: Final = 1024 * 1024
 MAX_URL_BYTES: Final = 16 * 1024
@@ -96,18 +97,10 @@ def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocu
             raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI_SCHEME)
 
 
-def parse_http_url(text: str) -> URL:
-    """Return an http(s) URL with a host, percent-encoded. Raises ValueError."""
-    url = URL(text)
-    if url.scheme not in ("http", "https") or not url.raw_host or not url.port:
-        raise ValueError("expected http(s):// and a host")
-    return url
-
-
 def _parse_urls(*texts: str) -> RemoteDocument:
     try:
         return RemoteDocument(tuple(dict.fromkeys(map(parse_http_url, texts))))
-    except ValueError as error:
+    except InvalidUrl as error:
         raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
 
 

@@ -20,10 +20,11 @@ from msgspec import Struct
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
-from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
+from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata
 from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import aiohttp
+from warpseal.runtime.http_url import parse_http_url
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
@@ -121,7 +122,7 @@ class DocumentFetcher:
         try:
             async with asyncio.timeout(timeout_s), self._session.get(url, allow_redirects=False) as response:
                 if response.status in _REDIRECTS:
-                    return parse_http_url(str(url.join(URL(response.headers.get("Location", "")))))
+                    return parse_http_url(response.headers.get("Location", ""), base=url)
                 if not 200 <= response.status < 300:
                     raise _status_failure(response)
                 media_type = response.content_type.lower()

@@ -263,7 +263,12 @@ class MetadataFetcher:
         uris: list[_TokenUri] = []
         for token, output in zip(tokens, outputs, strict=True):
             if isinstance(output, bytes):
-                uris.append(self._parse_uri(token, output))
+                try:
+                    uris.append(self._parse_uri(token, output))
+                except Exception:
+                    # A fault of this program in the metadata of one token is not one of all others.
+                    log.exception("token URI was not parsed", extra={"chain": self._chain.name})
+                    uris.append(_TokenUri(token, "", DocumentResult(MetadataStatus.UNKNOWN)))
                 # Parsing a large document takes milliseconds.
                 await asyncio.sleep(0)
             else:
