@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.chains.evm.facts import MetadataStatus
-from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES, MAX_LEVELS, NftFields, image_document, parse_document
+from warpseal.chains.evm.nft_document import (
+    MAX_DOCUMENT_BYTES,
+    MAX_LEVELS,
+    Medium,
+    NftFields,
+    detect_medium,
+    image_document,
+    parse_document,
+)
 from warpseal.chains.evm.token_uri import UnusableMetadata
 
 
@@ -98,6 +106,108 @@ def test_uris_that_pass(uri: str) -> None:
     assert fields_of(image=f" {uri}\n", animation_url=uri, external_url=uri) == NftFields(
         image_uri=uri, animation_uri=uri, external_url=uri
     )
+
+
+CID = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"
+
+
+@pytest.mark.parametrize(
+    "uri", ["{}/1 2.png", "/ipfs/{}/1 2.png", "ipfs/{}/1%202.png", "ipfs:///ipfs/{}/1 2.png", "ipfs://ipfs/{}/1 2.png"]
+)
+def test_each_form_of_an_ipfs_path_is_shown_as_one(uri: str) -> None:
+    shown = f"ipfs://{CID}/1%202.png"
+    text = uri.format(CID)
+    assert fields_of(image=text, animation_url=text, external_url=text) == NftFields(
+        image_uri=shown, animation_uri=shown, external_url=shown
+    )
+    assert fields_of(image=CID, external_url="ar:x/#1") == NftFields(
+        image_uri=f"ipfs://{CID}", external_url="ar://x/%231"
+    )
+
+
+@pytest.mark.parametrize("key", ["video", "Video", "file"])
+def test_a_video_or_a_file_is_an_animation(key: str) -> None:
+    assert fields_of(**{key: "https://a.test/1.mp4"}) == NftFields(animation_uri="https://a.test/1.mp4")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"image": "", "Image": "https://a.test/1", "IMAGE": 5},
+        {"image_url": None, "imageUrl": {"a": 1}, "image-url": "https://a.test/1"},
+        {"image": ["https://a.test/2"], "image_data": "https://a.test/1"},
+    ],
+)
+def test_an_unusable_value_hides_no_other_spelling(document: dict[str, Any]) -> None:
+    assert fields_of(**document) == NftFields(image_uri="https://a.test/1")
+    assert fields_of(attributes="", Attributes=[1]) == NftFields(attributes="[1]")
+    assert fields_of(attributes=5, traits=[1]) == NftFields(attributes="[1]")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"1e999",
+        b"-1e999",
+        b"NaN",
+        b"1" * 5_000,
+        b'"cut \\ud83d"',
+        b'["cut \\ud83d", 1e999]',
+        b"[" * 65 + b"]" * 65,
+        b'{"a":' * 65 + b"1" + b"}" * 65,
+    ],
+    ids=range(8),
+)
+@pytest.mark.parametrize("key", ["x", "decimals", "attributes", "properties", "image"])
+def test_an_unusable_value_does_not_hide_the_rest_of_the_document(key: str, value: bytes) -> None:
+    fields = parse_document(b'{"%b":%b,"name":"Cat","image_url":"https://a.test/1"}' % (key.encode(), value))
+    assert (fields.name, fields.image_uri, fields.decimals) == ("Cat", "https://a.test/1", None)
+
+
+def test_a_lone_surrogate_is_only_left_out_of_its_text() -> None:
+    fields = parse_document(b'{"name":"cat \\ud83d","image":"<svg>\\ud83d</svg>"}')
+    assert fields.name is not None
+    assert fields.name.startswith("cat ")
+    assert fields.image_uri is not None
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u200b", "\ufeff", "\u2060", "\0", " \u200b\r\n\u00a0 \ufeff"])
+def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None:
+    assert parse_document(f'{blank}{{"name":"x"}}{blank}'.encode()) == NftFields(name="x")
+
+
+@pytest.mark.parametrize(
+    ("media_type", "start", "medium"),
+    [
+        ("image/png", b"", Medium.IMAGE),
+        ("video/mp4", b"", Medium.ANIMATION),
+        ("audio/mpeg", b"", Medium.ANIMATION),
+        ("model/gltf-binary", b"", Medium.ANIMATION),
+        ("application/octet-stream", b"\x89PNG\r\n\x1a\n", Medium.IMAGE),
+        ("", b"\xff\xd8\xff\xe0", Medium.IMAGE),
+        ("binary/octet-stream", b"GIF89a", Medium.IMAGE),
+        ("binary/octet-stream", b"RIFF\0\0\0\0WEBPVP8 ", Medium.IMAGE),
+        ("binary/octet-stream", b"\0\0\0\x1cftypavif", Medium.IMAGE),
+        ("text/plain", b"<svg xmlns='x'>", Medium.IMAGE),
+        ("text/xml", b"\xef\xbb\xbf\n<?xml version='1.0'?>\n<!-- a --><!DOCTYPE svg>\n<svg>", Medium.IMAGE),
+        ("text/html", b"<svg>", Medium.IMAGE),
+        ("application/octet-stream", b"\0\0\0\x1cftypisom", Medium.ANIMATION),
+        ("application/octet-stream", b"\x1aE\xdf\xa3", Medium.ANIMATION),
+        ("application/octet-stream", b"glTF\x02", Medium.ANIMATION),
+        ("application/octet-stream", b"ID3", Medium.ANIMATION),
+        ("application/octet-stream", b"RIFF\0\0\0\0WAVE", Medium.ANIMATION),
+        ("text/html", b"\n <!doctype html>", Medium.PAGE),
+        ("application/xhtml+xml", b"<html>", Medium.PAGE),
+        ("text/html", b'\n {"name":"x"}', None),
+        ("text/html", b"not found", None),
+        ("text/html", b"", None),
+        ("application/octet-stream", b"<html>", None),
+        ("application/json", b"{}", None),
+        ("", b"", None),
+    ],
+)
+def test_a_medium_is_known_by_its_type_or_its_first_bytes(media_type: str, start: bytes, medium: Medium | None) -> None:
+    assert detect_medium(media_type, start) is medium
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ from warpseal.chains.evm.token_uri import (
     InlineDocument,
     RemoteDocument,
     UnusableMetadata,
+    content_uri,
     fill_token_id,
     parse_token_uri,
 )
 
 GATEWAYS = Gateways(("https://ipfs.test", "http://10.0.0.7:8080"), ("https://ar.test",))
+CID_V0 = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"
 CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
 
 
@@ -50,6 +52,11 @@ def test_an_erc1155_id_is_written_as_64_lower_case_hex_digits() -> None:
     assert fill_token_id(b"{id}", 2**256 - 1) == b"f" * 64
 
 
+@pytest.mark.parametrize("text", [b"{ID}", b"{Id}", b"%7Bid%7D", b"%7bID%7d", b"$TOKEN_ID"])
+def test_an_erc1155_id_has_other_spellings(text: bytes) -> None:
+    assert fill_token_id(b"https://x.test/%b.json" % text, 0xABC) == b"https://x.test/%064x.json" % 0xABC
+
+
 @pytest.mark.parametrize(
     ("uri", "urls"),
     [
@@ -68,6 +75,64 @@ def test_a_uri_leads_to_its_server_or_to_the_gateways(uri: str, urls: list[str])
 def test_a_url_of_an_ipfs_gateway_is_tried_first_and_then_the_configured_gateways(uri: str) -> None:
     rest = f"/ipfs/{CID}/7.json"
     assert urls_of(uri) == [uri, f"https://ipfs.test{rest}", f"http://10.0.0.7:8080{rest}"]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "{}/7.json",
+        "/{}/7.json",
+        "ipfs/{}/7.json",
+        "/ipfs/{}/7.json",
+        "ipfs:{}/7.json",
+        "ipfs:///{}/7.json",
+        "ipfs:///ipfs/{}/7.json",
+        "IPFS://ipfs/{}/7.json",
+    ],
+)
+@pytest.mark.parametrize("cid", [CID, CID_V0])
+def test_each_form_of_an_ipfs_path_leads_to_the_gateways(uri: str, cid: str) -> None:
+    assert urls_of(uri.format(cid)) == [
+        f"https://ipfs.test/ipfs/{cid}/7.json",
+        f"http://10.0.0.7:8080/ipfs/{cid}/7.json",
+    ]
+    assert content_uri(uri.format(cid)) == f"ipfs://{cid}/7.json"
+
+
+@pytest.mark.parametrize("cid", [CID, CID_V0])
+def test_an_id_alone_is_ipfs(cid: str) -> None:
+    assert urls_of(cid)[0] == f"https://ipfs.test/ipfs/{cid}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [CID_V0[:-1], CID_V0 + "a", CID_V0[:-1] + "0", "baf", CID.upper(), CID[:-1] + "1", f"x/{CID}", f"{CID}.json"],
+)
+def test_a_text_that_is_no_id_is_no_ipfs(text: str) -> None:
+    assert content_uri(text) is None
+    assert status_of(text) is MetadataStatus.INVALID_TOKEN_URI
+
+
+@pytest.mark.parametrize(
+    ("path", "encoded"),
+    [
+        ("/a b", "/a%20b"),
+        ("/a%20b", "/a%20b"),
+        ("/Cat #1.json", "/Cat%20%231.json"),
+        ("/what?.json", "/what%3F.json"),
+        ("/what%3F.json", "/what%3F.json"),
+        ("/100%.json", "/100%25.json"),
+        ("/100%25.json", "/100%25.json"),
+        ("/a+b&c=d;e,f@g:h", "/a+b&c=d;e,f@g:h"),
+        ('/é[1]|\\"<>^`{}', "/%C3%A9%5B1%5D%7C%5C%22%3C%3E%5E%60%7B%7D"),
+        ("?a=b", "?a=b"),
+        ("", ""),
+    ],
+)
+def test_each_character_of_a_path_behind_an_id_is_encoded_once(path: str, encoded: str) -> None:
+    assert urls_of(f"ipfs://{CID}{path}")[0] == f"https://ipfs.test/ipfs/{CID}{encoded}"
+    assert urls_of(f"{CID_V0}{path}")[0] == f"https://ipfs.test/ipfs/{CID_V0}{encoded}"
+    assert urls_of(f"ar://Tx_id-1{path}") == [f"https://ar.test/Tx_id-1{encoded}"]
 
 
 def test_a_configured_gateway_is_not_tried_twice() -> None:
@@ -110,7 +175,6 @@ def test_the_media_type_of_an_image_is_reported() -> None:
     [
         "",
         "1.json",
-        f"{CID}/1.json",
         "http://",
         "https:///1",
         "http://[::1/",

@@ -17,7 +17,7 @@ from tests.indexer.evm.indexing import rows
 from tests.indexer.evm.metadata_servers import PRIVATE, http_response
 from tests.indexer.evm.metadata_setup import FAST, MetadataSetup, metadata_setup
 from tests.indexer.evm.nodes import rate_taken
-from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
+from tests.indexer.evm_chains import GENESIS_TIME, ZERO, Log, Tx, erc1155_transfer, word
 from warpseal.chains.evm.token_uri import Gateways
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.indexer.settings import MetadataSettings
@@ -208,6 +208,68 @@ async def test_every_outcome_has_its_status(setup: MetadataSetup) -> None:
         assert documents[17].metadata.image_uri == documents[17].token_uri == running_setup.url("/image")
         assert documents[9].token_uri == documents[2].token_uri == ""
         assert running_setup.paths["/private"] == 0
+
+
+async def test_a_token_uri_that_is_a_medium_is_indexed_as_it_is(setup: MetadataSetup) -> None:
+    setup.mode = MetadataMode.ALL
+    large = b"\0\0\0\x1cftypisom" + b"a" * 3_000_000
+    png = b"\x89PNG\r\n\x1a\n" + b"a" * 2_000_000
+    media: dict[str, tuple[bytes, str, str]] = {
+        "/7.mp4": (large, "video/mp4", "animation_uri"),
+        "/8.mp4": (large, "application/octet-stream", "animation_uri"),
+        "/9.mp3": (b"ID3" + b"a" * 100, "audio/mpeg", "animation_uri"),
+        "/10.glb": (b"glTF" + b"a" * 100, "model/gltf-binary", "animation_uri"),
+        "/11": (b"<!doctype html><title>x</title>", "text/html; charset=utf-8", "animation_uri"),
+        "/12.png": (png, "application/octet-stream", "image_uri"),
+        "/13.svg": (b"<?xml version='1.0'?><svg/>", "text/plain", "image_uri"),
+    }
+    for path, (body, media_type, _) in media.items():
+        setup.replies[path] = http_response(body, "200 OK", f"Content-Type: {media_type}")
+    setup.replies["/json"] = http_response(b'{"name":"json"}', "200 OK", "Content-Type: text/html")
+    paths = dict(enumerate([*media, "/json"], 1))
+    setup.mint(*paths, 20, 21)
+    setup.contracts.uris |= {(setup.cat, number): setup.url(path) for number, path in paths.items()}
+    setup.contracts.uris[setup.cat, 20] = "data:video/mp4;base64,AA"
+    setup.contracts.uris[setup.cat, 21] = "data:text/html,<p>"
+    async with setup.running() as running_setup:
+        for number, path in paths.items():
+            metadata = (await running_setup.until_fetched(number)).metadata
+            assert metadata.index_status == INDEXED, path
+            if path in media:
+                assert getattr(metadata, media[path][2]) == running_setup.url(path)
+            else:
+                assert metadata.name == "json"
+        assert (await running_setup.until_fetched(20)).metadata.animation_uri == "data:video/mp4;base64,AA"
+        assert (await running_setup.until_fetched(21)).metadata.index_status == MetadataStatus.INVALID_METADATA_JSON
+
+
+async def test_a_page_of_a_gateway_that_is_gone_hides_no_document(setup: MetadataSetup) -> None:
+    setup.settings = replace(FAST, gateways=Gateways((setup.url("/gone", PRIVATE), setup.url("", PRIVATE))))
+    page = http_response(b"<html>for sale</html>", "200 OK", "Content-Type: text/html")
+    setup.replies |= {"/gone/ipfs/QmA/1": page, "/gone/ipfs/QmB/2": page, "/ipfs/QmB/2": page}
+    setup.add_document("/ipfs/QmA/1", {"name": "cat"})
+    setup.mint(1, 2)
+    setup.contracts.uris |= {(setup.cat, 1): "ipfs://QmA/1", (setup.cat, 2): "ipfs://QmB/2"}
+    async with setup.running() as running_setup:
+        await running_setup.show(1, 2)
+        assert (await running_setup.until_fetched(1)).metadata.name == "cat"
+        assert (await running_setup.until_fetched(2)).metadata.animation_uri == "ipfs://QmB/2"
+
+
+async def test_an_erc1155_token_with_a_balance_is_never_missing(setup: MetadataSetup) -> None:
+    gem, owner = setup.gem, setup.builder.address("owner")
+    setup.mint_gem(1)
+    setup.mint_gem(2)
+    setup.builder.add([Tx(owner, gem, [erc1155_transfer(gem, owner, ZERO, 2, 5)], gas_used=90_000)])
+    setup.contracts.uris |= {(gem, 1): None, (gem, 2): None}
+    setup.contracts.ownerless = {(gem, 1), (gem, 2)}
+    async with setup.running() as running_setup:
+        await running_setup.show(1, 2, contract=gem)
+        tokens = [await running_setup.until_fetched(number, gem) for number in (1, 2)]
+    assert [token.metadata.index_status for token in tokens] == [
+        MetadataStatus.INVALID_TOKEN_URI,
+        MetadataStatus.MISSING_TOKEN,
+    ]
 
 
 async def test_without_a_node_the_status_is_unknown_until_a_retry(setup: MetadataSetup) -> None:

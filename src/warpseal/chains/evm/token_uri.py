@@ -1,6 +1,7 @@
 """Token URIs, as contracts return them: documents inside the URI, and URLs to read them from.
 
-Sources of truth: ERC-721, ERC-1155 (`{id}`), RFC 2397 (`data:`). Contracts are hostile: every text is accepted.
+Sources of truth: ERC-721, ERC-1155 (`{id}`), RFC 2397 (`data:`), multiformats (content ids of IPFS). Contracts are
+hostile: every text is accepted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import binascii
 import re
 from base64 import b64decode
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct
 from yarl import URL
@@ -23,8 +24,13 @@ MAX_URL_BYTES: Final = 16 * 1024
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _DATA: Final = re.compile(r"data:([^,]*),(.*)", re.IGNORECASE | re.DOTALL)
-_IPFS: Final = re.compile(r"ipfs:/{0,2}(?:ipfs/)?([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
-_ARWEAVE: Final = re.compile(r"ar:/{0,2}([a-z0-9_-]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
+_IPFS: Final = re.compile(r"ipfs:/{0,3}(?:ipfs/)?([a-z0-9]{1,128})([/?].*)?", re.IGNORECASE | re.DOTALL)
+# Without a scheme an id has to be unmistakable: version 0 in base58, or version 1 in base32.
+_BARE_IPFS: Final = re.compile(r"/?(?:ipfs/)?(Qm[1-9A-HJ-NP-Za-km-z]{44}|baf[a-z2-7]{40,125})([/?].*)?", re.DOTALL)
+_ARWEAVE: Final = re.compile(r"ar:/{0,2}([a-z0-9_-]{1,128})([/?].*)?", re.IGNORECASE | re.DOTALL)
+_PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=~"
+_BARE_PERCENT: Final = re.compile("%(?![0-9a-f]{2})", re.IGNORECASE)
+_TOKEN_ID: Final = re.compile(rb"(?i:\{id\}|%7Bid%7D)|\$TOKEN_ID")
 _IPFS_PATH: Final = re.compile(r"https?://[^/?#]+/ipfs/([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
 _IPFS_HOST: Final = re.compile(r"https?://([a-z0-9]{1,63})\.ipfs\.[^/?#]+(.*)", re.IGNORECASE | re.DOTALL)
 _WHITE_SPACE: Final = re.compile(rb"\s+")
@@ -63,8 +69,28 @@ class RemoteDocument(Struct, frozen=True):
 
 
 def fill_token_id(text: bytes, token_id: int) -> bytes:
-    """Replace `{id}` by the id in 64 lower-case hex digits, as ERC-1155 wants it in URIs and in documents."""
-    return text.replace(b"{id}", b"%064x" % token_id)
+    """Replace `{id}` by the id in 64 lower-case hex digits, as ERC-1155 wants it in URIs and in documents.
+
+    Its other spellings are `{ID}`, `%7Bid%7D` and `$TOKEN_ID`.
+    """
+    return _TOKEN_ID.sub(b"%064x" % token_id, text)
+
+
+def content_uri(uri: str) -> str | None:
+    """Return a URI of IPFS or Arweave as ipfs://CID/path or ar://ID/path; None if it is no such URI, or is too long.
+
+    What follows the id is a path, also a `?` or a `#` in it. Each of its characters is percent-encoded once.
+    """
+    if len(uri) > MAX_URL_BYTES:
+        return None
+    for scheme, pattern in (("ipfs", _IPFS), ("ipfs", _BARE_IPFS), ("ar", _ARWEAVE)):
+        if match := pattern.fullmatch(uri):
+            path = match[2] or ""
+            # Directly behind an id only a query can follow.
+            if path.startswith("/"):
+                path = quote(_BARE_PERCENT.sub("%25", path), safe=_PATH_CHARACTERS, errors="replace")
+            return f"{scheme}://{match[1]}{path}"
+    return None
 
 
 def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocument:
@@ -77,20 +103,22 @@ def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocu
         raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
     if uri[0] in "{[":
         return InlineDocument("", (_encode(uri),))
-    scheme = _SCHEME.match(uri)
-    if len(uri) > MAX_URL_BYTES and scheme is not None and scheme[1].lower() in ("http", "https", "ipfs", "ar"):
+    content = content_uri(uri)
+    prefix = _SCHEME.match(content or uri)
+    scheme = prefix[1].lower() if prefix else ""
+    if len(uri) > MAX_URL_BYTES and scheme in ("http", "https", "ipfs", "ar"):
         return RemoteDocument(())
-    match scheme[1].lower() if scheme else "":
+    match scheme:
         case "data":
             return _parse_data(uri)
         case "http" | "https":
             path, host = _IPFS_PATH.match(uri), _IPFS_HOST.match(uri)
-            content = path[1] if path else host[1] + host[2] if host else ""
-            return _parse_urls(uri, *(f"{base}/ipfs/{content}" for base in gateways.ipfs if content))
-        case "ipfs" if content := _IPFS.fullmatch(uri):
-            return _parse_urls(*(f"{base}/ipfs/{content[1]}" for base in gateways.ipfs))
-        case "ar" if content := _ARWEAVE.fullmatch(uri):
-            return _parse_urls(*(f"{base}/{content[1]}" for base in gateways.arweave))
+            location = path[1] if path else host[1] + host[2] if host else ""
+            return _parse_urls(uri, *(f"{base}/ipfs/{location}" for base in gateways.ipfs if location))
+        case "ipfs" if content:
+            return _parse_urls(*(f"{base}/ipfs/{content.removeprefix('ipfs://')}" for base in gateways.ipfs))
+        case "ar" if content:
+            return _parse_urls(*(f"{base}/{content.removeprefix('ar://')}" for base in gateways.arweave))
         case "" | "ipfs" | "ar":
             raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
         case _:

@@ -262,6 +262,7 @@ def _tokens_to_fetch(
     addresses = {number: bytes(raw) for number, raw in bulk.run(connection, _ADDRESSES, numbers)}
     text = "SELECT token, attempts FROM documents WHERE token IN {keys}"
     attempts = dict(bulk.run(connection, text, tokens))
+    held = {token for (token,) in bulk.run(connection, "SELECT token FROM owners WHERE token IN {keys}", tokens)}
     return [
         TokenToFetch(
             addresses[collection_of(token)],
@@ -270,6 +271,7 @@ def _tokens_to_fetch(
             attempts.get(token, 0),
             requested_at.get(token),
             token,
+            token in held,
         )
         for token in tokens
         if token in ids

@@ -267,7 +267,7 @@ class FetchReason(StrEnum):
 class TokenToFetch(Struct, frozen=True):
     """A token whose metadata is to be fetched. attempts: failed attempts since the last success.
 
-    requested_at: time of the reindex request, if any. key: opaque key of the database.
+    requested_at: time of the reindex request, if any. key: opaque key of the database. is_held: an address holds it.
     """
 
     contract: bytes
@@ -276,6 +276,7 @@ class TokenToFetch(Struct, frozen=True):
     attempts: int
     requested_at: int | None
     key: int
+    is_held: bool
 
 
 class TokenDocument(Struct, frozen=True):

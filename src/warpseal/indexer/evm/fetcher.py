@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from yarl import URL
 
-from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
+from warpseal.chains.evm.nft_document import (
+    DETECTED_BYTES,
+    Medium,
+    NftFields,
+    detect_medium,
+    medium_document,
+    parse_document,
+)
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata
 from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
@@ -34,8 +41,6 @@ from warpseal.upstream.limits import parse_retry_after
 
 if TYPE_CHECKING:
     from dns import asyncresolver as dns_client
-
-IMAGE: Final = "image/"
 
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _AUTO_DETECT: Final = 32 + zlib.MAX_WBITS
@@ -62,7 +67,7 @@ class FetchLane(StrEnum):
 
 
 class FetchedDocument(Struct, frozen=True):
-    """The response of a server. content: empty if the media type is an image, which is not read."""
+    """The response of a server. content: only its beginning, or nothing, if it is an image or another medium."""
 
     media_type: str
     content: bytes
@@ -126,28 +131,29 @@ class DocumentFetcher:
                 if not 200 <= response.status < 300:
                     raise _status_failure(response)
                 media_type = response.content_type.lower()
-                is_image = media_type.startswith(IMAGE)
-                return FetchedDocument(media_type, b"" if is_image else await self._read(response))
+                is_medium = detect_medium(media_type, b"") is not None
+                return FetchedDocument(media_type, b"" if is_medium else await self._read(response))
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             raise FetchFailed(
                 MetadataStatus.UNREACHABLE_TOKEN_URI, f"{error_words(error)}: {error.__cause__ or error}"[:200]
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the decompressed body, of which no more than the limit is ever held."""
+        """Return the decompressed body, of which no more than the limit is ever held; of a medium, its beginning."""
         limit = self._settings.max_document_bytes
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"content encoding {encoding[:32]}")
         decoder = None if encoding in ("", "identity") else zlib.decompressobj(_AUTO_DETECT)
-        received, content = response.content_length or 0, bytearray()
-        if received > limit:
-            raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
-        received = 0
+        expected, received, content = response.content_length or 0, 0, bytearray()
         async for chunk in response.content.iter_any():
+            was_detected = len(content) >= DETECTED_BYTES
             received += len(chunk)
             content += chunk if decoder is None else decoder.decompress(chunk, limit + 1 - len(content))
-            if max(received, len(content)) > limit:
+            if not was_detected and detect_medium(response.content_type.lower(), bytes(content)) is not None:
+                return bytes(content)
+            # The first bytes say whether a large response is a medium.
+            if max(expected, received, len(content)) > limit:
                 raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
         if decoder is not None and not decoder.eof:
             raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "the compressed body is cut off")
@@ -212,10 +218,15 @@ async def read_remote(
 ) -> DocumentResult:
     """Return what a document on a server holds. timeout_s: shared by its URLs, which are tried in order."""
     failures: list[DocumentResult] = []
+    page: DocumentResult | None = None
     for url in document.urls:
         try:
             response = await fetcher.fetch(url, lane, timeout_s / len(document.urls))
             result = _parse(response.media_type, response.content, uri, filled_id)
+            if detect_medium(response.media_type, response.content) is Medium.PAGE:
+                # The host of a gateway that is gone may answer with a page of its own.
+                page = page or result
+                continue
         except FetchFailed as error:
             # The path of a URL may hold a key.
             log.debug("metadata document was not read", extra={"host": url.host, "reason": str(error)})
@@ -223,12 +234,14 @@ async def read_remote(
         if result.fields is not None:
             return result
         failures.append(result)
-    return _furthest(failures)
+    return page or _furthest(failures)
 
 
 def _parse(media_type: str, content: bytes, uri: str, filled_id: int | None) -> DocumentResult:
-    if media_type.startswith(IMAGE):
-        return DocumentResult(MetadataStatus.INDEXED, image_document(uri))
+    medium = detect_medium(media_type, content)
+    fields = NftFields() if medium is None else medium_document(medium, uri)
+    if fields != NftFields():
+        return DocumentResult(MetadataStatus.INDEXED, fields)
     try:
         return DocumentResult(MetadataStatus.INDEXED, parse_document(content, filled_id))
     except UnusableMetadata as error:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
 from warpseal.chains.evm.facts import TokenStandard
+from warpseal.chains.evm.nft_document import BLANKS
 from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
@@ -256,7 +257,11 @@ class MetadataFetcher:
             make_call = uri_call if token.standard is TokenStandard.ERC1155 else token_uri_call
             calls.append(ContractCall(token.contract, make_call(token.token_id)))
         outputs = await caller.call_all(calls, self._chain.height) if calls else []
-        reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, NoResult)]
+        reverted = [
+            token
+            for token, output in zip(tokens, outputs, strict=True)
+            if isinstance(output, NoResult) and token.standard is TokenStandard.ERC721
+        ]
         owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
         owners = await caller.call_all(owner_calls, self._chain.height) if owner_calls else []
         owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
@@ -272,12 +277,12 @@ class MetadataFetcher:
                 # Parsing a large document takes milliseconds.
                 await asyncio.sleep(0)
             else:
-                status = _status_without_uri(output, owner_of.get(token.key))
+                status = _status_without_uri(token, output, owner_of.get(token.key))
                 uris.append(_TokenUri(token, "", DocumentResult(status)))
         return uris
 
     def _parse_uri(self, token: TokenToFetch, output: bytes) -> _TokenUri:
-        uri = (decode_uri(output) or "").replace("\0", "").strip()
+        uri = (decode_uri(output) or "").replace("\0", "").strip(BLANKS)
         if token.standard is TokenStandard.ERC1155:
             uri = fill_token_id(uri.encode(), token.token_id).decode()
         try:
@@ -334,8 +339,15 @@ class MetadataFetcher:
             await self._retrier.call(write)
 
 
-def _status_without_uri(output: CallResult, owner: CallResult) -> MetadataStatus:
-    """Return the status of a token whose contract returned no URI. owner: the result of `ownerOf`, after a revert."""
-    if output is None or owner is None:
+def _status_without_uri(token: TokenToFetch, output: CallResult, owner: CallResult) -> MetadataStatus:
+    """Return the status of a token whose contract returned no URI.
+
+    owner: the result of `ownerOf` of ERC-721, after a revert. ERC-1155 has no such call: the index knows the holders.
+    """
+    if output is None:
+        return MetadataStatus.UNKNOWN
+    if token.standard is TokenStandard.ERC1155:
+        return MetadataStatus.INVALID_TOKEN_URI if token.is_held else MetadataStatus.MISSING_TOKEN
+    if owner is None:
         return MetadataStatus.UNKNOWN
     return MetadataStatus.MISSING_TOKEN if isinstance(owner, NoResult) else MetadataStatus.INVALID_TOKEN_URI
