@@ -44,6 +44,10 @@ from warpseal.store.connection import Connection
 
 # A holding is drawn from this number of holdings behind a random place.
 _DRAWN_FROM: Final = 100
+_NEWEST_CREATIONS: Final = (
+    "SELECT c.number, max(k.tx) FROM collections c JOIN creations k ON k.contract = c.contract"
+    " GROUP BY c.number HAVING count(DISTINCT k.tx) > 1"
+)
 
 
 class IndexedRange(Struct, frozen=True):
@@ -158,13 +162,19 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
 def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
     """Compute owners, balances and contradicting contracts from the transfers, and compare them with their rows."""
     is_complete = connection.value("SELECT first_height FROM chain") == 0
-    moves = connection.stream("SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
+    moves = connection.stream(
+        "SELECT token, key, tx_index, sender, recipient, amount FROM transfers ORDER BY token, key"
+    )
     holdings = _Groups(connection.stream("SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
     owners = _Groups(connection.stream("SELECT token, holder FROM owners ORDER BY token"))
     contradicting: set[int] = set()
+    # A contract that was created again holds nothing of the one before.
+    begins: dict[int, int] = dict(connection.fetch(_NEWEST_CREATIONS))
     for token, transfers in groupby(moves, key=lambda row: row.token):
+        begin = begins.get(collection_of(token), 0)
+        counted = (row for row in transfers if tx_key_of(row.key, row.tx_index) >= begin)
         model = _balances if is_erc1155(token) else _owner
-        expected, is_consistent = model(transfers, is_complete=is_complete)
+        expected, is_consistent = model(counted, is_complete=is_complete)
         if not is_consistent:
             contradicting.add(collection_of(token))
         rows = {row.owner: 1 if row.balance is None else unpack(bytes(row.balance)) for row in holdings.take(token)}

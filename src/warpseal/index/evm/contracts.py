@@ -6,7 +6,7 @@ except for gaps that no node could trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
@@ -14,11 +14,12 @@ from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.evm.keys import ERC_TYPES, RequestKind, block_key, encode_text
 from warpseal.index.evm.records import ContractFacts, ContractToCall, TracedBlock
-from warpseal.index.evm.rows import CreationRow
+from warpseal.index.evm.rows import CreationRow, EvmChainRow, Recreation
 from warpseal.index.evm.schema import ADDRESS_CREATIONS, CONTRACTS, CREATIONS, REQUESTS, TRACE_GAPS, TXS
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.store.connection import Connection
 
+EndDestroyed = Callable[[Connection, EvmChainRow, Sequence[Recreation]], None]
 _TRACED_HEIGHT: Final = "SELECT first - 1 FROM trace_gaps ORDER BY first LIMIT 1"
 _STANDARDS: Final = (
     frozenset[TokenStandard](),
@@ -40,6 +41,7 @@ _TO_CALL: Final = (
     "SELECT i.key, i.id, coalesce((SELECT c.standards FROM collections c WHERE c.contract = i.key), 0)"
     " FROM ids i WHERE i.key IN {keys}"
 )
+_CREATIONS_OF: Final = "SELECT contract, tx FROM creations WHERE contract IN {keys}"
 _KNOWN: Final = (
     "SELECT i.id, i.key, c.due_from FROM ids i JOIN contracts c ON c.contract = i.key WHERE i.prefix IN {keys}"
 )
@@ -91,10 +93,11 @@ class ContractWriter:
 
 
 class TraceWriter:
-    """Writes the creations of traces, behind the blocks."""
+    """Writes the creations of traces, behind the blocks. end_destroyed: called with the new recreations."""
 
-    def __init__(self, session: EvmWriteSession) -> None:
+    def __init__(self, session: EvmWriteSession, end_destroyed: EndDestroyed) -> None:
         self._session = session
+        self._end_destroyed = end_destroyed
 
     def height(self) -> int:
         """Return the height up to which all blocks are traced or need no trace; first height - 1 for none."""
@@ -130,10 +133,11 @@ class TraceWriter:
             raise OutOfOrder(chain.name, first, f"block {chain.traced + 1} is the next to trace")
         with self._session.advance() as (connection, chain):
             _mark_traced(connection, first, last, sorted(gaps))
-            rows = write_creations(connection, self._session, blocks)
+            rows, recreations = write_creations(connection, self._session, blocks)
             hashes = {block_key(block.number, index): raw for block in blocks for index, raw in block.tx_hashes.items()}
             bulk.insert_new(connection, TXS, sorted((key, hashes[key]) for key in {row.tx for row in rows}))
             add_address_creations(connection, rows)
+            self._end_destroyed(connection, chain, recreations)
             chain.traced = max(chain.traced, last)
 
 
@@ -163,13 +167,13 @@ def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
 
 def write_creations(
     connection: Connection, session: EvmWriteSession, blocks: Sequence[EvmBlockFacts | TracedBlock]
-) -> list[CreationRow]:
-    """Write the creations of blocks, and return their rows; existing rows stay."""
+) -> tuple[list[CreationRow], list[Recreation]]:
+    """Write the creations of blocks, and return their rows and the new recreations; existing rows stay."""
     creations = [
         (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
     ]
     if not creations:
-        return []
+        return [], []
     ids = {raw for _, creation in creations for raw in (creation.address, creation.sender, creation.factory)}
     session.load_ids(connection, {raw for raw in ids if raw is not None})
     keys = session.keys
@@ -183,9 +187,37 @@ def write_creations(
         )
         for tx, creation in creations
     ]
+    before = _creations_of(connection, rows)
     bulk.insert_new(connection, CREATIONS, sorted(rows, key=lambda row: row[:2]))
     add_new(connection, [row.contract for row in rows])
-    return rows
+    known = {(recreation.contract, recreation.tx) for recreation in _recreations(before)}
+    recreations = _recreations(_creations_of(connection, rows))
+    return rows, [recreation for recreation in recreations if (recreation.contract, recreation.tx) not in known]
+
+
+def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -> list[Recreation]:
+    """Return the recreations among stored creations."""
+    txs = {row.tx for row in creations}
+    return [item for item in _recreations(_creations_of(connection, creations)) if item.tx in txs]
+
+
+def _creations_of(connection: Connection, creations: Sequence[CreationRow]) -> dict[int, set[int]]:
+    """Return the transactions that created the contracts of these creations, as far as they are stored."""
+    txs: dict[int, set[int]] = {}
+    for contract, tx in bulk.fetch_by_keys(connection, _CREATIONS_OF, {row.contract for row in creations}):
+        txs.setdefault(contract, set()).add(tx)
+    return txs
+
+
+def _recreations(txs: Mapping[int, set[int]]) -> list[Recreation]:
+    """Return the recreations among the creations of each contract, the last ones first."""
+    recreations: list[Recreation] = []
+    for contract, created in txs.items():
+        until = None
+        for tx in sorted(created, reverse=True)[:-1]:
+            recreations.append(Recreation(contract, tx, until))
+            until = tx
+    return recreations
 
 
 def add_address_creations(connection: Connection, creations: Sequence[CreationRow]) -> None:

@@ -8,19 +8,20 @@ from typing import Final
 from warpseal.errors import DAY_S
 from warpseal.index import bulk
 from warpseal.index.evm import schema
-from warpseal.index.evm.contracts import add_address_creations
+from warpseal.index.evm.contracts import add_address_creations, find_recreations
 from warpseal.index.evm.holders import Holders
 from warpseal.index.evm.icm_writer import IcmDerivedRows, read_icm_rows
 from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, height_of, is_erc1155
 from warpseal.index.evm.ownership import Ownership, read_balances
 from warpseal.index.evm.recent_rows import RecentRows
-from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
+from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, Recreation, TransferRow
 from warpseal.index.keys import prefix_of
 from warpseal.store.connection import Connection
 
 _REBUILT_TRANSFERS: Final = 20_000
 _REBUILT_BLOCKS: Final = 50_000
 _MAX_ADDRESSES: Final = 200_000
+_COLLECTIONS: Final = "SELECT contract, number FROM collections WHERE contract IN {keys}"
 
 
 class DerivedRows:
@@ -53,6 +54,19 @@ class DerivedRows:
         self.height = rows.height
         bulk.upsert(connection, schema.DERIVED_STATE, [(0, rows.height, self._erc1155, now)])
 
+    def end_destroyed(
+        self, connection: Connection, recreations: Sequence[Recreation], now: int, *, is_complete: bool
+    ) -> None:
+        """End what contracts held before they were created again, up to the derived height."""
+        last = block_key(self.height + 1)
+        # Only the newest creation counts: an earlier one has ended by now as well.
+        newest = {row.contract: row.tx for row in recreations if row.tx < last and (row.until or last) >= last}
+        numbers = bulk.fetch_by_keys(connection, _COLLECTIONS, newest)
+        begins = {number: newest[contract] for contract, number in numbers}
+        if begins:
+            changes = self._ownership.renew(connection, begins, self.height, is_complete=is_complete)
+            self.holders.add(connection, (), changes, self.height, now)
+
     def rebuild(self, connection: Connection, chain: EvmChainRow, now: int) -> None:
         """Derive the rows of the next stored blocks of a chain."""
         begin = max(chain.first_height, self.height + 1)
@@ -78,6 +92,8 @@ class DerivedRows:
             icm=read_icm_rows(connection, bounds),
         )
         self.add(connection, rows, now)
+        recreations = find_recreations(connection, rows.creations)
+        self.end_destroyed(connection, recreations, now, is_complete=chain.is_complete)
         if begin == chain.first_height:
             # Former holders of the first batch were never written, so no page shows a block of it.
             self.holders.begin_at(connection, end)

@@ -37,6 +37,9 @@ _ENDED: Final = (
     "SELECT p.number, p.until, p.time FROM past_partitions p JOIN blocks b ON b.number = p.until"
     " WHERE p.number BETWEEN 0 AND ? AND b.time < (SELECT time FROM blocks WHERE number = ?) - ? ORDER BY p.number DESC"
 )
+_FORGET_FORMER: Final = (
+    "DELETE FROM past_ranks WHERE partition IN (SELECT number FROM past_partitions WHERE number >= 0) AND asset = ?"
+)
 _PREFIXES: Final = "SELECT key, prefix FROM ids WHERE key IN {keys}"
 
 
@@ -119,14 +122,23 @@ class Holders:
         if after or nfts.tokens:
             bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, now)])
         self._drop_partitions(connection, height, now)
-        for pair, state in after.items():
-            self._states.pop(pair, None)
-            self._states[pair] = state
-        forget_oldest(self._states, self._cached)
+        self._remember(after)
+
+    def rewrite(self, connection: Connection, asset: int, states: Mapping[Pair, HolderState], height: int) -> None:
+        """Replace states of an ERC-20 token whose balances were others than the index had; forget its former rows."""
+        connection.run(_FORGET_FORMER, asset)
+        self._put(connection, states, self.find(connection, set(states)), height, has_former=False)
+        self._remember(states)
 
     def begin_at(self, connection: Connection, height: int) -> None:
         """Mark that no state before the one after `height` can be shown: rows are derived again."""
         bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, height, 0)])
+
+    def _remember(self, states: Mapping[Pair, HolderState | None]) -> None:
+        for pair, state in states.items():
+            self._states.pop(pair, None)
+            self._states[pair] = state
+        forget_oldest(self._states, self._cached)
 
     def _put(
         self,
@@ -134,8 +146,10 @@ class Holders:
         after: Mapping[Pair, HolderState | None],
         before: Mapping[Pair, HolderState],
         height: int,
+        *,
+        has_former: bool = True,
     ) -> None:
-        """Replace states. after: None for a pair that no longer holds anything."""
+        """Replace states. after: None for a pair that no longer holds anything. has_former: pages may show `before`."""
         if self._partition_rows >= self._most_rows:
             self._partition += 1
             self._partition_rows = 0
@@ -153,7 +167,9 @@ class Holders:
             if previous is not None:
                 rank, maximum, changed = previous
                 ranks[asset, rank, position, holder] = (changed, maximum, 0)
-                past.append((self._partition, asset, rank, position, holder, changed, height, maximum))
+                # A row of this height was shown on no page: it changes once more if a destroyed contract is found.
+                if has_former and changed < height:
+                    past.append((self._partition, asset, rank, position, holder, changed, height, maximum))
             if state is None:
                 holders.append((asset, holder, b"", None, height, 0))
             else:
@@ -178,7 +194,7 @@ class Holders:
         before = {row[0]: row[1:] for row in bulk.run(connection, _TOTALS, [change[0] for change in changes])}
         for number, more_holders, more_tokens in changes:
             changed, holder_count, token_count = before.get(number, (-1, 0, 0))
-            if number in before:
+            if number in before and changed < height:
                 past.append((self._partition, number, changed, height, holder_count, token_count))
             rows.append((number, height, holder_count + more_holders, token_count + more_tokens))
         bulk.upsert(connection, NFT_TOTALS, rows)

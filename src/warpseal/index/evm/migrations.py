@@ -42,10 +42,22 @@ def _add_inner_events(connection: Connection) -> None:
         connection.run("ALTER TABLE icm_receives ADD COLUMN inner_events INTEGER")
 
 
+def _end_destroyed_contracts(connection: Connection) -> None:
+    """Find creations by contract. If one was created again with NFTs, derive again what is held."""
+    connection.run("CREATE INDEX IF NOT EXISTS creations_by_contract ON creations (contract)")
+    text = (
+        "SELECT c.number FROM collections c JOIN creations k ON k.contract = c.contract"
+        " GROUP BY c.number HAVING count(DISTINCT k.tx) > 1 LIMIT 1"
+    )
+    if connection.fetch(text):
+        create_derived_tables(connection)
+
+
 VERSIONS: Final = (
     Migration("0001", create_all_tables),
     Migration("0002", _add_days),
     Migration("0003", _add_holders),
     Migration("0004", _add_icm),
     Migration("0005", _add_inner_events),
+    Migration("0006", _end_destroyed_contracts),
 )

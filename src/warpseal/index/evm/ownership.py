@@ -6,6 +6,7 @@ transfers are not kept.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -13,10 +14,24 @@ from typing import Final
 
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index import bulk
-from warpseal.index.evm.holders import NO_NFT_CHANGES, Holders, NftChanges, Pair
-from warpseal.index.evm.keys import MAX_BALANCE, balance_of, collection_of, is_erc1155, pack, unpack
+from warpseal.index.evm.holders import NO_NFT_CHANGES, Holders, HolderState, NftChanges, Pair
+from warpseal.index.evm.keys import (
+    MAX_BALANCE,
+    SQL_COLLECTION,
+    balance_of,
+    block_key,
+    collection_of,
+    first_token,
+    height_of,
+    is_erc1155,
+    nft_asset,
+    pack,
+    rank_of,
+    tx_key_of,
+    unpack,
+)
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
-from warpseal.index.evm.rows import BalanceRow, BatchRows, TransferRow
+from warpseal.index.evm.rows import BalanceRow, BatchRows, Recreation, TransferRow
 from warpseal.index.evm.schema import BALANCE_PARTITIONS, BALANCES, HOLDINGS, INCONSISTENT, INCONSISTENT_ASSETS, OWNERS
 from warpseal.store.connection import Connection
 
@@ -26,8 +41,28 @@ _ROWS_OF_BLOCKS: Final = (
     " ORDER BY asset, holder, block"
 )
 _PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <= ?"
+_COUNT_ROWS: Final = "SELECT count(*) FROM balances WHERE partition = ?"
+_OF_ALL_PARTITIONS: Final = "partition IN (SELECT number FROM balance_partitions) AND asset = ? AND holder = ?"
+_HISTORY: Final = f"SELECT block, balance FROM balances WHERE {_OF_ALL_PARTITIONS} ORDER BY block"
+_DELETE_FROM: Final = f"DELETE FROM balances WHERE {_OF_ALL_PARTITIONS} AND block >= ?"
+_HOLDERS_FROM: Final = (
+    "SELECT DISTINCT holder FROM balances WHERE partition IN (SELECT number FROM balance_partitions WHERE number >= ?)"
+    " AND asset = ? AND block >= ?"
+)
+# Holders of a balance above 0 that has not changed since.
+_RESTING: Final = "SELECT holder, rank, maximum, changed FROM ranks WHERE asset = ? AND rank < ? AND changed < ?"
+_StoredBalance = tuple[int, int, int, int, bytes, int | None]
+"""A row of `balances`."""
 _Transfer = tuple[int, int, int, int]
 """Keys of asset, sender and recipient, 0 for the zero address, and the amount."""
+_RENEWED_TRANSFERS: Final = 20_000
+_LATER_TRANSFERS: Final = (
+    f"SELECT * FROM transfers WHERE {SQL_COLLECTION.format('token')} IN {{keys}} AND key > ? AND key < ?"
+    " ORDER BY key LIMIT ?"
+)
+_ENDED_HOLDERS: Final = 1_000
+_NEXT_HOLDERS: Final = "SELECT holder FROM holders WHERE asset = ? AND holder > ? ORDER BY holder LIMIT ?"
+_HOLDINGS_OF: Final = "SELECT owner, token FROM holdings WHERE owner IN {keys} AND token >= ? AND token < ?"
 _RECENT_OWNERS: Final = "SELECT token, holder FROM recent_owners WHERE token IN {keys}"
 _OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {keys}"
 
@@ -65,6 +100,60 @@ class Ownership:
         forget_oldest(self._cached_balances, self._cached)
         return nft_changes
 
+    def renew(self, connection: Connection, begins: Mapping[int, int], height: int, *, is_complete: bool) -> NftChanges:
+        """Apply only the transfers of collections from a transaction on; return the changes of the numbers of tokens.
+
+        begins: by the number of the collection, the key of the transaction that created its contract again.
+        """
+        counts: Counter[tuple[int, int]] = Counter()
+        tokens: Counter[int] = Counter()
+        for collection in begins:
+            self._end(connection, collection, counts, tokens)
+        bulk.delete(connection, INCONSISTENT, sorted(begins))
+        last = block_key(height + 1)
+        place = block_key(height_of(min(begins.values()))) - 1
+        while rows := bulk.run(connection, _LATER_TRANSFERS, begins, place, last, _RENEWED_TRANSFERS):
+            moved = list(map(TransferRow._make, rows))
+            place = moved[-1].key
+            renewed = [row for row in moved if tx_key_of(row.key, row.tx_index) >= begins[collection_of(row.token)]]
+            batch = BatchRows(
+                height=height,
+                blocks=(),
+                transfers=renewed,
+                creations=(),
+                balances=(),
+                new_tokens=set(),
+                is_complete=is_complete,
+            )
+            changes = self.apply(connection, batch)
+            counts.update(changes.counts)
+            tokens.update(changes.tokens)
+        return NftChanges(counts, tokens)
+
+    def _end(
+        self,
+        connection: Connection,
+        collection: int,
+        counts: Counter[tuple[int, int]],
+        tokens: Counter[int],
+    ) -> None:
+        """End all holdings of a collection, and count them."""
+        bounds = first_token(collection), first_token(collection + 1)
+        ended: set[int] = set()
+        holder = 0
+        while holders := connection.fetch(_NEXT_HOLDERS, nft_asset(collection), holder, _ENDED_HOLDERS):
+            pairs = [tuple(row) for row in bulk.run(connection, _HOLDINGS_OF, [row[0] for row in holders], *bounds)]
+            self._holdings.put(connection, [(owner, token, None, 0) for owner, token in sorted(pairs)])
+            for owner, token in pairs:
+                self._cached_balances.pop((owner, token), None)
+                counts[collection, owner] -= 1
+                ended.add(token)
+            holder = holders[-1][0]
+        tokens[collection] -= len(ended)
+        for token in ended:
+            self._cached_holders.pop(token, None)
+        self._owners.put(connection, [(token, 0) for token in sorted(ended)])
+
 
 class Balances:
     """Writes the balances of blocks. holders: they have the balances so far.
@@ -78,8 +167,7 @@ class Balances:
         rows = connection.fetch("SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1")
         self._partition: int = rows[0][0] if rows else -1
         self._first: int = rows[0][1] if rows else 0
-        text = "SELECT count(*) FROM balances WHERE partition = ?"
-        ((self._rows,),) = connection.fetch(text, self._partition)
+        ((self._rows,),) = connection.fetch(_COUNT_ROWS, self._partition)
 
     def write(
         self, connection: Connection, blocks: Sequence[EvmBlockFacts], keys: Mapping[bytes, int]
@@ -107,7 +195,7 @@ class Balances:
         balances = {pair: balance_of(state.rank) for pair, state in states.items()}
         changed = {pair: state.changed for pair, state in states.items()}
         rows: list[BalanceRow] = []
-        stored: list[tuple[int, int, int, int, bytes, int | None]] = []
+        stored: list[_StoredBalance] = []
         inconsistent: set[int] = set()
         for number, block_moves in moves:
             before = _apply_moves(balances, block_moves, inconsistent)
@@ -129,6 +217,37 @@ class Balances:
         bulk.insert_new(connection, INCONSISTENT_ASSETS, [(asset,) for asset in sorted(inconsistent)])
         rows.sort()
         return rows
+
+    def end(self, connection: Connection, recreation: Recreation, height: int) -> None:
+        """End the balances of a contract that was destroyed and created again, from the block of its creation on.
+
+        The transfers are not stored: the balance before the block is taken off all later ones. Later recreations of a
+        contract come first.
+        """
+        asset, begin = recreation.contract, height_of(recreation.tx)
+        if not connection.fetch("SELECT 1 FROM holders WHERE asset = ? LIMIT 1", asset):
+            return
+        until = height + 1 if recreation.until is None else height_of(recreation.until)
+        firsts = [row[0] for row in connection.fetch("SELECT first FROM balance_partitions ORDER BY number")]
+        states: dict[Pair, HolderState] = {}
+        rows: list[_StoredBalance] = []
+        moved = {row[0] for row in connection.fetch(_HOLDERS_FROM, bisect_right(firsts, begin) - 1, asset, begin)}
+        for holder in moved:
+            history = [(block, unpack(bytes(raw))) for block, raw in connection.fetch(_HISTORY, asset, holder)]
+            ended = _end_balance(history, begin, until)
+            if ended != history:
+                connection.run(_DELETE_FROM, asset, holder, begin)
+                rows += _stored_balances(firsts, asset, holder, ended, begin)
+                largest = max(balance for _, balance in ended)
+                states[asset, holder] = _holder_state(ended[-1], largest)
+        for holder, raw_rank, raw_maximum, changed in connection.fetch(_RESTING, asset, rank_of(0), begin):
+            if holder not in moved:
+                largest = balance_of(bytes(raw_rank if raw_maximum is None else raw_maximum))
+                rows += _stored_balances(firsts, asset, holder, [(changed, largest), (begin, 0)], begin)
+                states[asset, holder] = _holder_state((begin, 0), largest)
+        bulk.insert(connection, BALANCES, sorted(rows, key=itemgetter(0, 1, 2, 3)))
+        ((self._rows,),) = connection.fetch(_COUNT_ROWS, self._partition)
+        self._holders.rewrite(connection, asset, states, height)
 
 
 class _Batch:
@@ -264,6 +383,47 @@ def read_balances(connection: Connection, first: int, last: int) -> list[Balance
 def find_holdings(connection: Connection, pairs: set[tuple[int, int]]) -> dict[tuple[int, int], bytes | None]:
     """Return the balances, None for ERC-721, of those owners and tokens that are held."""
     return {(owner, token): balance for owner, token, balance in find_held(connection, HOLDINGS, pairs)}
+
+
+def _end_balance(history: Sequence[tuple[int, int]], begin: int, until: int) -> list[tuple[int, int]]:
+    """Return the changes of a balance, each a block and the balance, if its contract began again in a block.
+
+    until: the block from which on they are those of another contract.
+    """
+    ended = [change for change in history if change[0] < begin]
+    residue = ended[-1][1] if ended else 0
+    later = [
+        (block, max(0, balance - residue) if block < until else balance) for block, balance in history if block >= begin
+    ]
+    if not later or later[0][0] > begin:
+        later.insert(0, (begin, 0))
+    balance = residue
+    for change in later:
+        if change[1] != balance:
+            ended.append(change)
+            balance = change[1]
+    return ended
+
+
+def _stored_balances(
+    firsts: Sequence[int], asset: int, holder: int, history: Sequence[tuple[int, int]], begin: int
+) -> list[_StoredBalance]:
+    """Return the rows of a history from a block on. firsts: the first block of each partition."""
+    rows: list[_StoredBalance] = []
+    last: int | None = None
+    for block, balance in history:
+        partition = bisect_right(firsts, block) - 1
+        previous = last if last is not None and last < firsts[partition] else None
+        if block >= begin:
+            rows.append((partition, asset, holder, block, pack(balance), previous))
+        last = block
+    return rows
+
+
+def _holder_state(change: tuple[int, int], largest: int) -> HolderState:
+    """Return the state of a holder after its last change. largest: the largest balance after any block."""
+    block, balance = change
+    return HolderState(rank_of(balance), None if largest == balance else rank_of(largest), block)
 
 
 def _apply_moves(balances: dict[Pair, int], moves: Sequence[_Transfer], inconsistent: set[int]) -> dict[Pair, int]:

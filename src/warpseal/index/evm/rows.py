@@ -58,6 +58,17 @@ class CreationRow(NamedTuple):
     factory: int | None
 
 
+class Recreation(NamedTuple):
+    """A creation at an address that already had one: what the destroyed contract held ends.
+
+    tx: key of its transaction. until: that of the next creation at the address, None without one.
+    """
+
+    contract: int
+    tx: int
+    until: int | None
+
+
 class BalanceRow(NamedTuple):
     """The balance of a holder after a block, as `balances` has it."""
 

@@ -79,7 +79,10 @@ TRANSFERS: Final = declare_table(
     "key key, tx_index int32, log_index int32, token int64, sender int64, recipient int64, amount bytes?",
 )
 CREATIONS: Final = declare_table(
-    STORED, "creations", "tx int64*, position int64*, contract int64, sender int64, factory int64?"
+    STORED,
+    "creations",
+    "tx int64*, position int64*, contract int64, sender int64, factory int64?",
+    TableIndex("creations_by_contract", "contract"),
 )
 # Ranges of heights below `traced` that no node could trace.
 TRACE_GAPS: Final = declare_table(STORED, "trace_gaps", "first key, last int64")

@@ -25,7 +25,16 @@ from warpseal.index.evm.icm_writer import IcmWriter
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, RequestKind, block_key, pack, tx_key_of
 from warpseal.index.evm.ownership import Balances
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint, IcmOptions
-from warpseal.index.evm.rows import BalanceRow, BatchRows, BlockRow, CreationRow, EvmChainRow, IcmRows, TransferRow
+from warpseal.index.evm.rows import (
+    BalanceRow,
+    BatchRows,
+    BlockRow,
+    CreationRow,
+    EvmChainRow,
+    IcmRows,
+    Recreation,
+    TransferRow,
+)
 from warpseal.index.evm.schema import BLOCKS, CHAIN_STATUS, INTERFACES, TRANSFERS, TXS, create_all_tables
 from warpseal.index.evm.tokens import TokenTable
 from warpseal.index.evm.write_session import EvmWriteSession
@@ -70,7 +79,7 @@ class EvmIndexWriter:
         self._derived: DerivedRows
         self._balances: Balances
         self._interfaces: dict[bytes, bool] = {}
-        self.traces = contracts.TraceWriter(self._session)
+        self.traces = contracts.TraceWriter(self._session, self._end_destroyed)
         self.contracts = contracts.ContractWriter(self._session)
         self.documents = documents.DocumentWriter(self._session)
         self.earlier_txs = EarlierTransactionWriter(self._session)
@@ -159,7 +168,7 @@ class EvmIndexWriter:
             bulk.insert(connection, BLOCKS, block_rows)
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
-            creation_rows = contracts.write_creations(connection, self._session, blocks)
+            creation_rows, recreations = contracts.write_creations(connection, self._session, blocks)
             icm_rows = self.icm.write(connection, chain, blocks)
             _write_txs(connection, blocks, transfer_rows, creation_rows, icm_rows)
             self._tokens.flush(connection)
@@ -179,6 +188,7 @@ class EvmIndexWriter:
                 icm=icm_rows,
             )
             self._derived.add(connection, rows, now)
+            self._end_destroyed(connection, chain, recreations)
             if chain.time >= now - documents.RECENT_S:
                 documents.add_minted(connection, new_tokens, chain.time)
         checkpoint = chain.checkpoint
@@ -206,6 +216,12 @@ class EvmIndexWriter:
         self._interfaces.clear()
         if chain is not None and self._derived.height < 0:
             self._derived.height = chain.first_height - 1
+
+    def _end_destroyed(self, connection: Connection, chain: EvmChainRow, recreations: Sequence[Recreation]) -> None:
+        """End what contracts held that were destroyed and created again; traces may say so long after the blocks."""
+        self._derived.end_destroyed(connection, recreations, int(self._now()), is_complete=chain.is_complete)
+        for recreation in recreations if chain.has_balances else ():
+            self._balances.end(connection, recreation, chain.height)
 
     def _accepted_transfers(self, blocks: Sequence[EvmBlockFacts]) -> list[tuple[int, NftTransfer]]:
         """Return the transfers with their keys, candidates only of ERC-721 contracts."""
