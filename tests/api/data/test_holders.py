@@ -18,7 +18,7 @@ from tests.api.data.fixtures import client_of
 from tests.api.data.metrics_fixtures import MadeChain, block_at, file_urls, metrics_setup, request, walk, write_chain
 from tests.api.openapi.sample_requests import example_requests
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
-from tests.index.evm.histories import START, ZERO, address, made_block
+from tests.index.evm.histories import START, ZERO, address, made_block, transfer
 from tests.index.evm.model import EvmModel
 from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, IndexFiller, Model, replaced
 from warpseal.api.data import evm_context
@@ -163,6 +163,21 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
         "totalHolders": 0,
         "totalTokens": 0,
     }
+
+
+@pytest.mark.parametrize("kind", [ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN])
+async def test_a_contract_of_several_kinds_says_why_it_lists_no_erc20_holders(tmp_path: Path, kind: ErcType) -> None:
+    filler = IndexFiller(file_urls(tmp_path)[0])
+    nft = transfer(0, 1, 4, ZERO, address(9))
+    filler.write([replaced(made_block(0, [nft]), START, [Erc20Transfer(address(1), ZERO, address(9), 4)])])
+    filler.writer.contracts.write([ContractFacts(address(1), kind, "Both", "B", None, 0)])
+    filler.writer.close()
+    async with metrics_setup(*file_urls(tmp_path), CHAIN) as setup, client_of(setup) as client:
+        response = await request(client, balances_path(address(1)), threshold=0)
+    assert (response.status, response.body["code"]) == (404, "not_an_erc20_token")
+    reason = f"its calls say that its kind is {kind}"
+    assert response.body["detail"] == {"address": account_text(address(1)), "reason": reason}
+    assert reason in str(response.body["message"])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from math import ceil
 
 from warpseal.api.http.errors import NotFound
 from warpseal.errors import HOUR_S, RETRY_LATER_S, InvalidRequest, WarpsealError
+from warpseal.resources.evm import ErcType
 
 
 class InvalidPageToken(InvalidRequest):
@@ -110,6 +111,17 @@ class TokenNotFound(NotFound):
 
     def __init__(self, contract: str, token_id: str) -> None:
         super().__init__(f"contract {contract} has no token {token_id}", address=contract, token_id=token_id)
+
+
+class NotAnErc20Token(NotFound):
+    """The contract has ERC-20 transfers and another kind, so that its ERC-20 balances are not listed."""
+
+    code = "not_an_erc20_token"
+
+    def __init__(self, contract: str, kind: ErcType) -> None:
+        reason = f"its calls say that its kind is {kind}"
+        text = f"the ERC-20 holders of {contract} are not listed: it emits ERC-20 transfers, but {reason}"
+        super().__init__(text, address=contract, reason=reason)
 
 
 class ReindexedRecently(WarpsealError):

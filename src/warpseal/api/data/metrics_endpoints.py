@@ -23,7 +23,7 @@ from warpseal.api.data.bodies import (
     SdkNftHolders,
     TpsPoint,
 )
-from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
+from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady, NotAnErc20Token
 from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page, indexed_contexts
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import FROM, PAGE_TOKEN, THRESHOLD, TO, time_range_in
@@ -121,6 +121,8 @@ async def list_token_holders(context: EvmContext) -> Response:
         raise IndexNotEnabled(f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on", SETTING)
     page, at_block = _page_of(query)
     holders = _known(context, await index.holders_above(holder_query, page, at_block), at_block)
+    if not holders.items and (kind := await index.unlisted_kind(contract)) is not None:
+        raise NotAnErc20Token(account_text(contract), kind)
     body = AddressesAboveThreshold(
         next_page_token=await _next_token(context, query, holders),
         addresses=await _entries(holders.items),

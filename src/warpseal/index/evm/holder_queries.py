@@ -115,6 +115,16 @@ def holders_above(
     return HolderPage(_holders(session, selected), more, block, events_inconsistent=bool(inconsistent))
 
 
+def unlisted_kind(session: ReadSession, _: float, contract: bytes) -> ErcType | None:
+    """Return the kind of a contract whose ERC-20 balances are not listed because of it; None of any other contract."""
+    asset = session.keys_of([contract]).get(contract)
+    row = None if asset is None else read_contracts(session, [asset]).get(asset)
+    if row is None or row.erc_type in (ErcType.ERC20, None):
+        return None
+    has_balances = session.rows("SELECT 1 FROM holders WHERE asset = ? LIMIT 1", asset)
+    return row.erc_type if has_balances else None
+
+
 def nft_holders(
     session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None = None
 ) -> HolderPage | None:

@@ -100,6 +100,7 @@ class EvmIndex:
     token = _query(queries.token)
     deployments = _query(queries.deployments, "deployments")
     holders_above = _query(holder_queries.holders_above, "token_holders")
+    unlisted_kind = _query(holder_queries.unlisted_kind)
     nft_holders = _query(holder_queries.nft_holders, "nft_holders")
     icm_page = _query(icm_queries.icm_page, "icm_messages")
     icm_messages = _query(icm_queries.icm_messages)
