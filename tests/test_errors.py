@@ -30,6 +30,7 @@ from warpseal.api.data.errors import (
     IndexNotReady,
     IndexStale,
     MessageNotFound,
+    NotAnErc20Token,
     NotAPrimaryChain,
     ReindexedRecently,
     ReindexUnavailable,
@@ -78,6 +79,8 @@ from warpseal.messages.errors import (
     UncheckedMessage,
     UndecodableTransaction,
 )
+from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, SigningBlocked, UndecodableTransaction
+from warpseal.resources.evm import ErcType
 from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
@@ -174,6 +177,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     MessageNotFound("0x00"),
     TokenNotFound("0x00", "1"),
     ReindexedRecently("0x00", "1", 1234.5),
+    NotAnErc20Token("0x0000000000000000000000000000000000000001", ErcType.ERC721),
     ReindexUnavailable("the indexer does not run"),
     ApiKeyRequired(),
     ApiKeyRefused(),

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc import StatusCode, aio, insecure_channel
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from tests.eventually import finish, until
@@ -25,7 +27,12 @@ from warpseal.pb.warpseal_pb2_grpc import WarpsealStub
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 PLAN = replace(L1_PLAN, messages=4)
-SERVICES = ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection", "warpseal.v1.Warpseal"]
+SERVICES = [
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+    "warpseal.v1.Warpseal",
+]
 
 
 async def test_a_client_signs_and_gets_messages_and_misses_no_event(
@@ -90,9 +97,28 @@ async def test_a_client_signs_and_gets_messages_and_misses_no_event(
             watch = health.Watch(check)
             assert (await finish(watch.read())).status == health_pb2.HealthCheckResponse.SERVING
             assert await asyncio.to_thread(read_services, address) == SERVICES
+            assert await finish(read_services_by_v1(channel)) == SERVICES
             metrics = await running.daemon.metrics()
         calls = [value for name, value in metrics.items() if "/warpseal.v1.Warpseal/AggregateSignatures" in name]
         assert calls == [1, 1]
+
+
+async def read_services_by_v1(channel: aio.Channel) -> list[str]:
+    """Return the services of a server by version 1 of reflection, which describes each of them."""
+    call: Any = channel.stream_stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        reflection_pb2.ServerReflectionRequest.SerializeToString,
+        reflection_pb2.ServerReflectionResponse.FromString,
+    )()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    services = sorted(service.name for service in (await call.read()).list_services_response.service)
+    for name in services:
+        await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name))
+        files = (await call.read()).file_descriptor_response.file_descriptor_proto
+        described = [descriptor_pb2.FileDescriptorProto.FromString(file) for file in files]
+        assert name in [f"{file.package}.{service.name}" for file in described for service in file.service]
+    call.cancel()
+    return services
 
 
 def read_services(address: str) -> list[str]:

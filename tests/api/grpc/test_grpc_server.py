@@ -27,6 +27,7 @@ from tests.api.data import samples
 from tests.api.data.fixtures import DataApiSetup
 from tests.api.fixtures import DESTINATION, MESSAGE, SETTINGS, SIGNED, SUBNET, V1, ApiSetup, aggregation, serving
 from tests.eventually import finish, until
+from tests.paths import DOCS
 from tests.store.fixtures import sqlite_url, store_at
 from tests.store.test_events import new_event
 from tests.test_errors import SAMPLES
@@ -35,7 +36,7 @@ from warpseal.api.data.event_endpoints import MAX_LISTENERS_PER_CLIENT
 from warpseal.api.data.services import DataServices
 from warpseal.api.grpc import calls as grpc_calls
 from warpseal.api.grpc.calls import GrpcCalls
-from warpseal.api.grpc.server import DETAILS_KEY, GrpcServer, error_status
+from warpseal.api.grpc.server import _MIN_PING_INTERVAL_MS, DETAILS_KEY, GrpcServer, error_status
 from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.http.listener import Listener
 from warpseal.delivery.destination import DestinationEpoch
@@ -56,6 +57,11 @@ REQUEST = pb.AggregateSignaturesRequest(message=MESSAGE.raw)
 # No request waits for a name server, or for a proxy of the machine.
 OPTIONS = (("grpc.enable_http_proxy", 0),)
 LOOPBACK = ip_network("127.0.0.1")
+
+
+def test_the_ping_limit_is_in_the_documentation() -> None:
+    text = " ".join((DOCS / "clients.md").read_text().split())
+    assert f"ping once in {_MIN_PING_INTERVAL_MS // 1_000} s while it has a call" in text
 
 
 class Served(NamedTuple):

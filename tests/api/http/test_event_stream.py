@@ -65,6 +65,7 @@ async def test_events_follow_a_first_part_that_opens_the_stream() -> None:
         assert await finish(reply.content.readexactly(18)) == b"data: 1\n\ndata: 2\n\n"
     assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert reply.headers["cache-control"] == "no-store"
+    assert reply.headers["x-accel-buffering"] == "no"
 
 
 async def test_a_silent_stream_has_heartbeats_also_while_events_are_left_out() -> None:

@@ -7,13 +7,18 @@ calls are not decoded again, and an event is encoded once for all listeners.
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
-from google.protobuf.json_format import ParseDict
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health_pb2
@@ -48,7 +53,8 @@ from warpseal.warp.ids import MessageID, id_text
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["Warpseal"].full_name
 HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-REFLECTION: Final = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full_name
+REFLECTION_V1ALPHA: Final = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full_name
+REFLECTION_V1: Final = REFLECTION_V1ALPHA.replace(".v1alpha.", ".v1.")
 # A listener gets no more than one batch in this time.
 GATHER_S: Final = 0.05
 # An error reaches its caller if it is sent so long before the deadline, which clients round up by at most a hundredth.
@@ -118,7 +124,8 @@ class GrpcCalls:
         self._max_timeout_s = max_timeout_s
         self._arriving = InFlight(_MAX_ARRIVING, _MAX_ARRIVING_PER_CLIENT, is_fair=True)
         self._other_calls = InFlight(_MAX_OTHER_CALLS, _MAX_OTHER_CALLS_PER_CLIENT)
-        self._reflection = reflection.ReflectionServicer([SERVICE, HEALTH, REFLECTION])
+        services = [SERVICE, HEALTH, REFLECTION_V1, REFLECTION_V1ALPHA]
+        self._reflection = reflection.ReflectionServicer(services, _reflection_pool())
         self._parse_cached = lru_cache(_MAX_PARSED)(self._parse)
 
     async def aggregate_signatures(self, call: Call) -> bytes:
@@ -200,7 +207,7 @@ class GrpcCalls:
         return encoded
 
     async def reflect(self, call: Call) -> None:
-        """Write a ServerReflectionResponse for each request."""
+        """Write a ServerReflectionResponse for each request. The messages of both versions are the same."""
 
         encoded: Any = await self._receive(call)
 
@@ -235,6 +242,20 @@ class GrpcCalls:
         query = await self._aggregator.resolve(lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains))
         log_fields(call.scope)["tx_id"] = query.request.tx_id
         return _encode(await self._aggregator.sign_l1(query, timeout_s=call.timeout_s(self._max_timeout_s)), call)
+
+
+def _reflection_pool() -> DescriptorPool:
+    """Return the default pool with version 1 of reflection, which grpcio-reflection 1.85 lacks."""
+    pool: DescriptorPool = descriptor_pool.Default()
+    with suppress(KeyError):
+        pool.FindServiceByName(REFLECTION_V1)
+        return pool
+    # Only the name of the package differs.
+    alpha = FileDescriptorProto()
+    reflection_pb2.DESCRIPTOR.CopyToProto(alpha)
+    text = json.dumps(MessageToDict(alpha)).replace("v1alpha", "v1")
+    pool.Add(ParseDict(json.loads(text), FileDescriptorProto()))
+    return pool
 
 
 def _decode(kind: Any, encoded: bytes) -> Any:

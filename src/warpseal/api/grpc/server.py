@@ -24,7 +24,7 @@ from grpc import StatusCode, aio
 from starlette.types import Scope
 
 from warpseal.aggregation.errors import QuorumImpossible
-from warpseal.api.grpc.calls import HEALTH, REFLECTION, SERVICE, Call, GrpcCalls
+from warpseal.api.grpc.calls import HEALTH, REFLECTION_V1, REFLECTION_V1ALPHA, SERVICE, Call, GrpcCalls
 from warpseal.api.http.clients import TrustedProxies
 from warpseal.api.http.error_response import Dialect, error_detail, error_text, retry_after_s, status_of
 from warpseal.api.http.errors import ShuttingDown
@@ -134,7 +134,8 @@ class GrpcServer:
             (SERVICE, "ListenEvents", calls.listen_events, True),
             (HEALTH, "Check", calls.check_health, False),
             (HEALTH, "Watch", calls.watch_health, True),
-            (REFLECTION, "ServerReflectionInfo", calls.reflect, True),
+            (REFLECTION_V1, "ServerReflectionInfo", calls.reflect, True),
+            (REFLECTION_V1ALPHA, "ServerReflectionInfo", calls.reflect, True),
         )
         for service, name, handle, is_stream in methods:
             build = grpc.stream_stream_rpc_method_handler if is_stream else grpc.stream_unary_rpc_method_handler

@@ -20,7 +20,8 @@ from warpseal.errors import WarpsealError
 
 WRITE_TIMEOUT_S: Final = 20.0
 _HEARTBEAT_S: Final = 15.0
-_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+# nginx passes each part on at once if a response says so.
+_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-accel-buffering": "no"}
 
 
 class EventStreams:
