@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.store.signed import create_store
+from warpseal.runtime.settings import InvalidSetting
 from warpseal.store import addresses, api_keys, archive_rows, event_rows, events, icm_tasks, l1_records, uptime_rows
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import server_parameters
 from warpseal.store.errors import StoreUnusable
-from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
+from warpseal.store.settings import store_url
+from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url, resolve_url
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,32 @@ def test_an_unusable_url_is_refused_without_being_repeated(text: str) -> None:
         StoreUrl.parse(text)
     assert "hush" not in str(error.value)
     assert "hush" not in redacted_url(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://u:hu@sh@db/w",
+        "postgresql://u:hu@sh@db:5432,db2/w",
+        "postgresql://u:hu/sh@db/w",
+        "postgresql://u:12/hush@db/w",
+        "postgresql://u:hu@s/h@db/w",
+        "postgresql://u:hu?sh@db/w",
+        "postgresql://u:hu%sh@db/w",
+        "postgresql://u:hu sh@db/w",
+        "postgresql://db/w?password=hu&sh",
+        "postgresql://db/w?password=hu%sh",
+    ],
+)
+def test_a_password_that_is_not_encoded_is_refused_with_what_to_encode(text: str) -> None:
+    with pytest.raises(MalformedStoreUrl, match="encode @ as %40") as error:
+        StoreUrl.parse(text)
+    with pytest.raises(InvalidSetting) as invalid:
+        store_url(text, "store-url")
+    with pytest.raises(StoreUnusable) as unusable:
+        resolve_url(text, None, "store.db")
+    for shown in (str(error.value), str(invalid.value), str(unusable.value), redacted_url(text)):
+        assert re.search(r"hu\b|sh\b|hush|s/h", shown) is None
 
 
 def test_passwords_are_removed_from_library_errors() -> None:

@@ -23,6 +23,11 @@ _POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
 DATABASE_SCHEMES: Final = ("sqlite", *_POSTGRESQL_SCHEMES)
 # As libpq reads it: scheme, user and hosts, database, parameters.
 _POSTGRESQL: Final = re.compile(rf"({'|'.join(_POSTGRESQL_SCHEMES)})://([^/?]*)([^?]*)\??(.*)", re.DOTALL)
+_BARE_PERCENT: Final = re.compile("%(?![0-9a-f]{2})", re.IGNORECASE)
+_NOT_ENCODED: Final = (
+    "the password, or another part, has a character that is not encoded: encode @ as %40, / as %2F, ? as %3F,"
+    " % as %25, & as %26 and a space as %20"
+)
 _HIDDEN: Final = "***"
 
 
@@ -139,6 +144,9 @@ def _split(text: str) -> SplitResult:
     if match is None:
         raise MalformedStoreUrl('expected "sqlite:///PATH", "postgresql://..." or "off"')
     scheme, netloc, path, query = match.groups()
+    # libpq would take a part of such a password for a host, a port or a name, and its errors would show that part.
+    if _has_bare_characters(netloc, path, query):
+        raise MalformedStoreUrl(_NOT_ENCODED)
     parts = SplitResult(scheme, netloc, path, query, "")
     try:
         for host in parts.netloc.rpartition("@")[2].split(","):
@@ -146,6 +154,22 @@ def _split(text: str) -> SplitResult:
     except ValueError:
         raise MalformedStoreUrl("expected HOST:PORT, or several of them with commas between them") from None
     return parts
+
+
+def _has_bare_characters(netloc: str, path: str, query: str) -> bool:
+    """Return whether a part of a URL has a character that only belongs between the parts."""
+    user = netloc.rpartition("@")[0]
+    is_cut_at_query = not path.strip("/") and "@" in query
+    has_lone_option = any("=" not in option for option in query.split("&") if option)
+    has_space = any(character.isspace() for character in netloc)
+    return (
+        "@" in user
+        or "@" in path
+        or is_cut_at_query
+        or has_lone_option
+        or has_space
+        or _BARE_PERCENT.search(netloc + path + query) is not None
+    )
 
 
 def _secrets(text: str) -> set[str]:
