@@ -33,6 +33,9 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old, usual):
         urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t", usual.url
         chains = [entry(recorded, *urls), entry(made_up, untraced.url, old.url, traces="off")]
+        upgrades = tmp_path / "upgrade.json"
+        upgrades.write_text('{"precompileUpgrades":[{"nope":{}}]}')
+        chains[1]["upgrade-file"] = str(upgrades)
         keys = {"evm-chains": chains, "index-l1s-at": closed}
         config = write_config_file(network, tmp_path, keys)
         command = await run_command("doctor", "--config", config, "--wait", "20", "--json")
@@ -58,6 +61,9 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         f"{of_made_up}[0] {untraced.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
         f"{of_made_up}[1] {old.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
         f"{of_made_up}[1] {old.url} does not have eth_getBlockReceipts": "warning",
+        f"evm-chains[1].upgrade-file {upgrades}: the upgrade file cannot be read: unknown precompile config: nope": (
+            "warning"
+        ),
         f"index-l1s-at {closed} serves no EVM chain of tracked-subnet-ids": "warning",
     }
     assert {

@@ -12,7 +12,7 @@ from warpseal.cli.main import COMMANDS, main
 from warpseal.config.keys import KEYS
 from warpseal.runtime.settings import Group
 from warpseal.version import __version__
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import ChainID, id_text
 
 NODE = {"base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path", "query-parameters": {"token": "s3cr3t-token"}}
 LEAST = {"p-chain-api": NODE, "info-api": [NODE, {"base-url": "http://127.0.0.1:9650"}]}
@@ -310,3 +310,24 @@ def test_without_any_config_the_missing_keys_are_named(capsys: pytest.CaptureFix
 def test_an_impossible_simulated_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("simnet", "--validators", "3", "--behave", "7:wrong") == 1
     assert "there is no validator 7" in capsys.readouterr().err
+
+
+def test_config_check_names_the_genesis_or_upgrade_file_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usable, listed, genesis = tmp_path / "usable.json", tmp_path / "listed.json", tmp_path / "genesis"
+    usable.write_text('{"PrecompileUpgrades":[]}')
+    listed.write_text("[]")
+    genesis.write_text("no genesis")
+    files = (usable, listed, tmp_path / "none.json")
+    chains = [
+        {"blockchain-id": id_text(ChainID(bytes([number]) * 32)), "rpc": [NODE], "upgrade-file": str(file)}
+        for number, file in enumerate(files, 1)
+    ]
+    file = write(tmp_path, {**LEAST, "evm-chains": chains, "genesis-file": str(genesis)})
+    assert exit_code("config", "check", file) == 1
+    of_genesis, of_listed, of_missing = capsys.readouterr().out.splitlines()
+    assert of_genesis.startswith(f"genesis-file {genesis} is no P-Chain genesis: ")
+    assert of_listed.startswith(f"evm-chains[1].upgrade-file {listed}: the upgrade file cannot be read: ")
+    assert of_missing == f"evm-chains[2].upgrade-file {files[2]} cannot be read: no such file or directory"
+    assert exit_code("config", "check", write(tmp_path, {**LEAST, "evm-chains": chains[:1]})) == 0

@@ -11,6 +11,7 @@ from typing import Final
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import printable, printable_lines
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, config_file, given_flags
+from warpseal.config.files import find_unusable_files
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, find_service_addresses, load
 
@@ -34,6 +35,10 @@ def _check_config(args: argparse.Namespace) -> int:
         loaded = load(args.file or config_file(args), given_flags(args), os.environ, strict=True)
     except ConfigError as error:
         print(printable_lines(str(error)))
+        return 1
+    reasons = [file.reason for file in find_unusable_files(loaded.config)]
+    if reasons:
+        print(printable_lines("\n".join(reasons)))
         return 1
     print("The configuration is valid. Effective settings and their sources (secrets are not shown):")
     for key in KEYS:

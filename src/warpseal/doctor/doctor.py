@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from msgspec.structs import replace
 
 from warpseal.bls import BACKEND
+from warpseal.config.files import find_unusable_files
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.doctor.evm import check_evm_indexes
@@ -50,6 +51,9 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
     """
     metrics = Metrics()
     findings = [Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail={"blsBackend": BACKEND})]
+    for file in await asyncio.to_thread(list, find_unusable_files(config)):
+        grade = Grade.BAD if file.is_fatal else Grade.WARNING
+        findings.append(Finding(grade, file.reason, "correct the file, or name another one"))
     async with open_upstreams(config, metrics) as upstreams:
         info_responses, p_chain_responses = await _probe_endpoints(config.node)
         findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_responses)

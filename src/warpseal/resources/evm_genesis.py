@@ -16,6 +16,7 @@ from msgspec import field
 from msgspec.structs import fields, replace
 
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.runtime.go_json import field_names
 
 
 class FeeConfig(Resource, frozen=True, gc=False, kw_only=True):
@@ -111,6 +112,15 @@ _MAX_UINT64: Final = 2**64 - 1
 _HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]*)")
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 
+_PRECOMPILES: Final = (
+    "txAllowListConfig",
+    "contractDeployerAllowListConfig",
+    "contractNativeMinterConfig",
+    "feeManagerConfig",
+    "rewardManagerConfig",
+)
+_EXACT_KEYS: Final = frozenset((*_PRECOMPILES, "warpConfig"))
+
 Reader = Callable[[Any], Any]
 """Takes a JSON value; returns the value of the resource, UNSET if the JSON value is invalid."""
 
@@ -123,12 +133,11 @@ def evm_genesis(raw: bytes | None) -> GenesisData | None:
         decoded = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(decoded, dict) or not isinstance(decoded.get("config"), dict):
-        return None
-    if _whole(decoded["config"].get("chainId")) is UNSET or not isinstance(decoded.get("alloc"), dict):
+    if not isinstance(decoded, dict):
         return None
     genesis: GenesisData = _object(GenesisData)(decoded)
-    return genesis
+    is_evm = chain_id_of(genesis) is not None and genesis.alloc is not UNSET
+    return genesis if is_evm else None
 
 
 def sdk_genesis(genesis: GenesisData) -> GenesisData:
@@ -226,23 +235,18 @@ def _hex_map(read: Reader) -> Reader:
 def _object(kind: type[Any]) -> Reader:
     """Return a reader of a JSON object as `kind`; unknown keys and invalid values are left out."""
     names = {field.encode_name: field.name for field in fields(kind)}
+    read_names = field_names(*(name for name in names if name not in _EXACT_KEYS))
 
     def reader(value: Any) -> Any:
         if not isinstance(value, dict):
             return UNSET
         special, default = _READERS[kind]
+        value = read_names(value)
         return kind(**{name: special.get(key, default)(value[key]) for key, name in names.items() if key in value})
 
     return reader
 
 
-_PRECOMPILES: Final = (
-    "txAllowListConfig",
-    "contractDeployerAllowListConfig",
-    "contractNativeMinterConfig",
-    "feeManagerConfig",
-    "rewardManagerConfig",
-)
 _READERS: Final[Mapping[type[Any], tuple[Mapping[str, Reader], Reader]]] = {
     GenesisData: (
         {

@@ -24,8 +24,10 @@ from tests.forwarding.evm.evm import (
 )
 from warpseal.forwarding.evm.chain_config import NotSubnetEvm, chain_config
 from warpseal.forwarding.evm.methods import SUBNET_EVM
+from warpseal.forwarding.evm.precompiles import KEYS
 from warpseal.forwarding.evm.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
 from warpseal.ledger.params import UNSCHEDULED_S
+from warpseal.resources.evm_genesis import evm_genesis
 from warpseal.upstream.jsonrpc import RpcResponse
 
 L1S = ("l1-0", "l1-1")
@@ -212,6 +214,63 @@ def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> No
 def test_a_genesis_of_another_vm_has_no_chain_configuration(genesis: bytes) -> None:
     with pytest.raises(NotSubnetEvm):
         chain_config(genesis, b"{}", {})
+
+
+def in_other_case(value: Any) -> Any:
+    """Return a JSON value with the case of all keys changed, but those of precompiles, accounts and storage."""
+    if isinstance(value, list):
+        return [in_other_case(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key if key in KEYS or key.startswith("0x") else key.swapcase(): in_other_case(item)
+        for key, item in value.items()
+    }
+
+
+UPGRADES = {
+    "networkUpgradeOverrides": {"durangoTimestamp": 7, "graniteTimestamp": 9},
+    "stateUpgrades": [
+        {"blockTimestamp": 3, "accounts": {"0x" + "AB" * 20: {"balanceChange": "5", "code": "0xAB", "storage": {}}}}
+    ],
+    "precompileUpgrades": [
+        {"warpConfig": {"blockTimestamp": 4, "quorumNumerator": 71, "requirePrimaryNetworkSigners": True}},
+        {"feeManagerConfig": {"blockTimestamp": 5, "adminAddresses": ["0x" + "AB" * 20],
+                              "initialFeeConfig": {"gasLimit": 9, "minBaseFee": 2}}},
+        {"rewardManagerConfig": {"blockTimestamp": 6, "initialRewardConfig": {"allowFeeRecipients": True}}},
+        {"gasPriceManagerConfig": {"blockTimestamp": 6, "initialGasPriceConfig": {"targetGas": 8}}},
+        {"contractNativeMinterConfig": {"blockTimestamp": 8, "initialMint": {"0x" + "EF" * 20: "256"}}},
+        {"feeManagerConfig": {"blockTimestamp": 10, "disable": True}},
+    ],
+}  # fmt: skip
+
+
+def test_field_names_of_genesis_and_upgrade_file_are_read_in_any_case() -> None:
+    genesis = json.loads(recorded_genesis("l1-0"))
+    expected = chain_config(json.dumps(genesis).encode(), json.dumps(UPGRADES).encode(), {"etna": 1})
+    other_genesis, other_upgrades = (json.dumps(in_other_case(value)).encode() for value in (genesis, UPGRADES))
+    assert b"FEEcONFIG" in other_genesis
+    assert b"PRECOMPILEuPGRADES" in other_upgrades
+    assert chain_config(other_genesis, other_upgrades, {"etna": 1}) == expected
+    shown = evm_genesis(json.dumps(genesis).encode())
+    assert shown is not None
+    assert evm_genesis(other_genesis) == shown
+
+
+def test_the_keys_of_precompiles_are_read_exactly() -> None:
+    genesis = json.loads(recorded_genesis("l1-0"))
+    genesis["config"] |= {"WARPconfig": {"blockTimestamp": 1}}
+    genesis["config"].pop("warpConfig", None)
+    assert "warpConfig" not in chain_config(json.dumps(genesis).encode(), b"{}", {}).genesis_precompiles
+    with pytest.raises(NotSubnetEvm, match="the upgrade file cannot be read: unknown precompile config: WarpConfig"):
+        chain_config(recorded_genesis("l1-0"), b'{"precompileUpgrades":[{"WarpConfig":{}}]}', {})
+
+
+def test_an_error_says_which_file_cannot_be_read() -> None:
+    with pytest.raises(NotSubnetEvm, match=r"^the upgrade file cannot be read"):
+        chain_config(recorded_genesis("l1-0"), b'{"precompileUpgrades":[{"warpConfig":{"blockTimestamp":"x"}}]}', {})
+    with pytest.raises(NotSubnetEvm, match=r"^the genesis cannot be read"):
+        chain_config(b'{"config":{"feeConfig":{},"warpConfig":7}}', b"{}", {})
 
 
 @pytest.mark.parametrize("upgrades", [b"[]", b'{"precompileUpgrades":[{"nope":{}}]}', b'{"precompileUpgrades":[{}]}'])

@@ -30,6 +30,7 @@ from warpseal.forwarding.evm.precompiles import (
     timestamp,
 )
 from warpseal.ledger.params import UNSCHEDULED_S
+from warpseal.runtime.go_json import field_names
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.runtime.single_flight import SingleFlight
 
@@ -47,6 +48,13 @@ _OPTIONAL_FIELDS: Final = (
     "cancunTime", "pragueTime", "verkleTime", "terminalTotalDifficulty", "terminalTotalDifficultyPassed",
     "initialMinDelayMS", "allowFeeRecipients",
 )  # fmt: skip
+_TIME_NAMES: Final = tuple(f"{name}Timestamp" for name in _NETWORK_UPGRADES)
+_GENESIS: Final = field_names("config")
+_CONFIG: Final = field_names("chainId", "feeConfig", *_OPTIONAL_FIELDS, *_BLOCKS, *_TIME_NAMES)
+_UPGRADES: Final = field_names("networkUpgradeOverrides", "stateUpgrades", "precompileUpgrades")
+_TIMES: Final = field_names(*_TIME_NAMES)
+_STATE_UPGRADE: Final = field_names("blockTimestamp", "accounts")
+_ACCOUNT: Final = field_names("code", "storage", "balanceChange")
 _TIMED_FORKS: Final = ("shanghai", "cancun", "prague", "verkle")
 
 
@@ -104,17 +112,35 @@ def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[s
 
     genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
     """
+    upgrades = decode_upgrade_file(upgrade_file)
     try:
-        fields = msgspec.json.decode(genesis, type=dict[str, Any])["config"]
-        if not isinstance(fields, dict) or not isinstance(fields.get("feeConfig"), dict):
+        config = _GENESIS(msgspec.json.decode(genesis, type=dict[str, Any]))["config"]
+        fields = _CONFIG(config) if isinstance(config, dict) else {}
+        if not isinstance(fields.get("feeConfig"), dict):
             raise NotSubnetEvm("the genesis has no config.feeConfig")
-        upgrades = _upgrades_as_json(msgspec.json.decode(upgrade_file or b"{}", type=dict[str, Any]))
         precompiles = {key: precompile_as_json(key, fields[key]) for key in KEYS if fields.get(key) is not None}
         return ChainConfig(_settings(fields, upgrades, network_times_s), precompiles, upgrades)
     except NotSubnetEvm:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotSubnetEvm(f"the genesis or the upgrade file cannot be read: {error}") from error
+        raise NotSubnetEvm(f"the genesis cannot be read: {error}") from error
+
+
+def decode_upgrade_file(content: bytes) -> dict[str, Any]:
+    """Return the content of an upgrade file as nodes return it. Raises NotSubnetEvm."""
+    try:
+        return _upgrades_as_json(msgspec.json.decode(content or b"{}", type=dict[str, Any]))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise NotSubnetEvm(f"the upgrade file cannot be read: {error}") from error
+
+
+def read_upgrade_file(path: Path) -> bytes:
+    """Return an upgrade file. Raises NotSubnetEvm, OSError."""
+    with path.open("rb") as file:
+        read = file.read(_MAX_FILE_BYTES + 1)
+    if len(read) > _MAX_FILE_BYTES:
+        raise NotSubnetEvm(f"the upgrade file has more than {_MAX_FILE_BYTES} bytes")
+    return read
 
 
 def _settings(
@@ -147,10 +173,10 @@ def _network_times(
 
 def _upgrades_as_json(fields: dict[str, Any]) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    overrides = fields.get("networkUpgradeOverrides")
-    if overrides is not None:
-        keys = [f"{name}Timestamp" for name in _NETWORK_UPGRADES]
-        times = {key: timestamp(overrides.get(key)) for key in keys}
+    fields = _UPGRADES(fields)
+    if fields.get("networkUpgradeOverrides") is not None:
+        overrides = _TIMES(fields["networkUpgradeOverrides"])
+        times = {key: timestamp(overrides.get(key)) for key in _TIME_NAMES}
         encoded["networkUpgradeOverrides"] = {key: time for key, time in times.items() if time is not None}
     if fields.get("stateUpgrades"):
         encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in fields["stateUpgrades"]]
@@ -162,12 +188,14 @@ def _upgrades_as_json(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state_upgrade(fields: dict[str, Any]) -> dict[str, Any]:
+    fields = _STATE_UPGRADE(fields)
     accounts = {address(account): _account(change) for account, change in (fields.get("accounts") or {}).items()}
     begins = timestamp(fields.get("blockTimestamp"))
     return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
 
 
 def _account(fields: dict[str, Any]) -> dict[str, Any]:
+    fields = _ACCOUNT(fields)
     encoded: dict[str, Any] = {}
     if fields.get("code") not in (None, "", "0x"):
         encoded["code"] = fields["code"].lower()
@@ -225,18 +253,10 @@ class ChainConfigLoader:
             return
         config: ChainConfig | None = None
         try:
-            config = chain_config(genesis, _read(self._upgrade_file), times)
+            config = chain_config(genesis, read_upgrade_file(self._upgrade_file), times)
         except (NotSubnetEvm, OSError) as error:
             self._warn(str(error))
         self._loaded, self._retry_at = (changed_ns, config), 0.0
 
     def _warn(self, reason: str) -> None:
         log.warning("EVM chain configuration unavailable", extra={"upgrade_file": self._upgrade_file, "reason": reason})
-
-
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        read = file.read(_MAX_FILE_BYTES + 1)
-    if len(read) > _MAX_FILE_BYTES:
-        raise NotSubnetEvm(f"more than {_MAX_FILE_BYTES} bytes")
-    return read

@@ -6,8 +6,10 @@ Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/*/config.go`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+from warpseal.runtime.go_json import field_names
 
 Config = Mapping[str, Any]
 """A configuration, JSON-ready, with addresses in lower case."""
@@ -28,11 +30,33 @@ FEE_FIELDS: Final = tuple(DEFAULT_FEES)
 _ADDRESS: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{40}")
 _NO_ADDRESS: Final = "0x" + "00" * 20
 _ROLES: Final = ("adminAddresses", "managerAddresses", "enabledAddresses")
+_GAS_PRICE_KINDS: Final[Mapping[str, type]] = {
+    "validatorTargetGas": bool,
+    "targetGas": int,
+    "staticPricing": bool,
+    "minGasPrice": int,
+    "timeToDouble": int,
+}
+_FEES: Final = field_names(*FEE_FIELDS)
+_REWARD: Final = field_names("allowFeeRecipients", "rewardAddress")
+_GAS_PRICE: Final = field_names(*_GAS_PRICE_KINDS)
+# Of all precompiles. Their keys are those of a map.
+_PRECOMPILE: Final = field_names(
+    *_ROLES,
+    "blockTimestamp",
+    "disable",
+    "quorumNumerator",
+    "requirePrimaryNetworkSigners",
+    "initialMint",
+    "initialFeeConfig",
+    "initialRewardConfig",
+    "initialGasPriceConfig",
+)
 
 
 def fees_as_json(value: Any) -> dict[str, int]:
     """Return a fee configuration as JSON; missing fields, and a target rate of 0, are left out."""
-    fields = _object(value)
+    fields = _FEES(_object(value))
     encoded = {name: _integer(fields[name]) for name in FEE_FIELDS if fields.get(name) is not None}
     if not encoded.get("targetBlockRate", 1):
         del encoded["targetBlockRate"]
@@ -41,7 +65,7 @@ def fees_as_json(value: Any) -> dict[str, int]:
 
 def precompile_as_json(key: str, value: Any) -> Config:
     """Return the configuration of one precompile as JSON. Raises ValueError."""
-    fields = _object(value)
+    fields = _PRECOMPILE(_object(value))
     if key not in KEYS:
         raise ValueError(f"unknown precompile config: {key[:64]}")
     encoded: dict[str, Any] = {}
@@ -127,9 +151,10 @@ def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reward(value: Any) -> dict[str, Any]:
+    fields = _REWARD(_object(value))
     return {
-        "allowFeeRecipients": bool(_object(value).get("allowFeeRecipients")),
-        "rewardAddress": address(value.get("rewardAddress") or _NO_ADDRESS),
+        "allowFeeRecipients": bool(fields.get("allowFeeRecipients")),
+        "rewardAddress": address(fields.get("rewardAddress") or _NO_ADDRESS),
     }
 
 
@@ -141,14 +166,8 @@ def _warp(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gas_price(value: Any) -> dict[str, Any]:
-    kinds: Iterable[tuple[str, type]] = (
-        ("validatorTargetGas", bool),
-        ("targetGas", int),
-        ("staticPricing", bool),
-        ("minGasPrice", int),
-        ("timeToDouble", int),
-    )
-    return {name: kind(_object(value).get(name) or 0) for name, kind in kinds}
+    fields = _GAS_PRICE(_object(value))
+    return {name: kind(fields.get(name) or 0) for name, kind in _GAS_PRICE_KINDS.items()}
 
 
 KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
