@@ -90,8 +90,8 @@ def test_a_password_that_is_not_encoded_is_refused_with_what_to_encode(text: str
         store_url(text, "store-url")
     with pytest.raises(StoreUnusable) as unusable:
         resolve_url(text, None, "store.db")
-    for shown in (str(error.value), str(invalid.value), str(unusable.value), redacted_url(text)):
-        assert re.search(r"hu\b|sh\b|hush|s/h", shown) is None
+    for text_part in (str(error.value), str(invalid.value), str(unusable.value), redacted_url(text)):
+        assert re.search(r"hu\b|sh\b|hush|s/h", text_part) is None
 
 
 def test_passwords_are_removed_from_library_errors() -> None:

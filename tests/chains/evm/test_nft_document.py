@@ -115,10 +115,10 @@ CID = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"
     "uri", ["{}/1 2.png", "/ipfs/{}/1 2.png", "ipfs/{}/1%202.png", "ipfs:///ipfs/{}/1 2.png", "ipfs://ipfs/{}/1 2.png"]
 )
 def test_each_form_of_an_ipfs_path_is_shown_as_one(uri: str) -> None:
-    shown = f"ipfs://{CID}/1%202.png"
+    display_uri = f"ipfs://{CID}/1%202.png"
     text = uri.format(CID)
     assert fields_of(image=text, animation_url=text, external_url=text) == NftFields(
-        image_uri=shown, animation_uri=shown, external_url=shown
+        image_uri=display_uri, animation_uri=display_uri, external_url=display_uri
     )
     assert fields_of(image=CID, external_url="ar:x/#1") == NftFields(
         image_uri=f"ipfs://{CID}", external_url="ar://x/%231"

@@ -252,9 +252,9 @@ def test_field_names_of_genesis_and_upgrade_file_are_read_in_any_case() -> None:
     assert b"FEEcONFIG" in other_genesis
     assert b"PRECOMPILEuPGRADES" in other_upgrades
     assert chain_config(other_genesis, other_upgrades, {"etna": 1}) == expected
-    shown = evm_genesis(json.dumps(genesis).encode())
-    assert shown is not None
-    assert evm_genesis(other_genesis) == shown
+    resource = evm_genesis(json.dumps(genesis).encode())
+    assert resource is not None
+    assert evm_genesis(other_genesis) == resource
 
 
 def test_the_keys_of_precompiles_are_read_exactly() -> None:

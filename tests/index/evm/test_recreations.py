@@ -118,8 +118,8 @@ async def test_tokens_of_a_destroyed_contract_are_held_no_more(any_index_url: st
             (contract, "ERC-721", "7", None, False),
         ]
         assert len(await read_collection(index, address(CONTRACT), 10)) == 2
-        holders_, page = await read_nfts(index, address(CONTRACT), 10)
-        assert holders_ == [Holder(SECOND, 2), Holder(FIRST, 1)]
+        nft_holders, page = await read_nfts(index, address(CONTRACT), 10)
+        assert nft_holders == [Holder(SECOND, 2), Holder(FIRST, 1)]
         assert (page.total_holders, page.total_tokens) == (2, 2)
     rows = derived_rows(any_index_url)
     assert rebuilt_rows(any_index_url) == rows
@@ -142,9 +142,9 @@ async def test_balances_of_a_destroyed_erc20_contract_end(any_index_url: str) ->
     filler.writer.traces.write(2, 2, [traced(2, token)])
     filler.writer.close()
     async with open_index(any_index_url) as index:
-        found, _ = await read(index, HolderQuery(TOKEN, 0, ALWAYS), 10)
+        listed, _ = await read(index, HolderQuery(TOKEN, 0, ALWAYS), 10)
         # In all of the time, SECOND had 60.
-        assert found == [Holder(FIRST, 4), Holder(address(1_002), 3), Holder(SECOND, 0)]
+        assert listed == [Holder(FIRST, 4), Holder(address(1_002), 3), Holder(SECOND, 0)]
     rows = derived_rows(any_index_url)
     assert rebuilt_rows(any_index_url) == rows
 
@@ -205,9 +205,9 @@ async def test_traces_in_any_order_and_a_rebuild_give_the_same_rows(
         write_in_order(url, blocks, lives.traces, Random(order), is_early=order == 0)
         everything.append(derived_rows(url))
         async with open_index(url) as index:
-            found, _ = await read(index, HolderQuery(TOKEN, 0, ALWAYS), 10)
+            listed, _ = await read(index, HolderQuery(TOKEN, 0, ALWAYS), 10)
             held = [holder for holder in lives.model.above(HolderQuery(TOKEN, 0, ALWAYS), 79) if holder.balance]
-            assert [holder for holder in found if holder.balance] == held
+            assert [holder for holder in listed if holder.balance] == held
         rebuilt = rebuilt_rows(url)
         assert rebuilt == everything[-1]
     assert everything[0] == everything[1] == everything[2]

@@ -190,9 +190,9 @@ def write_creations(
     before = _creations_of(connection, rows)
     bulk.insert_new(connection, CREATIONS, sorted(rows, key=lambda row: row[:2]))
     add_new(connection, [row.contract for row in rows])
-    known = {(recreation.contract, recreation.tx) for recreation in _recreations(before)}
+    earlier = {(recreation.contract, recreation.tx) for recreation in _recreations(before)}
     recreations = _recreations(_creations_of(connection, rows))
-    return rows, [recreation for recreation in recreations if (recreation.contract, recreation.tx) not in known]
+    return rows, [recreation for recreation in recreations if (recreation.contract, recreation.tx) not in earlier]
 
 
 def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -> list[Recreation]:
