@@ -56,3 +56,18 @@ async def test_a_part_that_fails_while_it_is_cancelled_ends() -> None:
     task.cancel()
     await until(task.done)
     assert task.cancelled()
+
+
+async def test_a_part_whose_task_group_fails_starts_again() -> None:
+    counts, errors = Counter[str](), [ValueError("one"), ValueError("two")]
+
+    async def fail() -> None:
+        if errors:
+            raise errors.pop()
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+
+    await asyncio.create_task(BackgroundWork(lambda part: counts.update([part]), AT_ONCE).keep_running("a part", run))
+    assert counts == {"a part": 2}

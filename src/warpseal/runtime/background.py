@@ -45,8 +45,11 @@ class BackgroundWork:
         delays = RetryDelays(self._backoff)
         while True:
             started_at = loop_time()
+            # A task of its own: before Python 3.13 a task group that fails may leave a cancellation in its task, which
+            # would look like a cancellation of this one.
+            running = asyncio.ensure_future(run())
             try:
-                await run()
+                await running
                 return
             except Exception as error:
                 task = asyncio.current_task()
