@@ -79,7 +79,6 @@ from warpseal.messages.errors import (
     UncheckedMessage,
     UndecodableTransaction,
 )
-from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, SigningBlocked, UndecodableTransaction
 from warpseal.resources.evm import ErcType
 from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.values import SigningBlock, SigningBlockKind
