@@ -112,7 +112,8 @@ async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None
 
 async def test_a_network_that_refuses_older_versions_is_reached_with_the_version_of_its_nodes(tmp_path: Path) -> None:
     settings = NodeSettings(version=(1, 16, 2), minimum_version=(1, 16, 0))
-    async with run_network(Plan(validators=4, l1s=(), settings=settings)) as network:
+    # The first handshakes are violations: too old.
+    async with SimulatedNetwork(Plan(validators=4, l1s=(), settings=settings)) as network:
         network.state.upgrades["io"] = time.time() + 86_400
         async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_connected(4)

@@ -179,7 +179,7 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
         assert upgrades == builtin_upgrades(network_id)
 
 
-@pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00"])
+@pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00", "1960-01-01T00:00:00Z"])
 async def test_a_malformed_upgrade_time_makes_the_response_unusable(time: Any) -> None:
     async with serve_nodes(RecordedNode({"info.upgrades": {ETNA: time}})) as uris, open_session() as session:
         with pytest.raises(NodeUnavailable):

@@ -41,6 +41,14 @@ async def test_recorded_epochs_are_read_per_chain() -> None:
         assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
 
 
+async def test_an_epoch_that_starts_at_no_date_is_a_bad_answer() -> None:
+    late = {"number": "30", "startTime": str(2**63), "pChainHeight": "18"}
+    async with open_upstream(RecordedNode({METHOD: late})) as upstream:
+        with pytest.raises(NodeUnavailable) as error:
+            await upstream.proposervm.current_epoch(L1_CHAIN)
+    assert error.value.attempts == (NodeAttempt(0, PublicFailure.BAD_ANSWER),)
+
+
 async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> None:
     node = RecordedNode()
     async with open_upstream(node, RecordedNode()) as upstream:

@@ -1,4 +1,4 @@
-"""The watch of the nodes' releases and of the network's upgrades."""
+"""The upgrades of the network, as one node or several that agree report them, and their watch."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import RecordedNode, open_upstream, recorded_result
-from warpseal.node.info import AHEAD_S, TESTED_UPGRADES, UpgradeWatch, parse_release
-from warpseal.protocol.handshake import Version
+from warpseal.node.info import AHEAD_S, TESTED_UPGRADES, UpgradeWatch
+from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 
 MOVED = "2027-03-01T15:00:00Z"
 MOVED_S = 1_803_913_200
 NEVER = "9999-12-01T00:00:00Z"
+NEVER_S = 253_399_622_400
+LIE = "2026-12-24T00:00:00Z"
+REFUSED = "refused"
+BAD_DATES = (
+    "1960-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+23:59",
+    "0001-01-01T00:00:01Z",
+    "9999-12-31T23:59:59-23:59",
+)
 
 
-class Releases:
-    """What the watch reports."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[tuple[Version, ...], int]] = []
-
-    def __call__(self, releases: tuple[Version, ...], upgrade_time: int) -> None:
-        self.calls.append((releases, upgrade_time))
-
-
-def upgrades(**times: str) -> dict[str, Any]:
+def upgrades(**times: object) -> dict[str, Any]:
     return {**recorded_result("info.upgrades"), **times}
 
 
 async def test_recorded_upgrades_are_all_tested_ones() -> None:
-    releases = Releases()
-    node = RecordedNode({"info.getNodeVersion": {"version": "avalanchego/1.14.1"}})
-    async with open_upstream(node) as upstream:
-        watch = UpgradeWatch(upstream.info, releases, lambda: 10.0**12)
+    latest: list[int] = []
+    async with open_upstream(RecordedNode()) as upstream:
+        watch = UpgradeWatch(upstream.info, latest.append, lambda: 10.0**12)
         assert await watch.ask()
     assert watch.untested() == {}
-    assert releases.calls == [(((1, 14, 1),), 1_607_144_400)]
+    assert latest == [1_607_144_400]
     names = {name.removesuffix("Time") for name in recorded_result("info.upgrades") if name.endswith("Time")}
     assert names <= TESTED_UPGRADES
 
@@ -47,38 +45,106 @@ async def test_an_upgrade_that_was_not_tested_is_named_a_month_ahead_and_from_th
     early_s: int, is_due: bool
 ) -> None:
     node = RecordedNode({"info.upgrades": upgrades(ioTime=MOVED, laterTime=NEVER)})
-    releases = Releases()
+    latest: list[int] = []
     async with open_upstream(node) as upstream:
-        watch = UpgradeWatch(upstream.info, releases, lambda: MOVED_S - AHEAD_S - early_s)
+        watch = UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S - AHEAD_S - early_s)
         assert await watch.ask()
         assert watch.untested() == ({"io": MOVED_S} if is_due else {})
-    assert releases.calls[0][1] == MOVED_S
+    assert latest == [MOVED_S]
 
 
-async def test_a_node_that_refuses_the_call_changes_nothing() -> None:
-    node, releases = RecordedNode({"info.upgrades": upgrades(ioTime=MOVED)}), Releases()
+async def test_a_node_that_refuses_the_call_changes_nothing_and_is_asked_again_soon() -> None:
+    node, latest = RecordedNode({"info.upgrades": upgrades(ioTime=MOVED)}), list[int]()
     async with open_upstream(node) as upstream:
-        watch = UpgradeWatch(upstream.info, releases, lambda: MOVED_S)
+        watch = UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S)
         assert await watch.ask()
         node.replies["info.upgrades"] = lambda _: web.Response(status=404)
-        assert await watch.ask()
+        assert not await watch.ask()
         assert watch.untested() == {"io": MOVED_S}
-        node.replies["info.upgrades"] = upgrades(ioTime=NEVER)
+        # A name that nodes report no more is forgotten.
+        node.replies["info.upgrades"] = upgrades()
         assert await watch.ask()
         assert watch.untested() == {}
-    assert [upgrade_time for _, upgrade_time in releases.calls] == [MOVED_S, MOVED_S, 1_607_144_400]
+    assert latest == [MOVED_S, MOVED_S, 1_607_144_400]
+
+
+@pytest.mark.parametrize("date", BAD_DATES)
+async def test_a_date_of_no_sane_year_is_a_bad_answer_of_its_node_alone(date: str) -> None:
+    bad, good = RecordedNode({"info.upgrades": upgrades(ioTime=date)}), RecordedNode()
+    latest: list[int] = []
+    async with open_upstream(bad) as upstream:
+        watch = UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S)
+        assert not await watch.ask()
+        with pytest.raises(NodeUnavailable) as error:
+            await upstream.info.upgrades()
+        assert error.value.attempts == (NodeAttempt(0, PublicFailure.BAD_ANSWER),)
+        assert latest == []
+        assert watch.untested() == {}
+        bad.replies["info.upgrades"] = upgrades()
+        assert await watch.ask()
+    bad.replies["info.upgrades"] = upgrades(ioTime=date)
+    async with open_upstream(bad, good) as upstream:
+        assert await UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S).ask()
+    assert latest == [1_607_144_400] * 2
+
+
+async def test_the_zero_time_of_a_node_means_active_from_the_start() -> None:
+    async with open_upstream(RecordedNode({"info.upgrades": {"etnaTime": "0001-01-01T00:00:00Z"}})) as upstream:
+        assert (await upstream.info.upgrades())["etna"] == 0
+
+
+async def test_a_name_of_an_upgrade_is_short() -> None:
+    async with open_upstream(RecordedNode({"info.upgrades": upgrades(**{"x" * 65: MOVED})})) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.info.upgrades()
 
 
 @pytest.mark.parametrize(
-    ("text", "release"),
+    ("dates", "io"),
     [
-        ("avalanchego/1.15.0", (1, 15, 0)),
-        ("avalanchego/1.15.3-rc.1", (1, 15, 3)),
-        ("avalanchego/1.15", None),
-        ("avalanchego/123456.0.0", None),
-        ("1.15.0", None),
-        ("", None),
+        ((MOVED, MOVED, LIE), MOVED_S),
+        ((LIE, MOVED, MOVED), MOVED_S),
+        ((LIE, None, None), None),
+        ((LIE, NEVER, NEVER), NEVER_S),
+        # A node of an older release, and one that refuses the call.
+        ((None, MOVED, MOVED), MOVED_S),
+        ((REFUSED, MOVED, MOVED), MOVED_S),
+        ((BAD_DATES[0], MOVED, MOVED), MOVED_S),
+        # What one node alone knows of an upgrade is not believed, and contradicts no other node.
+        ((NEVER, MOVED, None), None),
+        ((REFUSED, REFUSED, MOVED), MOVED_S),
     ],
 )
-def test_a_release_is_parsed(text: str, release: Version | None) -> None:
-    assert parse_release(text) == release
+async def test_several_nodes_agree_about_each_upgrade(dates: tuple[str | None, ...], io: int | None) -> None:
+    async with open_upstream(*map(node_with, dates), p_chain_quorum=2) as upstream:
+        times = await upstream.info.upgrades()
+    assert times.get("io") == io
+    assert times["etna"] == 1_607_144_400
+
+
+@pytest.mark.parametrize(
+    ("dates", "expected"),
+    [
+        ((LIE, MOVED, NEVER), NodesDisagree),
+        ((BAD_DATES[0], BAD_DATES[0], MOVED), NodeUnavailable),
+    ],
+)
+async def test_without_a_quorum_there_is_no_reply(dates: tuple[str, ...], expected: type[NodeUnavailable]) -> None:
+    async with open_upstream(*map(node_with, dates), p_chain_quorum=2) as upstream:
+        with pytest.raises(NodeUnavailable) as error:
+            await upstream.info.upgrades()
+        assert type(error.value) is expected
+        assert not await UpgradeWatch(upstream.info, list[int]().append).ask()
+
+
+async def test_the_duration_of_an_epoch_is_that_of_several_nodes() -> None:
+    nodes = [RecordedNode({"info.upgrades": upgrades(graniteEpochDuration=s * 10**9)}) for s in (10**6, 30, 30)]
+    async with open_upstream(*nodes, p_chain_quorum=2) as upstream:
+        assert await upstream.info.epoch_duration_s() == 30
+
+
+def node_with(date: str | None) -> RecordedNode:
+    """Return a node that reports this date of an upgrade; None: it does not know the upgrade."""
+    if date == REFUSED:
+        return RecordedNode({"info.upgrades": lambda _: web.Response(status=404)})
+    return RecordedNode({"info.upgrades": upgrades() if date is None else upgrades(ioTime=date)})

@@ -85,6 +85,7 @@ async def started_network(
 
 def introduce(peers: PeerNetwork, validators: Sequence[SimValidator], hinted: int | None = None) -> None:
     """Track all of these validators, with hints about the first `hinted` of them (None: all)."""
+    peers.set_weights({validator.node_id: 1 for validator in validators})
     peers.set_known_validators([validator.node_id for validator in validators])
     for validator in validators[:hinted]:
         assert validator.address is not None

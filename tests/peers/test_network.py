@@ -16,6 +16,7 @@ from tests.peers.fixtures import Requester, all_connected, client, introduce, le
 from warpseal.peers import peer_warnings
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
+from warpseal.protocol.handshake import TESTED_VERSION
 from warpseal.protocol.messages import encode_signature_request
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.settings import NodeSettings
@@ -452,27 +453,43 @@ async def test_newer_peers_are_connected_and_cause_a_warning(
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         assert set(peers.versions()) == {(1, 16, 2)}
-        await until(lambda: "3 of 3 peers run a newer version than the advertised 1.15.0" in caplog.text)
+        await until(lambda: "runs 1.16.2 or newer, and 1.15.0 is advertised" in caplog.text)
         assert peers.advertised_version == advertised
 
 
-async def test_the_version_that_the_peers_run_is_advertised_from_then_on(tmp_path: Path) -> None:
-    newer = plan(3, settings=NodeSettings(version=(1, 16, 2)))
+async def test_a_network_that_accepts_the_tested_version_gets_no_newer_one(tmp_path: Path) -> None:
+    newer = plan(3, settings=NodeSettings(version=(2, 0, 0)))
     async with started_network(tmp_path, newer, ping_interval_s=0.4) as (network, peers):
         introduce(peers, network.validators)
-        await until(lambda: peers.advertised_version == (1, 16, 2))
+        await all_connected(peers, network.validators)
+        await asyncio.sleep(0.2)  # Four ticks.
+        assert peers.advertised_version == TESTED_VERSION
 
 
-async def test_a_network_that_refuses_the_default_version_accepts_the_one_of_the_nodes(tmp_path: Path) -> None:
-    upgraded = plan(3, settings=NodeSettings(version=(1, 16, 2), minimum_version=(1, 16, 0)))
-    async with started_network(tmp_path, upgraded) as (network, peers):
-        peers.record_releases([(1, 16, 1)], 1_607_144_399)
+async def test_a_network_that_refuses_the_tested_version_gets_the_one_that_it_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    upgraded = plan(3, settings=NodeSettings(version=(2, 0, 2), minimum_version=(2, 0, 0)))
+    client = started_network(tmp_path, upgraded, ping_interval_s=0.4, allow_violations=True)
+    async with client as (network, peers):
+        peers.record_upgrade_time(1_607_144_399)
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
-        assert peers.advertised_version >= (1, 16, 1)
+        assert peers.advertised_version == (2, 0, 2)
+        assert "advertised version changed" in caplog.text
         # The simulated nodes know a later upgrade.
         assert peers.unknown_upgrade_time() == 1_607_144_400
-        peers.record_releases([], 1_607_144_400)
+        peers.record_upgrade_time(1_607_144_400)
+        assert peers.unknown_upgrade_time() is None
+
+
+async def test_an_upgrade_that_only_the_first_peer_knows_is_none_that_the_nodes_lack(tmp_path: Path) -> None:
+    async with started_network(tmp_path, plan(3)) as (network, peers):
+        peers.record_upgrade_time(1_607_144_399)
+        first = network.validators[:1]
+        introduce(peers, first)
+        peers.set_weights({validator.node_id: 1 for validator in network.validators})
+        await all_connected(peers, first)
         assert peers.unknown_upgrade_time() is None
 
 

@@ -58,11 +58,12 @@ def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(caplog: pytest.
     assert len(caplog.records) == 2
 
 
-def test_a_single_peer_with_a_future_version_is_no_reason_to_upgrade(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_newer_version_that_a_third_of_the_weight_runs_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     warnings = PeerWarnings(PeerClocks(), 30.0)
-    assert warnings.check_versions([(99, 0, 0), *[(1, 15, 0)] * 9], (1, 15, 0), 0.0)
-    assert not warnings.check_versions([(1, 15, 1)] * 4 + [(1, 14, 2)] * 6, (1, 15, 0), 0.0)
-    assert "4 of 10 peers run a newer version than the advertised 1.15.0, up to 1.15.1" in caplog.text
+    assert warnings.check_version(None, (1, 15, 0), 0.0)
+    assert not caplog.text
+    assert not warnings.check_version((1, 15, 1), (1, 15, 0), 0.0)
+    assert "a third of the weight runs 1.15.1 or newer, and 1.15.0 is advertised" in caplog.text
 
 
 def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCaptureFixture) -> None:

@@ -162,7 +162,7 @@ def test_queued_requests_are_released_by_uvloop_although_the_moment_passes_while
     monkeypatch.setattr(connection_registry, "_RELEASE_INTERVAL_S", 0.0)
 
     async def release_two() -> None:
-        parts = (Mock(DialSchedule), Mock(AddressBook), Mock(Gossip), NetworkStatistics(), Mock(PongScheduler))
+        parts = (Mock(DialSchedule), Mock(AddressBook), Mock(Gossip), NetworkStatistics(), Mock(PongScheduler), Mock())
         registry, first, second = ConnectionRegistry(*parts), QueuedConnection(), QueuedConnection()
         for connection in (first, second):
             registry.schedule_release(cast(PeerConnection, connection))

@@ -80,6 +80,7 @@ async def test_only_avax_has_a_price_and_the_first_source_that_has_it_is_used() 
     assert await prices.price(AVAX, "eur", NOON) == "3"
     assert await prices.price(AVAX, "chf", NOON) is None
     assert await prices.price(AVAX, "usd", NOON + 86_400) is None
+    assert await prices.price(AVAX, "usd", 2**64 - 1) is None
     lookalike = Asset(AssetID(b"\xa2" * 32), "Avalanche", "AVAX", 9)
     assert await prices.price(lookalike, "usd", NOON) is None
 

@@ -1,43 +1,122 @@
-"""The release that handshakes advertise, learnt from the configured nodes and from the peers."""
+"""The release that handshakes advertise: the newest tested one, unless validators with enough weight refuse it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from warpseal.protocol.handshake import DEFAULT_VERSION, AdvertisedVersion, Version
+from warpseal.protocol.handshake import TESTED_VERSION, AdvertisedVersion, PeerWeights, Version
+from warpseal.warp.ids import NodeID
 
 OLDER, NEWER, NEWEST, MAJOR = (1, 14, 2), (1, 16, 0), (1, 16, 2), (2, 0, 0)
+FUTURE = (99, 0, 0)
+
+
+def node(number: int) -> NodeID:
+    return NodeID(bytes([number]) * 20)
+
+
+def advertised(count: int, setting: Version | None = None) -> AdvertisedVersion:
+    """Return the version among that many validators of weight 10."""
+    weights = PeerWeights()
+    weights.replace({node(number): 10 for number in range(count)})
+    return AdvertisedVersion(setting, weights)
+
+
+def chosen(version: AdvertisedVersion) -> Version:
+    version.update()
+    return version.current
 
 
 @pytest.mark.parametrize(
-    ("nodes", "peers", "expected"),
+    ("validators", "refusing", "accepting", "expected"),
     [
-        ([], [], DEFAULT_VERSION),
-        ([OLDER], [OLDER] * 9, DEFAULT_VERSION),
-        ([NEWER], [], NEWER),
-        ([OLDER, NEWEST, NEWER], [DEFAULT_VERSION] * 9, NEWEST),
-        ([], [NEWEST] * 3 + [OLDER] * 7, DEFAULT_VERSION),
-        ([], [NEWEST] * 3 + [NEWER] * 3 + [OLDER] * 4, NEWER),
-        ([], [NEWEST] * 4 + [OLDER] * 6, NEWEST),
-        # A new major number: most peers would refuse it, or a few claim it.
-        ([MAJOR], [NEWER] * 4 + [MAJOR] * 6, NEWER),
-        ([MAJOR], [NEWER] * 3 + [MAJOR] * 7, MAJOR),
-        ([MAJOR], [], MAJOR),
-        ([NEWER], [MAJOR] * 10, NEWER),
-        ([], [(2**32, 0, 0)] * 10, DEFAULT_VERSION),
+        (10, [], [], TESTED_VERSION),
+        (10, [], [OLDER] * 10, TESTED_VERSION),
+        # The network accepts the tested release, whatever its peers run.
+        (10, [], [NEWEST] * 10, TESTED_VERSION),
+        (1, [], [FUTURE], TESTED_VERSION),
+        # The first peers are liars, before others answer and afterwards.
+        (3, [FUTURE], [], TESTED_VERSION),
+        (10, [FUTURE] * 3, [], TESTED_VERSION),
+        (10, [FUTURE] * 3, [TESTED_VERSION] * 7, TESTED_VERSION),
+        # More than a third of all weight and most of the known weight refuse it.
+        (10, [NEWEST] * 4, [], NEWEST),
+        (10, [NEWEST] * 4, [OLDER] * 4, TESTED_VERSION),
+        (10, [NEWEST] * 5, [OLDER] * 4, NEWEST),
+        # The release that most of the refusing weight runs or exceeds.
+        (10, [FUTURE] * 3 + [NEWER] * 4, [], NEWER),
+        (10, [MAJOR] * 6 + [NEWER] * 4, [], MAJOR),
+        # Peers that run no newer release hang up for another reason.
+        (10, [TESTED_VERSION] * 10, [], TESTED_VERSION),
+        (10, [OLDER] * 10, [], TESTED_VERSION),
     ],
 )
-def test_the_newest_release_that_enough_of_them_run_is_advertised(
-    nodes: list[Version], peers: list[Version], expected: Version
+def test_a_newer_release_is_advertised_if_enough_weight_refuses_the_tested_one(
+    validators: int, refusing: Sequence[Version], accepting: Sequence[Version], expected: Version
 ) -> None:
-    version = AdvertisedVersion(None)
-    assert version.learn(nodes, peers) is (expected != DEFAULT_VERSION)
+    version = advertised(validators)
+    for number, release in enumerate(refusing):
+        version.record_refused(node(number), release)
+    for number, release in enumerate(accepting, len(refusing)):
+        version.record_accepted(node(number), release)
+    assert version.update() is (expected != TESTED_VERSION)
     assert version.current == expected
-    assert not version.learn([OLDER], [OLDER] * 9)
-    assert version.current == expected
+    assert not version.update()
+
+
+def test_a_raised_release_stays_while_the_peers_that_demanded_it_accept_it() -> None:
+    version = advertised(3)
+    for number in range(3):
+        version.record_refused(node(number), NEWER)
+    assert chosen(version) == NEWER
+    version.record_accepted(node(0), NEWER)
+    version.record_accepted(node(1), NEWEST)
+    # A connection may end during the handshake for any reason.
+    version.record_refused(node(2), NEWER)
+    assert chosen(version) == NEWER
+
+
+def test_the_tested_release_is_advertised_again_when_the_peers_run_it() -> None:
+    version = advertised(3)
+    for number in range(3):
+        version.record_refused(node(number), MAJOR)
+    assert chosen(version) == MAJOR
+    version.record_refused(node(0), TESTED_VERSION)
+    assert chosen(version) == MAJOR
+    version.record_accepted(node(1), OLDER)
+    assert chosen(version) == TESTED_VERSION
+
+
+def test_refusals_of_peers_that_are_no_validators_any_more_do_not_count() -> None:
+    version = advertised(3)
+    for number in range(3):
+        version.record_refused(node(number), NEWER)
+    assert chosen(version) == NEWER
+    version.forget([node(0), node(1)])
+    assert chosen(version) == TESTED_VERSION
+
+
+def test_a_peer_without_weight_is_not_counted() -> None:
+    version = advertised(3)
+    for number in range(100, 200):
+        version.record_refused(node(number), FUTURE)
+    assert chosen(version) == TESTED_VERSION
 
 
 def test_a_setting_is_never_changed() -> None:
-    version = AdvertisedVersion((1, 14, 0))
-    assert not version.learn([NEWER], [NEWER] * 9)
+    version = advertised(3, (1, 14, 0))
+    for number in range(3):
+        version.record_refused(node(number), NEWER)
+    assert not version.update()
     assert version.current == (1, 14, 0)
+
+
+@pytest.mark.parametrize(
+    ("reports", "shared"), [([9], None), ([9, 8], 8), ([9, 8, 7], 8), ([7, 8, 9, 9], 9), ([], None)]
+)
+def test_a_value_is_shared_by_more_than_a_third_of_the_weight(reports: list[int], shared: int | None) -> None:
+    weights = PeerWeights()
+    weights.replace({node(number): 10 for number in range(5)})
+    assert weights.find_shared((node(number), value) for number, value in enumerate(reports)) == shared

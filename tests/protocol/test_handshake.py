@@ -132,7 +132,7 @@ def test_our_handshake_passes_the_same_checks() -> None:
     ours = check_handshake(handshake, node(1000).certificate, 12345, UNIX_S + 30)
     assert number == 13
     assert handshake.my_time == UNIX_S + 30
-    assert ours.version == (1, 15, 0)
+    assert ours.version == (1, 15, 3)
     assert (ours.claim.ip, ours.claim.port, ours.claim.timestamp) == (IPv4Address("0.0.0.0"), 1, UNIX_S)
     assert not handshake.tracked_subnets
     assert handshake.all_subnets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -85,6 +85,7 @@ class Peers(PeerNetwork):
     targets: dict[SubnetID, frozenset[NodeID]] = field(default_factory=dict)
     validators: set[NodeID] = field(default_factory=set)
     hints: list[tuple[NodeID, str, int]] = field(default_factory=list)
+    weights: dict[NodeID, int] = field(default_factory=dict)
     connected_nodes: set[NodeID] = field(default_factory=set)
     follows: int = 0
 
@@ -97,6 +98,9 @@ class Peers(PeerNetwork):
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         self.validators = set(node_ids)
+
+    def set_weights(self, weights: Mapping[NodeID, int]) -> None:
+        self.weights = dict(weights)
 
     def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
         self.hints.append((node_id, host, port))

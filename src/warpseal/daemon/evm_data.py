@@ -135,7 +135,7 @@ class EvmDataServices(Struct):
     async def _c_chain_rules(self) -> BlockRules:
         """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
         times = await self.evm_api.upgrade_times()
-        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self.network_id, times)
+        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(times)
 
 
 async def _l1_rules() -> BlockRules:

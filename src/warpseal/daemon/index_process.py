@@ -224,7 +224,7 @@ async def read_block_rules(upstream: Upstream, network_id: int, chain_id: ChainI
     public = PUBLIC_CHAINS.get(network_id)
     if chain_id != (public.c if public is not None else await upstream.info.blockchain_id("C")):
         return BlockRules()
-    return c_chain_rules(network_id, await upstream.info.upgrades())
+    return c_chain_rules(await upstream.info.upgrades())
 
 
 async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:

@@ -237,7 +237,7 @@ async def build_services(
         )
         destinations = Destinations(destination_deps)
         network = PeerNetwork(config.peers, identity, network_id, store.addresses)
-        upgrades = UpgradeWatch(upstream.info, network.record_releases)
+        upgrades = UpgradeWatch(upstream.info, network.record_upgrade_time)
         uptime = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
         current = CurrentValidations(platform, uptime.watch, ttl_s=2 * settings.current_refresh_s)
         subnet_tracker = SubnetTracker(heights, sets, platform, upstream.info, network, settings)

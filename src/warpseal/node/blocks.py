@@ -22,6 +22,7 @@ from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import (
     block_height,
+    date_s,
     decode_block_number,
     decode_checked_hex,
     decode_hex,
@@ -266,7 +267,7 @@ def _hash(text: str) -> bytes:
 
 
 def _container(entry: _Container) -> Container:
-    return Container(block_height(entry.index), decode_checked_hex(entry.bytes), int(entry.timestamp.timestamp()))
+    return Container(block_height(entry.index), decode_checked_hex(entry.bytes), date_s(entry.timestamp))
 
 
 _decode_x_block: Final = field_decoder("block", str, decode_checked_hex)

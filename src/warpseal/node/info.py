@@ -6,30 +6,28 @@ Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upg
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.upstream.agreement import NodeAgreement
-from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.agreement import NodeAgreement, make_reply_classes
+from warpseal.upstream.errors import CallFailure, NodesDisagree, NodeUnavailable, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS, NETWORK_ID, ServedNetwork
-from warpseal.upstream.json_values import NUMBER, field_decoder, u64
+from warpseal.upstream.json_values import NUMBER, date_s, field_decoder, u64
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
-from warpseal.upstream.pool import NodePool, NodeResult
+from warpseal.upstream.pool import NodePool, NodeResult, PoolNode, attempt_of, refusal_of
+from warpseal.upstream.replies import Reply, compare_fixed
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
-
-if TYPE_CHECKING:
-    from warpseal.protocol.handshake import Version
 
 TESTED_UPGRADES: Final = frozenset(
     {
@@ -42,7 +40,6 @@ TESTED_UPGRADES: Final = frozenset(
 AHEAD_S: Final = 30 * 86_400
 _INTERVAL_S: Final = 3_600.0
 _RETRY_S: Final = 60.0
-_RELEASE: Final = re.compile(r"[\w-]+/(\d{1,5})\.(\d{1,5})\.(\d{1,5})", re.ASCII)
 _MAX_VERSION_LENGTH: Final = 64
 _MAX_PROTOCOL_DIGITS: Final = 9
 
@@ -63,13 +60,37 @@ class InfoPeers(Struct, frozen=True):
     complete: bool
 
 
-class InfoClient:
-    """info.* calls of the daemon itself to a list of nodes. agreement: of these nodes about the network id."""
+class NetworkUpgrades(Struct, frozen=True):
+    """The upgrades that a node reports. times_s: Unix seconds by the upgrade's name in the node's spelling ("etna").
 
-    def __init__(self, pool: NodePool[int], served: ServedNetwork, agreement: NodeAgreement) -> None:
+    epoch_duration_s: None of a node from before Granite.
+    """
+
+    times_s: Mapping[str, int]
+    epoch_duration_s: int | None
+
+
+class InfoClient:
+    """info.* calls of the daemon itself to a list of nodes.
+
+    agreement: agreement of these nodes about the network id.
+    all_nodes: those that must agree about upgrades if there is a quorum. quorum: how many of them, or all that have the
+    method if these are fewer.
+    """
+
+    def __init__(
+        self,
+        pool: NodePool[int],
+        served: ServedNetwork,
+        agreement: NodeAgreement,
+        all_nodes: NodePool[int],
+        quorum: int = 1,
+    ) -> None:
         self._pool = pool
         self._agreement = agreement
         self._served = served
+        self._all_nodes = all_nodes
+        self._quorum = quorum
         self._flights: SingleFlight[None, int] = SingleFlight()
 
     async def network_id(self) -> int:
@@ -86,28 +107,51 @@ class InfoClient:
         return await self._pool.call_all(NETWORK_ID)
 
     async def upgrades(self) -> Mapping[str, int]:
-        """Return the upgrade times from a node, else the builtin ones of the network. Raises NodeUnavailable.
+        """Return the upgrade times from nodes, in front of the builtin ones of the network. Raises NodeUnavailable.
 
-        They are unix seconds, by the upgrade's name in the node's spelling, such as "etna"; empty if unknown.
+        They are Unix seconds, by the upgrade's name in the node's spelling, such as "etna"; empty if unknown.
         """
-        network_id = await self.network_id()
-        try:
-            return await self._pool.call(_UPGRADES)
-        except RpcRefusal:
-            return builtin_upgrades(network_id)
+        reported = await self.reported_upgrades()
+        builtin = builtin_upgrades(await self.network_id())
+        return builtin if reported is None else {**builtin, **reported.times_s}
+
+    async def reported_upgrades(self) -> NetworkUpgrades | None:
+        """Return the upgrades that nodes report; None if they do not have the method. Raises NodeUnavailable.
+
+        Nodes of different releases know different upgrades: of several nodes it is each time that a quorum reports.
+        Raises NodesDisagree if none does, and nodes report different times.
+        """
+        await self.network_id()
+        if self._quorum == 1:
+            try:
+                return await self._pool.call(_UPGRADES)
+            except RpcRefusal:
+                return None
+        nodes = await self._all_nodes.candidates(_UPGRADES.origin)
+        results = await asyncio.gather(*map(_ask_upgrades, nodes))
+        replies = [
+            Reply(node.position, result)
+            for node, result in zip(nodes, results, strict=True)
+            if isinstance(result, NetworkUpgrades)
+        ]
+        attempts = [
+            attempt_of(node, result)
+            for node, result in zip(nodes, results, strict=True)
+            if not isinstance(result, NetworkUpgrades) and refusal_of(result, is_optional=True) is None
+        ]
+        if attempts and len(replies) < self._quorum:
+            raise NodeUnavailable(_UPGRADES.method, attempts)
+        return _agree_on_upgrades(replies, min(self._quorum, len(replies))) if replies else None
 
     async def epoch_duration_s(self) -> int:
         """Return the shortest duration of an epoch from a node, else that of the network. Raises NodeUnavailable.
 
         Block times are whole seconds, so a part of a second counts as one. A node from before Granite names none.
         """
-        network_id = await self.network_id()
-        duration_s = None
-        with suppress(RpcRefusal):
-            duration_s = await self._pool.call(_EPOCH_DURATION)
-        if duration_s is not None:
-            return duration_s
-        return _PUBLIC_EPOCH_S if network_id in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
+        reported = await self.reported_upgrades()
+        if reported is not None and reported.epoch_duration_s is not None:
+            return reported.epoch_duration_s
+        return _PUBLIC_EPOCH_S if await self.network_id() in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
 
     async def is_bootstrapped(self, chain: str) -> bool:
         """Return whether the first node that answers has bootstrapped a chain, by its alias. Raises NodeUnavailable.
@@ -155,19 +199,16 @@ class InfoClient:
 
 
 class UpgradeWatch:
-    """Asks the nodes every hour which releases they run, and which upgrades of the network they know.
+    """Asks the nodes every hour which upgrades of the network they know, and every minute while they do not say it.
 
-    on_releases: gets the releases of the nodes, and the time of the latest upgrade.
+    on_latest: gets the time of the latest upgrade that is scheduled, Unix seconds; 0 if none is.
     """
 
     def __init__(
-        self,
-        info: InfoClient,
-        on_releases: Callable[[tuple[Version, ...], int], None],
-        unix_clock: Callable[[], float] = time.time,
+        self, info: InfoClient, on_latest: Callable[[int], None], unix_clock: Callable[[], float] = time.time
     ) -> None:
         self._info = info
-        self._on_releases = on_releases
+        self._on_latest = on_latest
         self._unix_clock = unix_clock
         self._times: Mapping[str, int] = {}
 
@@ -178,18 +219,18 @@ class UpgradeWatch:
             await asyncio.sleep(_INTERVAL_S if is_current else _RETRY_S)
 
     async def ask(self) -> bool:
-        """Ask once; return whether a node answered."""
+        """Ask once; return whether nodes reported upgrades. What they reported before stays until they do."""
         try:
-            times = await self._info.upgrades()
+            reported = await self._info.reported_upgrades()
         except NodeUnavailable:
             return False
-        # A node that refuses the call knows none.
-        self._times = {**self._times, **times}
-        versions = [result.value for result in await self._info.versions()]
-        releases = tuple(filter(None, (parse_release(text) for text in versions if text is not None)))
+        if reported is not None:
+            self._times = reported.times_s
+        elif not self._times:
+            self._times = builtin_upgrades(await self._info.network_id())
         scheduled = (unix_s for unix_s in self._times.values() if unix_s < UNSCHEDULED_S)
-        self._on_releases(releases, max(scheduled, default=0))
-        return True
+        self._on_latest(max(scheduled, default=0))
+        return reported is not None
 
     def untested(self) -> Mapping[str, int]:
         """Return the times of the upgrades that were not tested, past ones and those of the next 30 days, by name."""
@@ -197,12 +238,6 @@ class UpgradeWatch:
         return {
             name: unix_s for name, unix_s in self._times.items() if name not in TESTED_UPGRADES and unix_s <= until_s
         }
-
-
-def parse_release(text: str) -> Version | None:
-    """Return the numbers of a release, such as "avalanchego/1.15.0"; None of any other text."""
-    release = _RELEASE.match(text)
-    return None if release is None else (int(release[1]), int(release[2]), int(release[3]))
 
 
 class _Peer(msgspec.Struct):
@@ -242,6 +277,8 @@ _PUBLIC_NETWORKS: Final = frozenset({1, 5})
 _PUBLIC_EPOCH_S: Final = 300
 _DEFAULT_EPOCH_S: Final = 30
 _MAX_NAMES: Final = 100
+_MAX_NAME_LENGTH: Final = 64
+_GO_ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 
 def builtin_upgrades(network_id: int) -> Mapping[str, int]:
@@ -250,12 +287,52 @@ def builtin_upgrades(network_id: int) -> Mapping[str, int]:
     return {} if column is None else {name: times[column] for name, times in _BUILTIN_TIMES.items()}
 
 
-def decode_upgrades(result: bytes) -> Mapping[str, int]:
-    """Return the times in the result of info.upgrades. Raises ValueError."""
+def decode_upgrades(result: bytes) -> NetworkUpgrades:
+    """Return the result of info.upgrades. Raises ValueError."""
     fields = msgspec.json.decode(result, type=dict[str, Any])
-    if len(fields) > _MAX_NAMES:
-        raise ValueError(f"{len(fields)} upgrades are more than there are")
-    return {name.removesuffix(_SUFFIX): _unix_s(value) for name, value in fields.items() if name.endswith(_SUFFIX)}
+    if len(fields) > _MAX_NAMES or any(len(name) > _MAX_NAME_LENGTH for name in fields):
+        raise ValueError(f"{len(fields)} upgrades, or their names, are more than there are")
+    times = {name.removesuffix(_SUFFIX): _upgrade_s(value) for name, value in fields.items() if name.endswith(_SUFFIX)}
+    duration = msgspec.convert(fields.get("graniteEpochDuration"), NUMBER | None)
+    return NetworkUpgrades(times, _epoch_duration_s(duration))
+
+
+async def _ask_upgrades(node: PoolNode) -> NetworkUpgrades | CallFailure | RpcRefusal:
+    try:
+        return await node.call(_UPGRADES)
+    except (CallFailure, RpcRefusal) as error:
+        return error
+
+
+def _agree_on_upgrades(replies: Sequence[Reply[NetworkUpgrades]], quorum: int) -> NetworkUpgrades:
+    """Return what a quorum of the replies says. Raises NodesDisagree."""
+    upgrades = [reply.value for reply in replies if reply.value is not None]
+    names = dict.fromkeys(name for reported in upgrades for name in reported.times_s)
+    try:
+        agreed = {name: _find_agreed([reported.times_s.get(name) for reported in upgrades], quorum) for name in names}
+        duration_s = _find_agreed([reported.epoch_duration_s for reported in upgrades], quorum)
+    except _TimesDiffer:
+        raise NodesDisagree(_UPGRADES.method, quorum, make_reply_classes(replies, compare_fixed)) from None
+    return NetworkUpgrades({name: time_s for name, time_s in agreed.items() if time_s is not None}, duration_s)
+
+
+def _find_agreed(times_s: Sequence[int | None], quorum: int) -> int | None:
+    """Return the time of a quorum; None if fewer nodes know it. Raises _TimesDiffer.
+
+    A node of an older release does not know an upgrade, or that it is scheduled: that contradicts no other node.
+    """
+    counts = Counter(time_s for time_s in times_s if time_s is not None)
+    # Of equal counts the earlier time, since the later one may be that of no schedule.
+    time_s = max(counts, key=lambda time_s: (counts[time_s], -time_s), default=None)
+    if time_s is None or counts[time_s] >= quorum:
+        return time_s
+    if sum(time_s < UNSCHEDULED_S for time_s in counts) > 1:
+        raise _TimesDiffer
+    return None
+
+
+class _TimesDiffer(Exception):
+    """Nodes report different times, and no quorum reports one of them."""
 
 
 def _epoch_duration_s(nanoseconds: int | str | None) -> int | None:
@@ -267,11 +344,10 @@ def _epoch_duration_s(nanoseconds: int | str | None) -> int | None:
     return duration_s
 
 
-def _unix_s(value: Any) -> int:
-    moment = msgspec.convert(value, datetime)
-    if moment.tzinfo is None:
-        raise ValueError("a time without its zone")
-    return int(moment.timestamp())
+def _upgrade_s(value: Any) -> int:
+    """Return Unix seconds. Raises ValueError for a date that is not of the years 1970 to 9999."""
+    # Go's zero time, of an upgrade that an upgrade file leaves out: it is active from the start.
+    return 0 if value == _GO_ZERO_TIME else date_s(msgspec.convert(value, datetime))
 
 
 def _at(year: int, month: int, day: int, hour: int) -> int:
@@ -286,6 +362,7 @@ _BUILTIN_TIMES: Final = {
     "etna": (_at(2024, 12, 16, 17), _at(2024, 11, 25, 16)),
     "fortuna": (_at(2025, 4, 8, 15), _at(2025, 3, 13, 15)),
     "granite": (_at(2025, 11, 19, 16), _at(2025, 10, 29, 15)),
+    "helicon": (_at(2026, 9, 22, 15), _at(2026, 7, 28, 15)),
 }
 _decode_hints: Final = field_decoder("peers", list[_Peer] | None, _usable_hints, default=None)
 _decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
@@ -298,10 +375,6 @@ _decode_blockchain_id: Final = field_decoder("blockchainID", str, lambda text: C
 _PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_hints, CallOrigin.DAEMON, large=True)
 _NODE_ID: Final = NodeCall("info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True)
 _NODE_IP: Final = NodeCall("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True)
-_decode_epoch_duration: Final = field_decoder("graniteEpochDuration", NUMBER | None, _epoch_duration_s, default=None)
-_EPOCH_DURATION: Final = NodeCall(
-    "info.upgrades", {}, INFO_PATHS, _decode_epoch_duration, CallOrigin.DAEMON, optional=True
-)
 _UPGRADES: Final = NodeCall("info.upgrades", {}, INFO_PATHS, decode_upgrades, CallOrigin.DAEMON, optional=True)
 _NODE_VERSION: Final = NodeCall(
     "info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, CallOrigin.DAEMON, optional=True

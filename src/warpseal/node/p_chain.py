@@ -20,6 +20,7 @@ from warpseal.ledger.params import L1FeeConfig
 from warpseal.upstream.json_values import (
     NUMBER,
     block_height,
+    date_s,
     decode_checked_hex,
     decode_hex,
     field_decoder,
@@ -278,7 +279,7 @@ def decode_fee_config(result: bytes) -> L1FeeConfig:
 
 def decode_fee_state(result: bytes) -> L1FeeState:
     fields = msgspec.json.decode(result, type=_FeeState)
-    return L1FeeState(u64(fields.excess), u64(fields.price), u32(_unix_s(fields.timestamp)))
+    return L1FeeState(u64(fields.excess), u64(fields.price), u32(date_s(fields.timestamp)))
 
 
 def _public_key(text: str | None) -> bytes | None:
@@ -305,14 +306,8 @@ def _parse_subnet_ids(listed: list[_SubnetListed] | None) -> tuple[SubnetID, ...
     return tuple(ids)
 
 
-def _unix_s(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ValueError("a time without its zone")
-    return unix_s(int(moment.timestamp()))
-
-
 decode_height: Final = field_decoder("height", NUMBER, block_height)
-decode_timestamp: Final = field_decoder("timestamp", datetime, _unix_s)
+decode_timestamp: Final = field_decoder("timestamp", datetime, date_s)
 decode_all_sets: Final = field_decoder("validatorSets", dict[str, _WarpSet], _parse_sets)
 decode_validated_by: Final = field_decoder("subnetID", str, lambda text: SubnetID(parse_id(text)))
 decode_validates: Final = list_decoder("blockchainIDs", str, lambda text: ChainID(parse_id(text)))

@@ -16,7 +16,7 @@ from warpseal.peers.peer_warnings import PeerClocks
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.statistics import ConnectionFailure, NetworkStatistics, PeerStatistics
 from warpseal.protocol.addresses import ClaimedIpPort
-from warpseal.protocol.handshake import PeerHandshake
+from warpseal.protocol.handshake import AdvertisedVersion, PeerHandshake
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import NodeID, node_id_text
 
@@ -42,6 +42,7 @@ class ConnectionRegistry(Struct, eq=False):
     _gossip: Gossip
     totals: NetworkStatistics
     _pongs: PongScheduler
+    _version: AdvertisedVersion
     _listeners: list[ConnectivityListener] = []
     _with_queue: set[PeerConnection] = set()
     # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
@@ -137,6 +138,7 @@ class ConnectionRegistry(Struct, eq=False):
         self._schedule.record_connected(node_id, now, is_loopback=connection.endpoint.ip.is_loopback)
         self._book.record_reached(node_id, connection.endpoint, self._unix_s())
         self._gossip.add(handshake.claim)
+        self._version.record_accepted(node_id, handshake.version)
         self.clocks.add(node_id, handshake.clock_offset_s, self._unix_s(), now)
         self.notify(node_id, True)
 
@@ -176,6 +178,8 @@ class ConnectionRegistry(Struct, eq=False):
         if self.connected.get(node_id) is not connection:
             if connection.clock_offset_s is not None:
                 self.clocks.add(node_id, connection.clock_offset_s, self._unix_s(), now)
+            if connection.handshake is not None and connection.failure == ConnectionFailure.HUNG_UP:
+                self._version.record_refused(node_id, connection.handshake.version)
         else:
             del self.connected[node_id]
             self.totals.disconnects[connection.failure] += 1

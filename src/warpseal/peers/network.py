@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
@@ -28,14 +28,21 @@ from warpseal.peers.dial_schedule import (
 )
 from warpseal.peers.dialer import Dialer
 from warpseal.peers.identity import LockedIdentity
-from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_limit
+from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_limit, version_text
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.framing import Zstd
-from warpseal.protocol.handshake import AdvertisedVersion, OwnHandshake, Version
+from warpseal.protocol.handshake import (
+    TESTED_VERSION,
+    AdvertisedVersion,
+    OwnHandshake,
+    PeerHandshake,
+    PeerWeights,
+    Version,
+)
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
@@ -88,9 +95,10 @@ class PeerNetwork:
         self.totals = NetworkStatistics()
         self._gossip = Gossip(self._book, self.totals, os.urandom)
         pongs = PongScheduler(settings.pong_delay_s, settings.ping_interval_s * _LATE_PONG)
-        self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, self.totals, pongs)
+        self._weights = PeerWeights()
+        self._version = AdvertisedVersion(settings.advertised_version, self._weights)
+        self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, self.totals, pongs, self._version)
         self.connected = MappingProxyType(self._registry.connected)
-        self._version = AdvertisedVersion(settings.advertised_version)
         self._own_handshake = OwnHandshake(
             network_id, locked.identity.sign, bls.generate_secret(), self._version.current
         )
@@ -120,6 +128,10 @@ class PeerNetwork:
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the set of nodes (validators of any subnet) whose gossiped addresses are kept."""
         self._book.set_known_validators(node_ids)
+
+    def set_weights(self, weights: Mapping[NodeID, int]) -> None:
+        """Replace the weights of the Primary Network's validators."""
+        self._weights.replace(weights)
 
     def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
         """Add an unauthenticated address, for instance of info.peers; a malformed one is ignored."""
@@ -272,30 +284,48 @@ class PeerNetwork:
 
     def versions(self) -> list[Version]:
         """Return the versions of the connected peers."""
-        handshakes = (connection.handshake for connection in self._registry.connected.values())
-        return [handshake.version for handshake in handshakes if handshake is not None]
+        return [handshake.version for _, handshake in self._handshakes()]
 
     @property
     def advertised_version(self) -> Version:
         """The release that new connections advertise."""
         return self._version.current
 
-    def record_releases(self, releases: Sequence[Version], upgrade_time: int) -> None:
-        """Take over the releases of the configured nodes, and the time of the latest upgrade that they know."""
+    def record_upgrade_time(self, upgrade_time: int) -> None:
+        """Advertise the time of the latest upgrade that the configured nodes know, Unix seconds; 0: none."""
         self._own_handshake.upgrade_time = upgrade_time
-        self._learn_version(releases, self.versions())
 
     def unknown_upgrade_time(self) -> int | None:
-        """Return the time of an upgrade that a third of the peers know and the configured nodes do not; else None."""
-        handshakes = (connection.handshake for connection in self._registry.connected.values())
-        times = sorted((handshake.upgrade_time for handshake in handshakes if handshake is not None), reverse=True)
-        shared = times[len(times) // 3] if times else 0
-        return shared if 0 < self._own_handshake.upgrade_time < shared < UNSCHEDULED_S else None
+        """Return the time of an upgrade that a third of the weight knows and the configured nodes do not; else None."""
+        shared = self._weights.find_shared(
+            (node_id, handshake.upgrade_time)
+            for node_id, handshake in self._handshakes()
+            if handshake.upgrade_time < UNSCHEDULED_S
+        )
+        return shared if shared is not None and 0 < self._own_handshake.upgrade_time < shared else None
 
-    def _learn_version(self, releases: Sequence[Version], peers: Sequence[Version]) -> None:
-        if self._version.learn(releases, peers):
-            self._own_handshake.version = self._version.current
-            log.info("advertised version raised", extra={"version": ".".join(map(str, self._version.current))})
+    def _handshakes(self) -> Iterator[tuple[NodeID, PeerHandshake]]:
+        """Yield the handshake of each connected peer."""
+        for node_id, connection in self._registry.connected.items():
+            if connection.handshake is not None:
+                yield node_id, connection.handshake
+
+    def _newer_version(self) -> Version | None:
+        """Return a newer release than the advertised one that a third of the weight runs or exceeds; else None."""
+        advertised = self._version.current
+        return self._weights.find_shared(
+            (node_id, handshake.version) for node_id, handshake in self._handshakes() if handshake.version > advertised
+        )
+
+    def _update_version(self) -> None:
+        """Advertise the release that the peers demand to new connections, and repeat the dials that they refused."""
+        if not self._version.update():
+            return
+        version = self._own_handshake.version = self._version.current
+        level = logging.WARNING if version > TESTED_VERSION else logging.INFO
+        fields = {"version": version_text(version), "tested": version_text(TESTED_VERSION)}
+        log.log(level, "advertised version changed: peers refuse older ones", extra=fields)
+        self.redial_soon(node_id for node_id in self._weights.by_node if node_id not in self._registry.connected)
 
     # Running.
 
@@ -331,9 +361,8 @@ class PeerNetwork:
             self._warnings.check_clock(self._unix_clock(), now)
             limit, max_connections = self.file_limit, self._registry.max_connections
             self._warnings.check_connection_limit(limit, max_connections, len(self._schedule), now)
-            versions = self.versions()
-            self._learn_version((), versions)
-            self._warnings.check_versions(versions, self._version.current, now)
+            self._update_version()
+            self._warnings.check_version(self._newer_version(), self._version.current, now)
 
     async def _keep_gossiping(self) -> None:
         """Ask validators of the Primary Network for addresses while a tracked node is not connected."""
@@ -371,6 +400,7 @@ class PeerNetwork:
     def _drop_nodes(self, node_ids: list[NodeID], now: float) -> None:
         self._schedule.untrack(node_ids, now)
         self._dialer.cancel(node_ids)
+        self._version.forget(node_ids)
         for node_id in node_ids:
             self._registry.statistics.pop(node_id, None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections.abc import Iterable
 from statistics import median
 from typing import Final
 
@@ -23,8 +22,6 @@ _MAX_CLOCK_SAMPLES: Final = 512
 # Fewer clocks than this do not prove that ours is wrong.
 _MIN_CLOCK_SAMPLES: Final = 3
 _WARNING_INTERVAL_S: Final = 600.0
-# A single peer that claims a future version is no reason to upgrade.
-_MIN_NEWER_SHARE: Final = 1 / 3
 
 log = logging.getLogger(__name__)
 
@@ -105,19 +102,15 @@ class PeerWarnings(Struct, eq=False):
             self._warn(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, tracked, needed)
         return tracked <= min(max_connections, limit.connections)
 
-    def check_versions(self, versions: Iterable[Version], advertised: Version, now: float) -> bool:
-        """Warn if many peers run a newer version than the advertised one. Returns whether only few do."""
-        running = list(versions)
-        newer = [version for version in running if version > advertised]
-        if not newer or len(newer) < _MIN_NEWER_SHARE * len(running):
+    def check_version(self, newer: Version | None, advertised: Version, now: float) -> bool:
+        """Warn if a third of the weight runs a newer version than the advertised one. Returns whether it does not."""
+        if newer is None:
             return True
         self._warn(
             now,
-            "%d of %d peers run a newer version than the advertised %s, up to %s: see advertised-version",
-            len(newer),
-            len(running),
-            _version_text(advertised),
-            _version_text(max(newer)),
+            "a third of the weight runs %s or newer, and %s is advertised: update Warpseal, or see advertised-version",
+            version_text(newer),
+            version_text(advertised),
         )
         return False
 
@@ -127,5 +120,6 @@ class PeerWarnings(Struct, eq=False):
             log.warning(template, *values)
 
 
-def _version_text(version: Version) -> str:
+def version_text(version: Version) -> str:
+    """Return a version as nodes write it, such as "1.15.0"."""
     return ".".join(map(str, version))

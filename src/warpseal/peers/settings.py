@@ -112,7 +112,7 @@ class PeerSettings(Settings, frozen=True):
         None,
         "advertised-version",
         version,
-        "node version that the handshake advertises; unset: the newest that the nodes run, at least 1.15.0",
+        "node version that the handshake advertises; unset: 1.15.3, or a newer one if a third of the weight refuses it",
         "X.Y.Z",
         group=Group.NETWORK,
     )

@@ -52,7 +52,11 @@ class AvaxPrices:
         """Return the price of one whole AVAX on the day of a moment; None for anything else."""
         if asset.asset_id != self._avax:
             return None
-        day = datetime.fromtimestamp(at_unix_s, UTC).date()
+        try:
+            day = datetime.fromtimestamp(at_unix_s, UTC).date()
+        except (ValueError, OverflowError, OSError):
+            # Beyond the year 9999, which a block may say.
+            return None
         for source in self._sources:
             price = await source((currency, day))
             if price is not None:

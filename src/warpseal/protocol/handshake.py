@@ -6,10 +6,11 @@ of a node, with two exceptions: no version is refused, and supported and objecte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from ipaddress import IPv4Address
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -26,19 +27,19 @@ from warpseal.protocol.bloom import BloomFilter, MalformedFilter, check_filter
 from warpseal.protocol.certificate import Certificate
 from warpseal.protocol.limits import MAX_CLOCK_SKEW_S, MAX_TRACKED_SUBNETS
 from warpseal.protocol.messages import encode_handshake
-from warpseal.warp.ids import ID_BYTES
+from warpseal.warp.ids import ID_BYTES, NodeID
 
 # Major, minor, patch.
 Version = tuple[int, int, int]
 
-DEFAULT_VERSION: Final[Version] = (1, 15, 0)
+ReportT = TypeVar("ReportT", int, Version)
+
+TESTED_VERSION: Final[Version] = (1, 15, 3)
+"""The newest release of avalanchego that this version of Warpseal was tested with."""
 # The daemon does not listen. Like the reference aggregator it claims the unspecified address and a port nodes accept.
 _UNSPECIFIED_IP: Final = IPv4Address("0.0.0.0")
 _UNUSED_PORT: Final = 1
 _CLIENT_NAME: Final = "avalanchego"
-# A third of the peers cannot be a few that claim what no node runs.
-_NEWER_SHARE: Final = 1 / 3
-_MAJOR_SHARE: Final = 2 / 3
 
 
 class OwnHandshake(Struct, eq=False):
@@ -52,7 +53,7 @@ class OwnHandshake(Struct, eq=False):
     network_id: int
     _tls_sign: Callable[[bytes], bytes]
     _bls_secret: bls.SecretKey
-    version: Version = DEFAULT_VERSION
+    version: Version = TESTED_VERSION
     upgrade_time: int = 0
     _signed_at: int | None = None
     _signatures: tuple[bytes, bytes] = (b"", b"")
@@ -86,36 +87,97 @@ class OwnHandshake(Struct, eq=False):
         )
 
 
+class PeerWeights:
+    """The weights of the Primary Network's validators, by which their claims about the network count.
+
+    Liars may be the first peers and may be many, but they cannot have a third of the weight.
+    """
+
+    def __init__(self) -> None:
+        self.by_node: Mapping[NodeID, int] = MappingProxyType({})
+        self.total = 0
+
+    def replace(self, weights: Mapping[NodeID, int]) -> None:
+        """Set the weights of all validators."""
+        self.by_node, self.total = weights, sum(weights.values())
+
+    def find_shared(self, reports: Iterable[tuple[NodeID, ReportT]]) -> ReportT | None:
+        """Return the highest value that validators with more than a third of all weight report or exceed."""
+        weighed = ((value, self.by_node.get(node_id, 0)) for node_id, value in reports)
+        return _find_exceeded(weighed, self.total // 3)
+
+
+class _PeerRelease(Struct, frozen=True):
+    """The release of a peer. has_refused: whether it hung up because an older one was advertised."""
+
+    version: Version
+    has_refused: bool
+
+
 class AdvertisedVersion:
-    """The release that handshakes advertise: that of the setting, else the newest that the nodes run, never lowered.
+    """The release that handshakes advertise: that of the setting, else the newest tested one, unless that is refused.
 
     Source of truth: avalanchego `version/compatibility.go`. A node refuses a peer whose release is older than the
     lowest compatible one, which an upgrade raises, or has a newer major number; any other newer release it only logs.
+    A node sends its own handshake before it reads ours, so that the release of one that refuses is known.
     """
 
-    def __init__(self, setting: Version | None) -> None:
-        self.current = setting or DEFAULT_VERSION
+    def __init__(self, setting: Version | None, weights: PeerWeights) -> None:
+        self.current = setting or TESTED_VERSION
         self._is_setting = setting is not None
+        self._weights = weights
+        self._peers: dict[NodeID, _PeerRelease] = {}
 
-    def learn(self, nodes: Sequence[Version], peers: Sequence[Version]) -> bool:
-        """Advertise a newer release that a configured node or a third of the peers runs; return whether it is new.
+    def record_accepted(self, node_id: NodeID, version: Version) -> None:
+        """Note the release of a peer that accepted our handshake."""
+        # A peer that accepts a raised release would refuse the tested one as before, until it runs that itself.
+        self._record(node_id, version, has_refused=self.current > TESTED_VERSION and self._has_refused(node_id))
 
-        A newer major number needs a configured node, and two thirds of the connected peers: the others refuse it.
+    def record_refused(self, node_id: NodeID, version: Version) -> None:
+        """Note the release of a peer that sent its handshake and hung up when it had read ours."""
+        self._record(node_id, version, has_refused=version > self.current or self._has_refused(node_id))
+
+    def forget(self, node_ids: Iterable[NodeID]) -> None:
+        """Forget the releases of nodes that are not dialed any more."""
+        for node_id in node_ids:
+            self._peers.pop(node_id, None)
+
+    def update(self) -> bool:
+        """Choose the release by what the peers have accepted and refused; return whether it is another one."""
+        version = self.current if self._is_setting else self._find_demanded() or TESTED_VERSION
+        has_changed = version != self.current
+        self.current = version
+        return has_changed
+
+    def _has_refused(self, node_id: NodeID) -> bool:
+        return node_id in self._peers and self._peers[node_id].has_refused
+
+    def _record(self, node_id: NodeID, version: Version, *, has_refused: bool) -> None:
+        self._peers[node_id] = _PeerRelease(version, has_refused and version > TESTED_VERSION)
+
+    def _find_demanded(self) -> Version | None:
+        """Return the release that most of the refusing weight runs or exceeds.
+
+        The refusing peers need more than a third of all weight, which liars do not have, and more than half of the
+        weight whose releases are known: a new major number costs the connections to the others.
         """
-        if self._is_setting:
-            return False
-        is_new_major = [version[0] > self.current[0] for version in peers]
-        candidates = [version for version in nodes if version[0] == self.current[0]]
-        if sum(is_new_major) >= _MAJOR_SHARE * len(peers):
-            candidates += nodes
-        same_major = sorted((version for version in peers if version[0] == self.current[0]), reverse=True)
-        if same_major:
-            candidates.append(same_major[int(_NEWER_SHARE * len(same_major))])
-        newest = max(candidates, default=self.current)
-        if newest <= self.current:
-            return False
-        self.current = newest
-        return True
+        weights = self._weights.by_node
+        peers = [(release, weights.get(node_id, 0)) for node_id, release in self._peers.items()]
+        refusing = [(release.version, weight) for release, weight in peers if release.has_refused]
+        refusing_weight, known_weight = sum(weight for _, weight in refusing), sum(weight for _, weight in peers)
+        if 3 * refusing_weight <= self._weights.total or 2 * refusing_weight <= known_weight:
+            return None
+        return _find_exceeded(refusing, refusing_weight // 2)
+
+
+def _find_exceeded(weighed: Iterable[tuple[ReportT, int]], limit: int) -> ReportT | None:
+    """Return the highest value such that the weights of it and of higher ones add up to more than `limit`."""
+    reached = 0
+    for value, weight in sorted(weighed, reverse=True):
+        reached += weight
+        if reached > limit:
+            return value
+    return None
 
 
 class PeerHandshake(Struct, frozen=True):

@@ -65,6 +65,8 @@ Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule ab
   1:forged-proposal=1000         the same of the proposed height alone
   1:foreign-conversion           subnets with another conversion and manager, chains of another subnet
   1:forged-balance=1000000000    balances of L1 validators of 1 AVAX more
+  1:foreign-version=99.0.0       another release of the node
+  1:foreign-upgrade=1960-01-01T00:00:00Z   another date of Helicon
 
 {HELP}
 Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write-config simnet.json

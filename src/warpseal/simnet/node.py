@@ -13,7 +13,7 @@ from warpseal.simnet.blocks import Blocks, x_methods
 from warpseal.simnet.evm import EvmChain
 from warpseal.simnet.info import Info, NodeIdentity, proposervm_methods
 from warpseal.simnet.listener import LOOPBACK, reserve_port
-from warpseal.simnet.node_behaviours import NodeBehaviour, with_lies
+from warpseal.simnet.node_behaviours import NodeBehaviour, with_info_lies, with_lies
 from warpseal.simnet.platform import Platform
 from warpseal.simnet.rpc import RpcServer
 from warpseal.simnet.settings import NodeSettings
@@ -47,7 +47,7 @@ class SimNode:
         self.behaviour = NodeBehaviour()
         self.rpc = RpcServer(node_id_text(identity.identity.node_id))
         info = Info(view.state, view.settings, identity, view.named_peers)
-        self.rpc.serve(("/ext/info",), info.methods())
+        self.rpc.serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
         platform = Platform(view.state, self._current_state).methods() | Blocks(self._current_state).methods()
         self.rpc.serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
         for chain in view.state.chains.values():

@@ -1,4 +1,4 @@
-"""Lies of simulated RPC nodes about the P-Chain, and their grammar: `1:old-sets=5`, `0,2:foreign-sets+forged-height=9`.
+"""Lies of simulated RPC nodes and their grammar: `1:old-sets=5`, `0,2:foreign-sets+forged-height=9`.
 
 A lie changes what the honest reply says. Equal lies of two nodes are equal, so that liars may agree with each other.
 """
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from warpseal import bls
 from warpseal.simnet.rpc import Method, Params
+from warpseal.simnet.settings import CLIENT_NAME
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
 _NODE_ID_BYTES: Final = 20
@@ -32,6 +33,7 @@ class NodeBehaviour:
     P-Chain; sets beyond the tip are those of the tip. forged_proposal: added to the proposed height alone, so that the
     node has no set at it. foreign_conversion: subnets have another conversion and manager,
     and chains another subnet. forged_balance: added to the balances of L1 validators, in nAVAX.
+    foreign_version: the release of the node. foreign_upgrade: the date of Helicon.
     """
 
     old_sets: int = 0
@@ -40,6 +42,8 @@ class NodeBehaviour:
     forged_proposal: int = 0
     foreign_conversion: bool = False
     forged_balance: int = 0
+    foreign_version: str = ""
+    foreign_upgrade: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ _WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "forged-proposal": lambda value: {"forged_proposal": int(value or 1000)},
     "foreign-conversion": lambda _: {"foreign_conversion": True},
     "forged-balance": lambda value: {"forged_balance": int(value or 10**9)},
+    "foreign-version": lambda value: {"foreign_version": value or "99.0.0"},
+    "foreign-upgrade": lambda value: {"foreign_upgrade": value or "1960-01-01T00:00:00Z"},
 }
 
 
@@ -129,6 +135,20 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
         "platform.validates": _add_chain,
     }
     return {**methods, **{name: lying(methods[name], lie) for name, lie in lies.items()}}
+
+
+def with_info_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]) -> dict[str, Method]:
+    """Return the info.* calls of a node that behaves so at the moment of each call."""
+
+    def node_version(params: Params) -> Any:
+        reply, version = methods["info.getNodeVersion"](params), behaviour().foreign_version
+        return {**reply, "version": f"{CLIENT_NAME}/{version}"} if version else reply
+
+    def upgrades(params: Params) -> Any:
+        reply, date = methods["info.upgrades"](params), behaviour().foreign_upgrade
+        return {**reply, "heliconTime": date} if date else reply
+
+    return {**methods, "info.getNodeVersion": node_version, "info.upgrades": upgrades}
 
 
 def _forge_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:

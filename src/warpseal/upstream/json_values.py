@@ -1,4 +1,4 @@
-"""Numbers and bytes as nodes write them in JSON: decimal strings, plain numbers, hex, always exact.
+"""Numbers, dates and bytes as nodes write them in JSON: decimal strings, plain numbers, RFC 3339, hex, always exact.
 
 Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC specification.
 Functions raise ValueError for a value of another shape.
@@ -7,6 +7,7 @@ Functions raise ValueError for a value of another shape.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -24,7 +25,8 @@ bits more, and a database the 63 bits of a signed number."""
 _U32_END: Final = 1 << 32
 _I64_END: Final = 1 << 63
 _U64_END: Final = 1 << 64
-_YEAR_10000_S: Final = 253_402_300_800
+# The first second after the year 9999, the last one that a date can name.
+_DATES_END_S: Final = 253_402_300_800
 _MAX_DIGITS: Final = 20
 _CHECKSUM_BYTES: Final = 4
 
@@ -59,8 +61,15 @@ def block_height(value: int | str) -> int:
 
 
 def unix_s(value: int | str) -> int:
-    """Return a time in Unix seconds, before the year 10000."""
-    return _bounded(value, _YEAR_10000_S)
+    """Return Unix seconds that a date can name: of the years 1970 to 9999."""
+    return _bounded(value, _DATES_END_S)
+
+
+def date_s(moment: datetime) -> int:
+    """Return the Unix seconds of a date with its zone, of the years 1970 to 9999 in UTC."""
+    if moment.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return unix_s(int(moment.timestamp()))
 
 
 def decode_quantity(text: str) -> int:

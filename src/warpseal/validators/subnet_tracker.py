@@ -243,6 +243,14 @@ class SubnetTracker:
             level = logging.WARNING if subnet.fail(reason, self._now()) else logging.DEBUG
             log.log(level, "validator set refresh failed", extra={"subnet_id": id_text(subnet_id), "reason": reason})
             return False
+        if subnet_id == PRIMARY_NETWORK:
+            self._peers.set_weights(
+                {
+                    node_id: validator.weight // len(validator.node_ids)
+                    for validator in validators.validators
+                    for node_id in validator.node_ids
+                }
+            )
         if self._tracked.get(subnet_id) is subnet and subnet.refresh(validators):
             self._update_peers(subnet)
         return True

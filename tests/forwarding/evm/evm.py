@@ -59,7 +59,7 @@ def recorded_genesis(chain: str) -> bytes:
 
 def upgrade_times() -> Mapping[str, int]:
     row = next(row for row in recorded() if row.get("method") == "info.upgrades")
-    return decode_upgrades(json.dumps(row["result"]).encode())
+    return decode_upgrades(json.dumps(row["result"]).encode()).times_s
 
 
 def recorded_config(chain: str, upgrades: object = None) -> ChainConfig:

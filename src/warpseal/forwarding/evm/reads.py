@@ -43,8 +43,6 @@ _MAX_CONCURRENT: Final = 16
 _MAX_CONCURRENT_CALLS: Final = 16
 _BLOCK_TIMEOUT_S: Final = 15.0
 _WORD_DIGITS: Final = 64
-# Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
-_HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
 # A node that has not executed or accepted a block yet.
 _NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", re.IGNORECASE)
 
@@ -163,9 +161,9 @@ class EvmChainReader:
         return responses
 
 
-def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRules:
+def c_chain_rules(upgrade_times: Mapping[str, int]) -> BlockRules:
     """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon on.
 
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """
-    return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
+    return BlockRules(upgrade_times.get("helicon"))

@@ -432,7 +432,7 @@ def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
         text = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
-        yield Finding(Grade.WARNING, text, "raise advertised-version before the network asks for it")
+        yield Finding(Grade.WARNING, text, "update Warpseal before the network asks for it, or set advertised-version")
 
 
 def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int]]) -> HealthCheck:
@@ -445,7 +445,7 @@ def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int
             yield Finding(Grade.WARNING, text, _UPGRADE_ADVICE, {"upgrade": name, "time": at})
         unknown = network.unknown_upgrade_time()
         if unknown is not None:
-            text = f"a third of the peers know an upgrade at {rfc3339(unknown)}, and the configured nodes do not"
+            text = f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured nodes do not"
             yield Finding(Grade.WARNING, text, "update the nodes of p-chain-api and info-api, and Warpseal, before it")
 
     def degraded() -> Iterator[str]:
