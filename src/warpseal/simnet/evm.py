@@ -46,7 +46,7 @@ class EvmChain:
         self._proposer = state.proposervm[chain.chain_id]
         self._methods: Mapping[str, tuple[int, Callable[..., Any]]] = {
             "eth_chainId": (0, lambda: hex(chain.evm_chain_id)),
-            "eth_getChainConfig": (0, lambda: chain_config(chain, state.warp[chain.chain_id])),
+            "eth_getChainConfig": (0, lambda: chain_config(chain, state.warp[chain.chain_id], state.upgrades)),
             "net_version": (0, lambda: str(chain.evm_chain_id)),
             "eth_blockNumber": (0, lambda: hex(self._height)),
             "eth_getBlockByNumber": (2, self._block_by_number),

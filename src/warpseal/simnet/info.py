@@ -37,7 +37,10 @@ _UPGRADES: Final = (
     "etna",
     "fortuna",
     "granite",
+    "helicon",
 )
+# Before this release nodes do not name the upgrade that follows Helicon.
+_FIRST_WITH_IGLOO: Final = (1, 15, 1)
 _NAMES: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 
@@ -61,6 +64,7 @@ class Info:
         # Shared by all nodes; validators may be added while the network runs.
         self._listed_nodes = listed_nodes
         self._version = f"{CLIENT_NAME}/" + ".".join(map(str, settings.version))
+        self._knows_igloo = settings.version >= _FIRST_WITH_IGLOO
 
     def methods(self) -> dict[str, Method]:
         """Return the calls by name."""
@@ -73,7 +77,7 @@ class Info:
             "getBlockchainID": self._blockchain_id,
             "isBootstrapped": self._is_bootstrapped,
             "peers": self._peers,
-            "upgrades": lambda _: _upgrades(self._state),
+            "upgrades": lambda _: _upgrades(self._state, knows_igloo=self._knows_igloo),
             "uptime": lambda _: {
                 "rewardingStakePercentage": "100.0000",
                 "weightedAveragePercentage": "100.0000",
@@ -175,19 +179,20 @@ def choose_listed_peers(validators: list[SimValidator], count: int | None, rng: 
     return set(node_ids if count is None else rng.sample(node_ids, min(count, len(node_ids))))
 
 
-def _upgrades(state: ChainState) -> Any:
+def _upgrades(state: ChainState, *, knows_igloo: bool) -> Any:
     upgrades: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
     if state.etna_height:
         # The later upgrades are active since Etna.
         etna = rfc3339(state.heights.time_of(state.etna_height))
-        upgrades |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite")}
+        upgrades |= {f"{name}Time": etna for name in ("etna", "fortuna", "granite", "helicon")}
     rule = state.proposervm[P_CHAIN].rule
     if not rule.blocks:
-        upgrades["graniteTime"] = _NEVER
+        upgrades |= {"graniteTime": _NEVER, "heliconTime": _NEVER}
+    if knows_igloo:
+        upgrades["iglooTime"] = _NEVER
     return upgrades | {
         "apricotPhase4MinPChainHeight": 0,
         "cortinaXChainStopVertexID": id_text(bytes(32)),
         "graniteEpochDuration": rule.duration_s * _SECOND_NS,
-        "heliconTime": _NEVER,
         **{f"{name}Time": rfc3339(at) for name, at in state.upgrades.items()},
     }

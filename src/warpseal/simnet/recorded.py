@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,8 @@ class _Rebuilder:
         upgrades: dict[str, Any] = next(
             (result for _, result, _ in self._recording.results("info", "info.upgrades")), {}
         )
+        if "heliconTime" in upgrades:
+            state.upgrades["helicon"] = datetime.fromisoformat(upgrades["heliconTime"]).timestamp()
         rule = EpochRule(1, upgrades.get("graniteEpochDuration", 0) // _SECOND_NS)
         state.subnets[PRIMARY_NETWORK] = SimSubnet(PRIMARY_NETWORK, PRIMARY)
         state.add_chain(SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P"), rule)

@@ -55,7 +55,7 @@ class ChainState:
         self.converted_at: dict[SubnetID, int] = {}
         # The first block at or after Etna; 0 if every block is.
         self.etna_height = 0
-        # Unix seconds of upgrades that nodes know in addition, by name.
+        # Unix seconds of upgrades that nodes know in addition, or at another time than usual, by name.
         self.upgrades: dict[str, float] = {}
         self.history = SetHistory()
         self.validation_history = ValidationHistory()

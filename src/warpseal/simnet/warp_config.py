@@ -14,7 +14,8 @@ from warpseal.simnet.values import SimChain
 
 DEFAULT_QUORUM: Final = 67
 UPGRADES_AT: Final = 1607144400
-_UNSCHEDULED: Final = 253399622400
+_ETHEREUM_UPGRADES: Final = ("cancunTime", "shanghaiTime")
+_LATE_UPGRADES: Final = ("etna", "granite", "helicon")
 _FEE_CONFIG: Final = {
     "gasLimit": 20000000,
     "targetBlockRate": 2,
@@ -90,11 +91,11 @@ class WarpConfig:
         return None if not rules or rules[-1].is_disabled else rules[-1]
 
 
-def chain_config(chain: SimChain, warp: WarpConfig) -> Mapping[str, Any]:
-    """Return the result of eth_getChainConfig."""
-    times = {"cancunTime": UPGRADES_AT, "etnaTimestamp": UPGRADES_AT, "graniteTimestamp": UPGRADES_AT}
-    common = dict.fromkeys(_FORKS, 0) | times
-    common |= {"chainId": chain.evm_chain_id, "heliconTimestamp": _UNSCHEDULED, "shanghaiTime": UPGRADES_AT}
+def chain_config(chain: SimChain, warp: WarpConfig, upgrades_s: Mapping[str, float]) -> Mapping[str, Any]:
+    """Return the result of eth_getChainConfig. upgrades_s: Unix seconds of upgrades at another time than usual."""
+    times = {f"{name}Timestamp": int(upgrades_s.get(name, UPGRADES_AT)) for name in _LATE_UPGRADES}
+    common = dict.fromkeys(_FORKS, 0) | dict.fromkeys(_ETHEREUM_UPGRADES, UPGRADES_AT) | times
+    common["chainId"] = chain.evm_chain_id
     if chain.alias == "C":
         phases = {f"{name}BlockTimestamp": UPGRADES_AT for name in _C_CHAIN_UPGRADES}
         fork = {"daoForkBlock": 0, "daoForkSupport": True, "fortunaTimestamp": UPGRADES_AT}

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _MAX_FILE_BYTES: Final = 16 * MEBIBYTE
 _RETRY_S: Final = 2.0
-_NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon")
+_NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon", "igloo")
 _BLOCKS: Final = (
     "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
     "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock", "londonBlock",
@@ -91,13 +91,17 @@ class ChainConfig(Struct, frozen=True):
         return fees if self._is_reached("subnetEVMTimestamp", moment) else DEFAULT_FEES
 
     def rules_at(self, moment: int) -> dict[str, Any]:
-        """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0."""
+        """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0.
+
+        Nodes before 1.15.1 know no Igloo, neither here nor in info.upgrades.
+        """
         ethereum: dict[str, Any] = {"ChainID": self.settings.get("chainId", 0)}
         forks = [name.removesuffix("Block") for name in _BLOCKS if name != "muirGlacierBlock"]
         ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Block", 0) for fork in forks}
         ethereum["IsMerge"] = True
         ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Time", moment) for fork in _TIMED_FORKS}
-        avalanche = {_rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in _NETWORK_UPGRADES}
+        upgrades = [name for name in _NETWORK_UPGRADES if name != "igloo" or "iglooTimestamp" in self.settings]
+        avalanche = {_rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in upgrades}
         active = self.precompiles_at(moment).items()
         times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
         return {"ethRules": ethereum, "avalancheRules": avalanche, "precompiles": times}
