@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
@@ -66,8 +68,24 @@ class LogSettings(Settings, frozen=True):
     )
 
 
-RPC_PROTOCOL_VERSION: Final = 45
-"""Version of the newest node whose behaviour is known; used if no node names one."""
+PLUGIN_VERSIONS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        40: "1.13.1",
+        41: "1.13.2",
+        42: "1.13.3",
+        43: "1.13.5",
+        44: "1.14.1",
+        45: "1.14.2",
+        46: "1.15.0",
+        47: "1.15.3",
+    }
+)
+"""The newest known release of avalanchego that speaks each version of the protocol between node and plugin.
+
+Source of truth: avalanchego `version/compatibility.json`.
+"""
+RPC_PROTOCOL_VERSION: Final = max(PLUGIN_VERSIONS)
+"""The version that plugins must speak if no node reports one."""
 
 
 class OutputBounds(Struct, frozen=True):

@@ -107,7 +107,7 @@ class Info:
         return {
             "version": self._version,
             "databaseVersion": "v1.4.5",
-            "rpcProtocolVersion": "45",
+            "rpcProtocolVersion": "47",
             "gitCommit": "",
             "vmVersions": {"avm": self._version, "evm": "v0.15.4", "platform": self._version},
         }

@@ -12,7 +12,7 @@ import time
 from concurrent import futures
 
 CHARACTER = "good"
-PROTOCOL_VERSION = 45
+PROTOCOL_VERSION = 47
 
 if CHARACTER == "silent":
     time.sleep(600)

@@ -18,10 +18,10 @@ def vm_id(number: int) -> str:
     return cb58_encode(number.to_bytes(32, "big"))
 
 
-def install(folder: Path, name: str, character: str = "good", protocol_version: int = 45) -> Path:
+def install(folder: Path, name: str, character: str = "good", protocol_version: int = 47) -> Path:
     """Write a plugin into the folder; see `machine.py` for the characters."""
     text = SOURCE.read_text().replace('CHARACTER = "good"', f"CHARACTER = {character!r}")
-    text = text.replace("PROTOCOL_VERSION = 45", f"PROTOCOL_VERSION = {protocol_version}")
+    text = text.replace("PROTOCOL_VERSION = 47", f"PROTOCOL_VERSION = {protocol_version}")
     folder.mkdir(exist_ok=True)
     file = folder / name
     # Renamed into place: an executable that is being written cannot be started.

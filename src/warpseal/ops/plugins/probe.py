@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
-from warpseal.ops.settings import OutputBounds, PluginSettings
+from warpseal.ops.settings import PLUGIN_VERSIONS, OutputBounds, PluginSettings
 from warpseal.pb.plugin_runtime_pb2 import InitializeRequest
 from warpseal.pb.plugin_vm_pb2 import VersionResponse
 from warpseal.runtime.process import os_error_text
@@ -58,12 +58,18 @@ async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: i
                 if theirs != protocol_version:
                     raise PluginFailed(
                         "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual "
-                        f"Machine plugin. Expected is version {protocol_version}, and {path} has version {theirs}: "
-                        "the two must be equal"
+                        f"Machine plugin. Expected is version {_named(protocol_version)}, and {path} has version "
+                        f"{_named(theirs)}: the two must be equal"
                     )
                 return await _call_version(address, ended, settings.call_s)
         except PluginFailed as failure:
             return failure
+
+
+def _named(protocol_version: int) -> str:
+    """Return a version with a release of avalanchego that speaks it, if one is known."""
+    release = PLUGIN_VERSIONS.get(protocol_version)
+    return str(protocol_version) if release is None else f"{protocol_version} (avalanchego {release})"
 
 
 async def _call_version(address: str, ended: asyncio.Future[int], call_s: float) -> str:
