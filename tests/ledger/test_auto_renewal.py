@@ -96,6 +96,7 @@ def test_a_committed_cycle_compounds_its_share_and_pays_the_rest() -> None:
     assert renewed is not None
     assert (renewed.start_s, renewed.end_s) == (BEGIN_S + CYCLE_S, BEGIN_S + 2 * CYCLE_S)
     assert renewed.weight == STAKE + compounded
+    assert (renewed.kept_validation, renewed.kept_delegation) == (compounded, 0)
     assert renewed.potential_reward == may_earn(BEGIN_S + CYCLE_S, STAKE + compounded, supply)
     assert chain.supply == supply + renewed.potential_reward
     assert effects.released == ()

@@ -92,6 +92,22 @@ async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
     assert (validation.state.delegator_count, validation.state.delegated, validation.bls) == (2, 50, UNSET)
 
 
+async def test_rewards_that_an_auto_renewed_validator_restaked_are_among_those_that_it_may_get() -> None:
+    recorded = node(
+        accruedDelegateeReward="7",
+        validatorAuthority={"locktime": "0", "threshold": "1", "addresses": []},
+        nextPeriod="1209600",
+        autoCompoundRewardShares="1000000",
+        restakedValidationRewards="7000",
+        restakedDelegateeRewards="3000",
+    )
+    async with open_upstream(recorded) as upstream:
+        (validation,) = await upstream.view.validations(NODE)
+    assert isinstance(validation.state, ActiveState)
+    potential = validation.state.potential
+    assert (potential.validation, potential.delegation) == (672_391_806_538_052 + 7_000, 7 + 3_000)
+
+
 def listing(params: Params) -> Any:
     """Answers getCurrentValidators of any recorded subnet for whichever nodes are asked for."""
     subnet = params.get("subnetID", id_text(PRIMARY_NETWORK))

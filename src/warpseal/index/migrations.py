@@ -56,4 +56,6 @@ VERSIONS: Final = (
     Migration("0004", create_row_tables),
     Migration("0005", _rename_tables),
     Migration("0006", _add_validator_sets),
+    # Rewards that auto-renewed validators kept, and the time of Helicon on public networks.
+    Migration("0007", create_row_tables),
 )

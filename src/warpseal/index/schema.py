@@ -117,14 +117,15 @@ BLOCKCHAINS: Final = declare_table(
 
 # state: see stakings.py. validator: of a delegation, the staking that it delegates to. closed_by: the transaction that
 # ended or removed it. active_*, total_*: its delegations, now and ever; earned, fees: rewards that were paid; fees_due:
-# the share of its delegations' rewards that it may get.
+# the share of its delegations' rewards that it may get; kept, kept_fees: rewards of ended cycles that it gets when it
+# leaves.
 STAKINGS: Final = declare_table(
     DERIVED,
     "stakings",
     "tx key, node int64, subnet int64, start_s int64, end_s int64, weight int64, shares int32?, state int16,"
     "is_delegation int16, validator int64?, potential int64?, first_out int64, closed_by int64?, closed_at int64?,"
-    "earned int64, fees int64, fees_due int64, active_count int64, active_weight int64, total_count int64,"
-    "total_weight int64, detail bytes",
+    "earned int64, fees int64, fees_due int64, kept int64, kept_fees int64, active_count int64, active_weight int64,"
+    "total_count int64, total_weight int64, detail bytes",
     TableIndex("validations_of_node", "node", "start_s", "tx", condition="is_delegation = 0"),
     TableIndex("stakings_open", "tx", condition="state < 2"),
 )

@@ -117,7 +117,7 @@ def _state(
     return resources.ActiveState(
         delegator_count=row.active_count,
         total_stake=from_column(limits.total_stake or 0),
-        potential=resources.Rewards(row.potential or 0, row.fees_due, addresses),
+        potential=resources.Rewards((row.potential or 0) + row.kept, row.fees_due + row.kept_fees, addresses),
         delegated=None if row.shares is None else delegated,
         capacity=capacity,
     )

@@ -49,6 +49,8 @@ class Staking(Struct, kw_only=True):
     earned: int = 0
     fees: int = 0
     fees_due: int = 0
+    kept: int = 0
+    kept_fees: int = 0
     active_count: int = 0
     active_weight: int = 0
     total_count: int = 0
@@ -144,7 +146,7 @@ class Stakings:
         self._remove_open(staking)
 
     def renew(self, renewed: PeriodRenewed, earned: int, fees: int) -> None:
-        """Renew a staking with the rewards that the ended cycle paid."""
+        """Renew a staking. earned, fees: what the ended cycle paid, besides what became weight."""
         staking = self._open.get(renewed.tx_id)
         if staking is None:
             return
@@ -152,6 +154,9 @@ class Stakings:
         staking.end_s, staking.weight, staking.potential = renewed.end_s, renewed.weight, renewed.potential_reward
         staking.earned += earned
         staking.fees += fees
+        staking.kept += renewed.kept_validation
+        staking.kept_fees += renewed.kept_delegation
+        staking.fees_due -= fees + renewed.kept_delegation
         self._add_stake(staking, 1)
         self._changed[staking.tx] = staking
 

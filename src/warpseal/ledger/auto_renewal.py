@@ -123,7 +123,16 @@ def _renew(
         accrued_validation=renewal.accrued_validation + kept_validation,
         accrued_delegation=renewal.accrued_delegation + kept_delegation,
     )
-    effects.renewed = PeriodRenewed(period.tx_id, effects.tx.id, start_s, end_s, weight, renewed.potential_reward or 0)
+    effects.renewed = PeriodRenewed(
+        period.tx_id,
+        effects.tx.id,
+        start_s,
+        end_s,
+        weight,
+        renewed.potential_reward or 0,
+        kept_validation,
+        kept_delegation,
+    )
 
 
 def _kept(renewal: Renewal, rewards: tuple[int, int], capacity: int) -> tuple[int, int]:

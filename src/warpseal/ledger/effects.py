@@ -86,7 +86,10 @@ class PeriodClosed(Struct, frozen=True):
 
 
 class PeriodRenewed(Struct, frozen=True):
-    """A cycle of an auto-renewed validator is over; the next begins, with compounded rewards."""
+    """A cycle of an auto-renewed validator is over; the next begins, with compounded rewards.
+
+    kept_validation, kept_delegation: rewards of the cycle that became weight, and are paid when the validator leaves.
+    """
 
     tx_id: TxID
     reward_tx_id: TxID
@@ -94,6 +97,8 @@ class PeriodRenewed(Struct, frozen=True):
     end_s: int
     weight: int
     potential_reward: int
+    kept_validation: int
+    kept_delegation: int
 
 
 class SubnetCreated(Struct, frozen=True):

@@ -250,6 +250,9 @@ class _Validator(msgspec.Struct, rename="camel", kw_only=True):
     validation_reward_owner: _Owner | None = None
     potential_reward: int | str = 0
     accrued_delegatee_reward: int | str = 0
+    # Of an auto-renewed validator since 1.15.2: rewards of ended cycles, which it gets when it leaves.
+    restaked_validation_rewards: int | str = 0
+    restaked_delegatee_rewards: int | str = 0
     delegation_fee: str | None = None
     uptime: str | None = None
     signer: _Signer | None = None
@@ -292,13 +295,15 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
     delegator_shares = _SHARES - (shares or 0)
     rewards = [u64(delegator.potential_reward) for delegator in validator.delegators or ()]
     fees = sum(reward - delegator_shares * reward // _SHARES for reward in rewards)
+    own = u64(validator.potential_reward) + u64(validator.restaked_validation_rewards)
+    of_delegations = u64(validator.accrued_delegatee_reward) + u64(validator.restaked_delegatee_rewards) + fees
     owner, delegated = validator.validation_reward_owner or _Owner(), u64(validator.delegator_weight)
     addresses = tuple(parse_address(text)[1] for text in owner.addresses)
     state = ActiveState(
         delegator_count=u64(validator.delegator_count),
         total_stake=0,
         delegated=None if shares is None else delegated,
-        potential=Rewards(u64(validator.potential_reward), u64(validator.accrued_delegatee_reward) + fees, addresses),
+        potential=Rewards(own, of_delegations, addresses),
     )
     validation = Validation(
         tx_id=TxID(parse_id(validator.tx_id)),
