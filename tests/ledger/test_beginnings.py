@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.chains.p_vectors import genesis_bytes
@@ -78,6 +80,8 @@ def test_the_first_validator_of_mainnet_has_the_reward_of_the_formula() -> None:
 
 def test_parameters_of_public_networks_are_builtin_and_others_come_from_the_node() -> None:
     assert (builtin_parameters(1), builtin_parameters(5), builtin_parameters(88)) == (MAINNET, FUJI, None)
+    assert MAINNET.upgrades.helicon_s == datetime(2026, 9, 22, 15, tzinfo=UTC).timestamp()
+    assert FUJI.upgrades.helicon_s == datetime(2026, 7, 28, 15, tzinfo=UTC).timestamp()
     result: Parameters = params()
     assert id_text(result.c_chain_id) == "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
     assert (result.upgrades.etna_s, result.upgrades.helicon_s) == (1_607_144_400, 253_399_622_400)

@@ -171,11 +171,12 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
     def missing(_: object) -> None:
         raise RefusedCall('rpc: can\'t find method "info.Upgrades"')
 
-    for network_id, etna_s in ((1, 1_734_368_400), (5, 1_732_550_400), (88_888, None)):
+    networks = ((1, 1_734_368_400, 1_790_089_200), (5, 1_732_550_400, 1_785_250_800), (88_888, None, None))
+    for network_id, etna_s, helicon_s in networks:
         node = RecordedNode({"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}})
         async with open_upstream(node) as upstream:
             upgrades = await upstream.blocks.upgrades()
-        assert upgrades.get("etna") == etna_s
+        assert (upgrades.get("etna"), upgrades.get("helicon")) == (etna_s, helicon_s)
         assert upgrades == builtin_upgrades(network_id)
 
 

@@ -98,3 +98,5 @@ async def test_nodes_return_the_epoch_of_each_chain_and_its_duration(clock: Cloc
         assert epochs == [first, first, second, first, first, first]
         upgrades = await call(network.node_uri, "/ext/info", "info.upgrades")
         assert upgrades["graniteEpochDuration"] == 30_000_000_000
+        # As on local networks since 1.15.1.
+        assert upgrades["heliconTime"] == upgrades["graniteTime"]

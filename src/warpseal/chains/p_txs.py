@@ -1,11 +1,11 @@
 """P-Chain transactions of every type, and the signed transaction.
 
 Source of truth: avalanchego `vms/platformvm/{txs,signer,stakeable}`; for the type ids `vms/platformvm/txs/codec.go`,
-`vms/platformvm/block/codec.go`; ACP-77 for L1s, ACP-236 for auto-renewed validators (Helicon, not yet active on a
-public network). Times are unix seconds, durations seconds, weights and amounts nAVAX (or the smallest unit of an
-elastic subnet's asset), shares, rates and fees parts per million. Staked outputs are returned when the staker leaves:
-as outputs of the staking transaction, behind its base outputs. The id of a subnet or blockchain is the id of the
-transaction that created it.
+`vms/platformvm/block/codec.go`; ACP-77 for L1s, ACP-236 for auto-renewed validators (Helicon, on Fuji since
+2026-07-28 15:00 UTC, on Mainnet since 2026-09-22 15:00 UTC). Times are unix seconds, durations seconds, weights and
+amounts nAVAX (or the smallest unit of an elastic subnet's asset), shares, rates and fees parts per million. Staked
+outputs are returned when the staker leaves: as outputs of the staking transaction, behind its base outputs. The id of a
+subnet or blockchain is the id of the transaction that created it.
 """
 
 from __future__ import annotations

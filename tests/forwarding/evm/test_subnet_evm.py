@@ -21,6 +21,7 @@ from tests.forwarding.evm.evm import (
     recorded_genesis,
     replay,
     serve_node,
+    upgrade_times,
 )
 from warpseal.forwarding.evm.chain_config import NotSubnetEvm, chain_config
 from warpseal.forwarding.evm.methods import SUBNET_EVM
@@ -31,6 +32,7 @@ from warpseal.resources.evm_genesis import evm_genesis
 from warpseal.upstream.jsonrpc import RpcResponse
 
 L1S = ("l1-0", "l1-1")
+NOW_S = 1_800_000_000
 FEE_MANAGER = {"feeManagerConfig": {"blockTimestamp": 5, "adminAddresses": ["0x" + "AB" * 20]}}
 TEXT_TIMES = {'"0x1"', '"latest"'}
 
@@ -277,3 +279,18 @@ def test_an_error_says_which_file_cannot_be_read() -> None:
 def test_an_upgrade_file_that_a_node_would_refuse_is_refused(upgrades: bytes) -> None:
     with pytest.raises(NotSubnetEvm):
         chain_config(recorded_genesis("l1-0"), upgrades, {})
+
+
+def test_igloo_is_behind_helicon_in_configurations_and_rules_if_nodes_or_files_name_it() -> None:
+    without = recorded_config("l1-0")
+    assert "iglooTimestamp" not in without.as_json()
+    assert "IsIgloo" not in without.rules_at(NOW_S)["avalancheRules"]
+    unscheduled = chain_config(recorded_genesis("l1-0"), b"{}", {**upgrade_times(), "igloo": UNSCHEDULED_S})
+    assert unscheduled.as_json()["iglooTimestamp"] == UNSCHEDULED_S
+    assert list(unscheduled.rules_at(NOW_S)["avalancheRules"])[-2:] == ["IsHelicon", "IsIgloo"]
+    assert not unscheduled.rules_at(NOW_S)["avalancheRules"]["IsIgloo"]
+    overridden = recorded_config("l1-0", {"networkUpgradeOverrides": {"iglooTimestamp": NOW_S}})
+    assert overridden.as_json()["iglooTimestamp"] == NOW_S
+    assert overridden.as_json()["upgrades"] == {"networkUpgradeOverrides": {"iglooTimestamp": NOW_S}}
+    assert overridden.rules_at(NOW_S)["avalancheRules"]["IsIgloo"]
+    assert not overridden.rules_at(NOW_S - 1)["avalancheRules"]["IsIgloo"]
