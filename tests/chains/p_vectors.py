@@ -11,6 +11,8 @@ from typing import Any, Final
 import zstandard
 
 from tests import paths
+from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.warp.ids import id_text
 
 VECTORS: Final = paths.VECTORS
 _CHECKSUM_BYTES: Final = 4
@@ -48,6 +50,12 @@ def genesis_bytes(network: str) -> bytes:
 
 
 @cache
+def genesis_chains(network: str = "localnet") -> dict[str, bytes]:
+    """Return the transactions of a genesis that create chains, by id: a node has them like those of blocks."""
+    return {id_text(tx.id): tx.raw for tx in parse_p_genesis(genesis_bytes(network)).chains}
+
+
+@cache
 def recording(network: str = "localnet") -> tuple[dict[str, Any], ...]:
     """Return the recorded calls: blocks, transactions and unspent outputs in hex, blocks and transactions as JSON."""
     packed = (VECTORS / network / "p-chain.jsonl.zst").read_bytes()
@@ -59,6 +67,11 @@ def recorded(method: str, encoding: str) -> list[tuple[dict[str, Any], dict[str,
     """Return (params, result) of the recorded calls of a method in an encoding."""
     calls = [call for call in recording() if call["method"] == f"platform.{method}"]
     return [(call["params"], call["result"]) for call in calls if call["params"]["encoding"] == encoding]
+
+
+def checked_hex(raw: bytes) -> str:
+    """Return a node's `hex` encoding."""
+    return "0x" + (raw + sha256(raw).digest()[-_CHECKSUM_BYTES:]).hex()
 
 
 def unchecked(text: str) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from tests.chains.exchanges import results
 from tests.chains.node_json import node_json
-from tests.chains.p_vectors import genesis_bytes, recorded, unchecked
+from tests.chains.p_vectors import checked_hex, genesis_bytes, genesis_chains, recorded, unchecked
 from warpseal.chains.components import Output, Utxo
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
@@ -106,3 +108,9 @@ def test_later_transactions_refer_to_the_validations_of_the_recorded_conversion_
     assert register.registration().subnet_id == convert.subnet_id
     assert register.registration().node_id == convert.validators[0].node_id
     assert register.signed_message().unsigned.source_chain_id == convert.manager_chain_id
+
+
+def test_the_transactions_of_the_genesis_are_those_of_its_file() -> None:
+    txs = {params["txID"]: result["tx"] for params, result in results("genesis-txs.jsonl", "platform.getTx")}
+    assert txs == {tx_id: checked_hex(raw) for tx_id, raw in genesis_chains().items()}
+    assert {id_text(sha256(unchecked(text)).digest()) for text in txs.values()} == set(txs)

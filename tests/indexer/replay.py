@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import sha256
 from typing import Any, Final
 
 from aiohttp import web
 
 from tests.chains.exchanges import lines, results
-from tests.chains.p_vectors import genesis_bytes, recorded
+from tests.chains.p_vectors import checked_hex, genesis_bytes, recorded
 from tests.ledger.recorded import p_blocks, x_blocks
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.simnet.listener import reserve_port
@@ -33,11 +32,6 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-
-
-def with_checksum(raw: bytes) -> str:
-    """Return a node's `hex` encoding."""
-    return "0x" + (raw + sha256(raw).digest()[-4:]).hex()
 
 
 @dataclass
@@ -69,9 +63,9 @@ def recorded_chains() -> Chains:
 class ReplayNode:
     """One node. tips: the heights that it has, by chain; None: all. first: below it the node has no blocks.
 
-    has_index: whether it has the index API. replies: what is answered instead, by method. busy: how many next
-    requests get 429. call_counts: calls by method; replaced: other blocks, by chain and height. reserved: keeps the
-    port while the node is not served.
+    has_index: whether it has the index API. replies: what is answered instead, by method: a value, or a function of the
+    params. busy: how many next requests get 429. call_counts: calls by method; replaced: other blocks, by chain and
+    height. reserved: keeps the port while the node is not served.
     """
 
     chains: Chains = field(default_factory=recorded_chains)
@@ -133,7 +127,8 @@ class ReplayNode:
 
     def _result(self, path: str, method: str, params: Any) -> Any:
         if method in self.replies:
-            return self.replies[method]
+            reply = self.replies[method]
+            return reply(params) if callable(reply) else reply
         if method.startswith("index."):
             return self._index(path.removeprefix("/ext/index/"), method, params)
         match method:
@@ -149,7 +144,7 @@ class ReplayNode:
                 return hex(self.tip("C"))
             case "platform.getBlockByHeight" | "avm.getBlockByHeight":
                 chain = "P" if method.startswith("platform") else "X"
-                return {"block": with_checksum(self.block(chain, int(params["height"]))), "encoding": "hex"}
+                return {"block": checked_hex(self.block(chain, int(params["height"]))), "encoding": "hex"}
             case "eth_getBlockByNumber":
                 number = int(params[0], 16)
                 self.heights["C", number] += 1
@@ -204,8 +199,9 @@ async def serving(node: ReplayNode) -> AsyncIterator[ReplayNode]:
 @cache
 def _exchanges() -> dict[str, Any]:
     reply: dict[str, Any] = {}
-    for file in ("info.jsonl", "index-node.jsonl", "ledger.jsonl", "platform.jsonl", "l1.jsonl", "avm.jsonl"):
-        for call in lines(file):
+    names = ("info", "index-node", "ledger", "platform", "l1", "avm", "genesis-txs")
+    for name in names:
+        for call in lines(f"{name}.jsonl"):
             reply.setdefault(_key(call["method"], call["params"]), call)
     for method in ("getUTXOs", "getTx"):
         for params, result in recorded(method, "hex"):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tests.chains.p_vectors import checked_hex
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
-from tests.indexer.replay import Chains, Message, ReplayNode, recorded_chains, serving, with_checksum
+from tests.indexer.replay import Chains, Message, ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.ledger.recorded import params, replayed, x_blocks
 from warpseal.chains.ids import utxo_id
@@ -28,7 +29,7 @@ def early_chains() -> Chains:
     recorded = recorded_chains()
     times = ["2026-11-21T02:02:43.5Z", "2026-11-21T02:03:00Z", *["2027-01-01T00:00:00Z"] * len(X_TXS)]
     containers: list[Message] = [
-        {"id": "", "bytes": with_checksum(tx.raw), "timestamp": times[index], "encoding": "hex", "index": str(index)}
+        {"id": "", "bytes": checked_hex(tx.raw), "timestamp": times[index], "encoding": "hex", "index": str(index)}
         for index, tx in enumerate(X_TXS)
     ]
     return dataclasses.replace(

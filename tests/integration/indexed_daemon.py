@@ -10,7 +10,7 @@ from typing import Any
 
 import zstandard
 
-from tests.chains.p_vectors import genesis_bytes
+from tests.chains.p_vectors import checked_hex, genesis_bytes
 from tests.index.fixtures import made_up_history, write_all
 from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
@@ -19,7 +19,7 @@ from tests.ledger import made_up_network as made_up
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.resources.chains import PrimaryChain
-from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal.warp.ids import id_text
 
 SYNTHETIC_BLOCKS = 260
 
@@ -38,14 +38,14 @@ async def run_recorded_daemon(folder: Path, node: ReplayNode | None = None, **ke
 async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> AsyncIterator[Daemon]:
     """Run a daemon with the index of a synthetic P-Chain history. keys: of the config file, `_` for `-`."""
     url = _write_index(folder, seed)
-    chains = {"avm": made_up.X_CHAIN, "evm": made_up.C_CHAIN}
+    chains = {id_text(tx.id): checked_hex(tx.raw) for tx in made_up.CHAIN_TXS}
     responses = {
         "platform.getStakingAssetID": {"assetID": id_text(made_up.AVAX)},
         "platform.getCurrentValidators": {"validators": []},
         "info.peers": {"peers": []},
-        "platform.getBlockchains": {
-            "blockchains": [_blockchain_entry(vm_name, chain_id) for vm_name, chain_id in chains.items()],
-        },
+        "platform.validates": {"blockchainIDs": list(chains)},
+        "platform.getTx": lambda params: {"tx": chains[params["txID"]], "encoding": "hex"},
+        "platform.getTxStatus": {"status": "Committed"},
     }
     async with (
         serving(ReplayNode(network_id=made_up.NETWORK_ID, replies=responses)) as node,
@@ -117,8 +117,3 @@ def _write_index(folder: Path, seed: int) -> str:
     url = f"sqlite:///{folder}/made-up.db"
     write_all(url, made_up.PARAMS, [record for record, _ in made_up_history(seed, SYNTHETIC_BLOCKS)])
     return url
-
-
-def _blockchain_entry(vm_name: str, chain_id: bytes) -> dict[str, str]:
-    vm_id = id_text(vm_name.encode().ljust(32, b"\x00"))
-    return {"id": id_text(chain_id), "name": vm_name, "subnetID": id_text(PRIMARY_NETWORK), "vmID": vm_id}

@@ -28,6 +28,12 @@ NAVAX = 10**9
 BEGIN_S = 1_600_000_000
 AVAX = AssetID(b"\x0a" * 32)
 TOKEN = AssetID(b"\x0b" * 32)
+NO_BASE = BaseFields(NETWORK_ID, P_CHAIN, (), (), b"")
+CHAIN_TXS = tuple(
+    P_TX.build(CreateChainTx(NO_BASE, PRIMARY_NETWORK, name, name.encode().ljust(32, b"\x00"), (), b"", Input(())))
+    for name in ("avm", "evm")
+)
+"""The transactions of the genesis that create the X- and the C-Chain. Histories use ids that are easy to read."""
 X_CHAIN, C_CHAIN = ChainID(b"\x0c" * 32), ChainID(b"\x0d" * 32)
 BANFF_S = BEGIN_S + DAY_S
 UPGRADES = UpgradeTimes(
@@ -53,8 +59,7 @@ def genesis(seed: int) -> PGenesis:
         GenesisUtxo(Utxo(TxID(bytes(32)), index, asset, output), b"") for index, (asset, output) in enumerate(outputs)
     )
     validators = tuple(_first_validator(random, days) for days in (2, 6))
-    chains = tuple(_chain(name) for name in ("avm", "evm"))
-    genesis = PGenesis(utxos, validators, chains, BEGIN_S, 360_000_000 * NAVAX, "", b"")
+    genesis = PGenesis(utxos, validators, CHAIN_TXS, BEGIN_S, 360_000_000 * NAVAX, "", b"")
     return parse_p_genesis(genesis.encode())
 
 
@@ -62,11 +67,6 @@ def _first_validator(random: Random, days: int) -> PSignedTx:
     stake = (TransferableOutput(AVAX, paid(random, 2000 * NAVAX)),)
     validator = StakingTerms(NodeID(random.randbytes(20)), BEGIN_S, BEGIN_S + days * DAY_S, 2000 * NAVAX)
     return P_TX.build(AddValidatorTx(empty_base(), validator, stake, random_owner(random), 20_000))
-
-
-def _chain(name: str) -> PSignedTx:
-    vm_id = name.encode().ljust(32, b"\x00")
-    return P_TX.build(CreateChainTx(empty_base(), PRIMARY_NETWORK, name, vm_id, (), b"", Input(())))
 
 
 def rules() -> Rules:
@@ -98,7 +98,7 @@ def paid(random: Random, amount: int) -> TransferOutput:
 
 def empty_base() -> BaseFields:
     """Return a transaction's beginning without inputs and outputs."""
-    return BaseFields(NETWORK_ID, P_CHAIN, (), (), b"")
+    return NO_BASE
 
 
 def l1_owner(random: Random) -> PChainOwner:

@@ -123,7 +123,7 @@ def _blockchains() -> list[dict[str, str]]:
 
 
 def _load() -> list[dict[str, Any]]:
-    names = ("platform.jsonl", "info.jsonl", "proposervm.jsonl", "l1.jsonl", "ledger.jsonl")
+    names = ("platform.jsonl", "info.jsonl", "proposervm.jsonl", "l1.jsonl", "ledger.jsonl", "genesis-txs.jsonl")
     return [json.loads(line) for name in names for line in (RECORDINGS / name).read_text().splitlines()]
 
 

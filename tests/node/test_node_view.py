@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -13,7 +14,6 @@ from tests.node.recorded_node import (
     L1,
     L1_CHAIN,
     NETWORK_ID,
-    NO_CHAIN,
     PERMISSIONED,
     Params,
     RecordedNode,
@@ -241,30 +241,45 @@ async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
     assert chain.genesis.startswith(b"{")
 
 
-async def test_a_blockchain_without_a_transaction_is_returned_as_it_is_listed() -> None:
-    async with open_upstream(RecordedNode({"platform.getTx": fail_not_found})) as upstream:
+async def test_a_blockchain_of_the_genesis_has_a_transaction_like_others() -> None:
+    async with open_upstream(RecordedNode()) as upstream:
         chain = await upstream.view.blockchain(C_CHAIN)
         assert chain is not None
-        assert (chain.name, chain.subnet_id, chain.genesis) == ("C-Chain", PRIMARY_NETWORK, None)
-        assert await upstream.view.blockchain(NO_CHAIN) is None
+        assert (chain.name, chain.subnet_id) == ("C-Chain", PRIMARY_NETWORK)
+        assert chain.genesis is not None
+        assert json.loads(chain.genesis)["config"]["chainId"] == NETWORK_ID
         p_chain = await upstream.view.blockchain(P_CHAIN)
         assert p_chain is not None
         assert p_chain.vm_id.rstrip(b"\x00") == b"platformvm"
+    async with open_upstream(RecordedNode({"platform.getTx": fail_not_found})) as upstream:
+        assert await upstream.view.blockchain(C_CHAIN) is None
 
 
-async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_listed() -> None:
+async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_those_that_the_genesis_created() -> None:
     recorded = RecordedNode()
     async with open_upstream(recorded) as upstream:
         assert await upstream.view.primary_chains(1) == PUBLIC_CHAINS[1]
         assert not recorded.calls
         chains = await upstream.view.primary_chains(NETWORK_ID)
+        asked = recorded.calls.total()
+        assert await upstream.view.primary_chains(NETWORK_ID) == chains
+        assert recorded.calls.total() == asked
+    assert recorded.calls["platform.getBlockchains"] == 0
     assert chains.of_id(C_CHAIN) is PrimaryChain.C
     assert chains.of_id(P_CHAIN) is PrimaryChain.P
     assert id_text(chains.x) == "g7dijKMsQFeQu2cEHwQC3rRxBQHLeCnokt9CWko3RbcrV5252"
     assert chains.of_id(L1_CHAIN) is None
-    async with open_upstream(RecordedNode({"platform.getBlockchains": {"blockchains": None}})) as upstream:
+
+
+async def test_no_node_can_name_another_chain_as_a_primary_chain() -> None:
+    l1_chain = {"blockchainIDs": [id_text(L1_CHAIN)] * 10_000}
+    liar = RecordedNode({"platform.validates": l1_chain})
+    async with open_upstream(liar) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.view.primary_chains(NETWORK_ID)
+    assert liar.calls["platform.getTx"] < 10
+    async with open_upstream(liar, RecordedNode(), RecordedNode(), p_chain_quorum=2) as upstream:
+        assert (await upstream.view.primary_chains(NETWORK_ID)).c == C_CHAIN
 
 
 async def test_a_transaction_of_another_type_is_no_blockchain() -> None:
@@ -312,4 +327,4 @@ async def test_with_a_quorum_stakes_are_checked_against_a_second_node_whatever_u
     async with open_upstream(honest, other, p_chain_quorum=2) as upstream:
         assert len(await upstream.view.validations(OWNED)) > 0
         assert (await upstream.view.primary_chains(NETWORK_ID)).c == C_CHAIN
-    assert other.calls["platform.getBlockchains"] == 1
+    assert other.calls["platform.validates"] == 1

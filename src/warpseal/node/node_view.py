@@ -1,8 +1,8 @@
 """Validators and blockchains from nodes alone, for callers of a daemon without an index.
 
 Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node also lists its delegators,
-getAllValidatorsAt), `vms/platformvm/api/static_service.go`, `vms/platformvm/reward/calculator.go` (Split),
-`api/info/service.go`, `network/peer/info.go`.
+getAllValidatorsAt), `vms/platformvm/state/state.go` (syncGenesis adds the transactions of the genesis),
+`vms/platformvm/reward/calculator.go` (Split), `api/info/service.go`, `network/peer/info.go`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64, unix_s
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool
-from warpseal.upstream.replies import Difference, compare_amounts, compare_fixed, compare_grown
+from warpseal.upstream.replies import Difference, compare_amounts, compare_fixed
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,
@@ -67,6 +67,8 @@ _SHARES_OF_A_PERCENT: Final = 10_000
 _KEY_BYTES: Final = 48
 _PROOF_BYTES: Final = 96
 _MAX_TEXT: Final = 64
+# There are two besides the P-Chain.
+_MAX_PRIMARY_CHAINS: Final = 8
 
 
 class NodeViewClient:
@@ -76,6 +78,7 @@ class NodeViewClient:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
+        self._primary_chains: PrimaryChains | None = None
         self._memberships: TtlCache[None, _SubnetsByNode] = TtlCache(1)
         self._membership_flights: SingleFlight[None, _SubnetsByNode] = SingleFlight()
         self._validations_cache: TtlCache[_Key, tuple[NodeValidation, ...]] = TtlCache(MAX_CACHED)
@@ -86,8 +89,20 @@ class NodeViewClient:
         public = PUBLIC_CHAINS.get(network_id)
         if public is not None:
             return public
-        listed = await self._p_chain.require_checked(_BLOCKCHAINS, compare_grown)
-        of_primary = {chain.vm_id: chain.chain_id for chain in listed if chain.subnet_id == PRIMARY_NETWORK}
+        if self._primary_chains is None:
+            self._primary_chains = await self._created_primary_chains()
+        return self._primary_chains
+
+    async def _created_primary_chains(self) -> PrimaryChains:
+        """Return the ids of the X- and C-Chain by the transactions that created them.
+
+        An id is the hash of its transaction, so that no node can say that a chain runs another virtual machine.
+        """
+        chain_ids = await self._platform.blockchains_of(PRIMARY_NETWORK)
+        created = [await self.blockchain(chain_id) for chain_id in chain_ids[:_MAX_PRIMARY_CHAINS]]
+        of_primary = {
+            chain.vm_id: chain.chain_id for chain in created if chain is not None and chain.subnet_id == PRIMARY_NETWORK
+        }
         try:
             return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
         except KeyError:
@@ -101,16 +116,11 @@ class NodeViewClient:
         return await self._p_chain.require_checked(_STAKING_ASSET, compare_fixed)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
-        """Return a blockchain from its creating transaction; one from the genesis from the list of a node."""
+        """Return a blockchain from the transaction that created it, which nodes also have of those of the genesis."""
         if chain_id == P_CHAIN:
             return p_chain()
         transaction = await self._platform.transaction(chain_id)
-        if transaction is not None:
-            return _created_blockchain(chain_id, transaction.raw)
-        if await self._platform.validated_by(chain_id) is None:
-            return None
-        listed = await self._p_chain.require_checked(_BLOCKCHAINS, compare_grown)
-        return next((chain for chain in listed if chain.chain_id == chain_id), None)
+        return None if transaction is None else _created_blockchain(chain_id, transaction.raw)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
         """Return the current validations of a node: the Primary Network's and, if it has one, those of subnets."""
@@ -221,13 +231,6 @@ def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
     )
 
 
-class _Blockchain(msgspec.Struct):
-    id: str
-    name: str
-    subnet_id: str = msgspec.field(name="subnetID")
-    vm_id: str = msgspec.field(name="vmID")
-
-
 class _Owner(msgspec.Struct):
     addresses: list[str] = []
 
@@ -278,16 +281,6 @@ def decode_connectivity(result: bytes) -> Connectivity:
     uptime, version = float(min(100, u64(peer.observed_uptime))), peer.version.removeprefix("avalanchego/")[:_MAX_TEXT]
     benched_p, benched_x, benched_c = (100.0 if chain in (peer.benched or ()) else 0.0 for chain in "PXC")
     return Connectivity(uptime, uptime, benched_p, benched_x, benched_c, version or None)
-
-
-def _listed_blockchain(listed: _Blockchain) -> Blockchain:
-    return Blockchain(
-        chain_id=ChainID(parse_id(listed.id)),
-        subnet_id=SubnetID(parse_id(listed.subnet_id)),
-        vm_id=parse_id(listed.vm_id),
-        name=listed.name,
-        genesis=None,
-    )
 
 
 def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
@@ -343,7 +336,5 @@ def _bls(signer: _Signer | None) -> BlsCredentials | UnsetType:
 
 _decode_validators: Final = list_decoder("validators", _Validator, lambda validator: validator)
 _decode_peers: Final = list_decoder("peers", _Peer, lambda peer: peer)
-_decode_blockchains: Final = list_decoder("blockchains", _Blockchain, _listed_blockchain)
 _decode_total_stake: Final = field_decoder("weight", NUMBER, u64)
-_BLOCKCHAINS: Final = NodeCall("platform.getBlockchains", {}, P_CHAIN_PATHS, _decode_blockchains, large=True)
 _STAKING_ASSET: Final = NodeCall("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset)

@@ -71,10 +71,12 @@ class Ledger:
         self.genesis = b""
         self._blocks: list[bytes] = []
         self._heights_by_id: dict[bytes, int] = {}
-        self.begin(())
         self._planned: dict[int, list[Transaction]] = {}
         self._by_id: dict[bytes, Transaction] = {}
         self._change: dict[bytes, Utxo] = {}
+        # Every written transaction with the output that it spends and the one that it makes.
+        self._flows: list[tuple[Transaction, Utxo, Utxo]] = []
+        self.begin(())
 
     def begin(self, validations: Sequence[tuple[NodeID, int, tuple[bytes, bytes] | None]]) -> None:
         """Write block 0 with the first validators of the Primary Network, before any other block is read.
@@ -87,6 +89,8 @@ class Ledger:
         self.genesis = tx_builder.genesis(_FIRST_UTXOS, wallet, began_at, SUPPLY_NAVAX, validators, self._chains)
         self._blocks = [tx_builder.genesis_block(self.genesis)]
         self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
+        for raw in (*validators, *self._chains):
+            self._add_recorded(raw, 0)
 
     @property
     def asset_id(self) -> bytes:
@@ -116,16 +120,27 @@ class Ledger:
             transaction.write = self._write_blocks
         self._planned.setdefault(height, []).extend(transactions)
 
-    def load(self, blocks: Sequence[bytes], transactions: Sequence[bytes]) -> None:
-        """Use recorded blocks (from 0 to the tip) and transactions instead of writing them."""
+    def load(self, blocks: Sequence[bytes], transactions: Sequence[bytes], genesis: Sequence[bytes] = ()) -> None:
+        """Use recorded blocks (from 0 to the tip) and transactions instead of writing them.
+
+        genesis: transactions that no block contains.
+        """
         self._blocks = list(blocks)
         self._heights_by_id = {sha256(raw).digest(): height for height, raw in enumerate(blocks)}
+        for raw in genesis:
+            self._add_recorded(raw, 0)
         for raw in transactions:
-            recorded = Transaction("recorded", tx_builder.base)
-            recorded.encoding = raw
             # Inside a block a transaction goes without its codec version.
-            recorded.height = next((height for height, block in enumerate(blocks) if raw[2:] in block), None)
-            self._by_id[recorded.tx_id] = recorded
+            self._add_recorded(raw, next((height for height, block in enumerate(blocks) if raw[2:] in block), None))
+
+    def unspent(self, height: int) -> list[bytes]:
+        """Return the outputs that can be spent after the block at a height, encoded; all have one owner."""
+        self._write_blocks()
+        flows = [flow for flow in self._flows if flow[0].height is not None and flow[0].height <= height]
+        made = dict.fromkeys((*_FIRST_UTXOS, *(change for _, _, change in flows)))
+        for _, spent, _ in flows:
+            made.pop(spent, None)
+        return [tx_builder.unspent_output(self._wallet, utxo) for utxo in made]
 
     def block(self, height: int) -> bytes | None:
         """Return the block at a height, or None beyond the tip."""
@@ -167,6 +182,12 @@ class Ledger:
         change = tx_builder.change(utxo, draft, transaction.encoding)
         self._change[change.tx_id] = change
         self._by_id[change.tx_id] = transaction
+        self._flows.append((transaction, utxo, change))
+
+    def _add_recorded(self, raw: bytes, height: int | None) -> None:
+        """Add a transaction whose bytes exist. height: of its block, 0 for the genesis; None: it is not accepted."""
+        transaction = Transaction("recorded", tx_builder.base, height=height, encoding=raw)
+        self._by_id[transaction.tx_id] = transaction
 
 
 def _payment(height: int) -> Transaction:

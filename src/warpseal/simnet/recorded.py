@@ -278,7 +278,10 @@ class _Rebuilder:
             if params["encoding"] == "hex":
                 transactions.add(_unchecked(result["tx"]))
         if sorted(ids) == list(range(self.state.heights.current + 1)):
-            self.state.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions))
+            genesis = [
+                _unchecked(result["tx"]) for _, result, _ in self._recording.results("genesis-txs", "platform.getTx")
+            ]
+            self.state.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions), genesis)
 
     def _add_message(self, message: UnsignedMessage, justification: bytes) -> None:
         if message.id not in self.state.known_messages:

@@ -192,6 +192,11 @@ def change(utxo: Utxo, draft: TxDraft, raw: bytes) -> Utxo:
     return Utxo(sha256(raw).digest(), 0, utxo.amount_navax - draft.burned_navax)
 
 
+def unspent_output(wallet: Wallet, utxo: Utxo) -> bytes:
+    """Return a UTXO as nodes hand it out."""
+    return pack_versioned(utxo.tx_id, pack_u32(utxo.index), wallet.asset_id, _output(utxo.amount_navax))
+
+
 def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions: Sequence[bytes]) -> bytes:
     """Return a block since Banff; the transactions go in without their codec version."""
     head = pack_u64(time_unix_s) + parent_id + pack_u64(height) + pack_u32(len(transactions))
