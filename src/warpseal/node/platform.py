@@ -164,11 +164,18 @@ class PlatformClient:
         return await self._agreement.require_checked(call, compare_amounts)
 
     async def subnets(self) -> tuple[SubnetID, ...]:
-        """Return the ids of all subnets, the Primary Network among them."""
-        call = _call("platform.getSubnets", {}, p_chain.decode_subnets, large=True)
-        if self._agreement.quorum == 1:
-            return await self._pool.require(call)
-        return await self._agreement.find(call, compare_grown) or ()
+        """Return the ids of all subnets, the Primary Network among them.
+
+        While too few nodes have the deprecated list, they are those of the subnets that have validators.
+        """
+        try:
+            return await self._agreement.call(_SUBNETS, compare_grown)
+        except RpcRefusal:
+            height = await self.height()
+        try:
+            return tuple(await self.all_validators_at(height))
+        except RpcRefusal:
+            raise NodeUnavailable("platform.getAllValidatorsAt") from None
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
         """Return a transaction from the first node for which it is final, else from any; None if no node has it."""
@@ -277,6 +284,11 @@ async def _validation_at(validation_id: ValidationID, node: PoolNode) -> Validat
         return await node.call(call)
     except NotFoundByNode:
         return ValidationAt(height, None)
+
+
+_SUBNETS: Final = NodeCall(
+    "platform.getSubnets", {}, p_chain.P_CHAIN_PATHS, p_chain.decode_subnets, large=True, optional=True, deprecated=True
+)
 
 
 def _call(

@@ -19,6 +19,7 @@ from warpseal.upstream.errors import (
     AnswerClass,
     CallFailure,
     HeightAhead,
+    MethodMissing,
     NodeAttempt,
     NodesDisagree,
     NodeUnavailable,
@@ -103,7 +104,11 @@ class _Question(Struct, Generic[T]):
         ahead = [refusal for refusal in self.refusals if isinstance(refusal, HeightAhead)]
         ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
         missing = self.quorum - len(self.replies)
-        return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(self.method, self.attempts)
+        if len(ahead) >= missing:
+            return ahead[missing - 1]
+        # Fewer nodes have the method than have to agree.
+        lacking = [refusal for refusal in self.refusals if self.optional and isinstance(refusal, MethodMissing)]
+        return lacking[0] if lacking else NodeUnavailable(self.method, self.attempts)
 
 
 class NodeAgreement:

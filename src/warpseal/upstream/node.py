@@ -25,7 +25,7 @@ from warpseal.runtime.http_session import aiohttp, new_session, read_body
 from warpseal.runtime.process import error_words
 from warpseal.runtime.tracing import Span, active_trace
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
+from warpseal.upstream.errors import CallFailure, MethodMissing, NodeFailure, RpcRefusal, parse_refusal
 from warpseal.upstream.json_values import decode_bytes
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
 from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
@@ -39,6 +39,8 @@ _NO_LIMIT: Final = nullcontext()
 _MAX_ERROR_DATA: Final = 2 * 4096
 _MAX_TYPE_CHARACTERS: Final = 256
 _MAX_METHOD_CHARS: Final = 64
+# Then the node may run another version.
+_REMEMBER_MISSING_S: Final = 3_600.0
 _OK: Final = 200
 _NOT_FOUND: Final = 404
 _TOO_MANY_REQUESTS: Final = 429
@@ -64,8 +66,11 @@ class NodeCall(Struct, Generic[T], frozen=True):
     """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
 
     paths: below the base URL; the second is tried if the node returns 404 for the first, and so on.
-    optional: a node that lacks or forbids the method does not count as failed. batch: the params of each call of a
-    JSON-RPC batch, instead of `params`; `decode` then gets the JSON list of the results, in that order.
+    optional: a node that lacks or forbids the method does not count as failed.
+    deprecated: newer nodes lack the method, so that the caller has another way. A node that says so is not called for
+    it again for an hour.
+    batch: the params of each call of a JSON-RPC batch, instead of `params`; `decode` then gets the JSON list of the
+    results, in that order.
     """
 
     method: str
@@ -76,6 +81,7 @@ class NodeCall(Struct, Generic[T], frozen=True):
     large: bool = False
     optional: bool = False
     batch: tuple[Sequence[Any], ...] = ()
+    deprecated: bool = False
 
 
 class NodeReply(NamedTuple):
@@ -156,6 +162,8 @@ class UpstreamNode:
         self.rate = rate or CallRate(endpoint)
         self._pause = self.rate.pause
         self._working_paths: dict[tuple[str, ...], str] = {}
+        # Until when the node is not asked for a deprecated method.
+        self._missing_until: dict[str, float] = {}
         self._urls: dict[str, URL] = {}
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
 
@@ -257,8 +265,10 @@ class UpstreamNode:
                 outcome = "ok"
                 self._pause.record_success(clock())
                 return result
-            except RpcRefusal:
+            except RpcRefusal as error:
                 outcome = "refused"
+                if call.deprecated and isinstance(error, MethodMissing):
+                    self._missing_until[call.method] = clock() + _REMEMBER_MISSING_S
                 raise
             except CallFailure as error:
                 outcome = error.failure.public.value
@@ -275,6 +285,11 @@ class UpstreamNode:
         if origin is CallOrigin.FOLLOWER and (left_s := self.pause_s) > 0:
             detail = f"the node asked for no requests for another {left_s:.0f} s"
             raise CallFailure(NodeFailure.BUSY, detail, blames_node=False)
+
+    def check_method(self, call: NodeCall[Any]) -> None:
+        """Raise MethodMissing if the call's method is deprecated, and the node lacked it within the last hour."""
+        if call.deprecated and asyncio.get_running_loop().time() < self._missing_until.get(call.method, 0.0):
+            raise MethodMissing(0, f"the node lacks {call.method}")
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
         working_path = self._working_paths.get(call.paths)

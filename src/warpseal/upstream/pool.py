@@ -118,6 +118,7 @@ class PoolNode:
     async def call(self, call: NodeCall[T]) -> T:
         """Return the node's result and record its success or failure. Raises CallFailure, RpcRefusal."""
         self.node.check_pause(call.origin)
+        self.node.check_method(call)
         if self.failure is not None:
             # Until this call ends, other calls skip this node.
             self.failed_at = loop_time()

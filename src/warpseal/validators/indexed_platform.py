@@ -183,6 +183,17 @@ class IndexedPlatform(PlatformClient):
         self._fees = self._fees[0], state
         return state
 
+    async def subnets(self) -> tuple[SubnetID, ...]:
+        """Return the L1s of the index as well: nodes without the list name only subnets that have validators now."""
+        indexed = await self._rows(lambda rows: rows.converted_subnets()) or ()
+        try:
+            listed = await super().subnets()
+        except NodeUnavailable:
+            if not indexed:
+                raise
+            return indexed
+        return tuple(dict.fromkeys((*listed, *indexed)))
+
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
         try:
             return await super().transaction(tx_id)

@@ -114,6 +114,12 @@ class PChainRows:
         # Its id is the id of the transaction that created it. Without the genesis a conversion may be missing.
         return Subnet(subnet_id) if self.tip.is_complete and self._tx_key(subnet_id) is not None else None
 
+    def converted_subnets(self) -> tuple[SubnetID, ...]:
+        """Return the subnets that were converted to L1s, also those without validators."""
+        keys = [subnet for (subnet,) in self._session.rows("SELECT DISTINCT subnet FROM validations")]
+        self._session.load_ids(keys)
+        return tuple([SubnetID(self._session.id_of(key)) for key in keys])
+
     def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
         """Return the validations of a subnet at the tip, if the index begins with the genesis."""
         if not self.tip.is_complete:
