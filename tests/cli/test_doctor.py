@@ -129,7 +129,7 @@ async def test_newer_versions_and_upgrades_that_were_not_tested_are_warnings(tmp
         command = await run_doctor(network, tmp_path, {"advertised-version": "1.14.0"}, wait="20")
     assert command.code == 0
     warnings = findings(command, "WARN")
-    assert any("up to 1.15.0" in warning for warning in warnings)
+    assert any("up to 1.15.3" in warning for warning in warnings)
     assert any("the network upgrade io of" in warning for warning in warnings)
     assert "update Warpseal before it" in command.stdout
 

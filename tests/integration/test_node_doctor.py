@@ -56,7 +56,7 @@ async def test_nodes_that_agree_are_good(tmp_path: Path) -> None:
     assert {finding.grade for finding in findings} == {Grade.GOOD}
     good = texts(findings, Grade.GOOD)
     assert "3 nodes of p-chain-api agree about the validators of 2 subnets at height 20" in good
-    assert "3 nodes of info-api run avalanchego/1.15.0" in good
+    assert "3 nodes of info-api run avalanchego/1.15.3" in good
     assert "the clocks of the nodes are at most 0 s from this machine's" in good
     assert "every node has the proposervm API of 1 chain" in good
 
@@ -154,7 +154,7 @@ async def test_clocks_and_versions_that_differ_are_warnings(tmp_path: Path) -> N
         assert warnings == "the clock of p-chain-api[1] is -45 s from this machine's, as its HTTP Date says"
         config = build(network, tmp_path, keys={"info-api": [network.node_uri, other.node_uri]})
         warnings = texts(await compare(config), Grade.WARNING)
-    versions = "info-api[0] avalanchego/1.15.0, info-api[1] avalanchego/1.14.2"
+    versions = "info-api[0] avalanchego/1.15.3, info-api[1] avalanchego/1.14.2"
     assert f"the nodes run different versions: {versions}" in warnings
 
 

@@ -82,7 +82,7 @@ async def test_the_metrics_page_counts_the_traffic(tmp_path: Path) -> None:
             "warpseal_peer_connections": 10,
             "warpseal_peer_dials_total": 10,
             "warpseal_newer_peers": 0,
-            'warpseal_newest_peer_version_info{version="1.15.0"}': 1,
+            'warpseal_newest_peer_version_info{version="1.15.3"}': 1,
             "signature_aggregator_agg_sigs_req_count": 6,
             f'signature_aggregator_connected_stake_weight_percentage{{subnetID="{primary}"}}': 100,
             "signature_aggregator_failures_to_get_validator_set": 0,

@@ -96,7 +96,7 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         assert (rows[3]["reason"], rows[4]["state"]) == ("unreachable", "connected")
         assert [row["balance"] for row in rows[4:]] == ["2000", "0"]
         assert all(row["address"].startswith("127.0.0.1:") for row in rows[:3])
-        assert all(row["version"] == "avalanchego/1.15.0" or row["version"] == "1.15.0" for row in rows[:3])
+        assert all(row["version"] == "avalanchego/1.15.3" or row["version"] == "1.15.3" for row in rows[:3])
         assert document["startedAt"] <= rows[3]["disconnectedSince"] <= document["time"]
         assert "disconnectedSince" not in rows[0]
         assert all(row["connectedSince"] >= document["startedAt"] for row in rows[:3])

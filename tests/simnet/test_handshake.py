@@ -181,7 +181,7 @@ def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     assert address is not None
     assert (handshake.network_id, handshake.my_time) == (NETWORK, NOW)
     assert (handshake.ip_addr, handshake.ip_port, handshake.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
-    assert handshake.client == p2p.Client(name="avalanchego", major=1, minor=15)
+    assert handshake.client == p2p.Client(name="avalanchego", major=1, minor=15, patch=3)
     assert list(handshake.tracked_subnets) == [network.subnets[1].subnet_id]
     assert handshake.all_subnets
     key = bls.parse_public_key(line.validator.bls_key)

@@ -158,6 +158,12 @@ async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert await finish(process.wait()) == 0
 
 
+def test_nodes_run_the_newest_version_or_the_one_of_the_flag() -> None:
+    assert main.build_plan(parsed()).settings.version == (1, 15, 3)
+    assert main.build_plan(parsed("--node-version", "1.14.1")).settings.version == (1, 14, 1)
+    assert main.build_plan(parsed("--node-version", "next")).settings.version > (1, 15, 3)
+
+
 def test_nodes_lie_as_the_flags_say() -> None:
     plan = main.build_plan(parsed("--nodes", "3", "--node-behave", "1,2:old-sets=4", "--node-behave", "2:foreign-sets"))
     assert [(rule.places, rule.behaviour.old_sets) for rule in plan.node_rules] == [((1, 2), 4), ((2,), 0)]

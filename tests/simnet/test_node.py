@@ -12,12 +12,13 @@ import aiohttp
 import pytest
 
 from tests.simnet.client import call
-from tests.simnet.sessions import VECTORS, Clock
+from tests.simnet.sessions import VECTORS, Clock, small_network
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.simnet.recorded import recorded_network, rewritten_node_ids
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.versions import DEPRECATED_METHODS, VERSIONS
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 ASKED_NODE = "NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"
@@ -243,3 +244,29 @@ async def test_a_validating_node_does_not_list_itself_as_peer() -> None:
         assert (await call(network.node_uri, "/ext/info", "info.getNodeID"))["nodeID"] == itself.name
         assert itself.address is not None
         assert await call(network.node_uri, "/ext/info", "info.getNodeIP") == {"ip": itself.address.endpoint}
+
+
+@pytest.mark.parametrize(
+    ("name", "plugin", "missing"),
+    [
+        ("1.14.1", "44", set()),
+        ("1.15.0", "46", set()),
+        ("1.15.3", "47", {"avax.getAtomicTxStatus"}),
+        ("next", "47", {"avax.getAtomicTxStatus", *DEPRECATED_METHODS}),
+    ],
+)
+async def test_a_node_refuses_what_its_version_lacks_as_an_unknown_method(
+    name: str, plugin: str, missing: set[str]
+) -> None:
+    paths = {"platform": "/ext/bc/P", "avm": "/ext/bc/X", "avax": "/ext/bc/C/avax", "info": "/ext/info"}
+    version = VERSIONS[name]
+    async with small_network(settings=NodeSettings(clock=Clock(), version=version), messages=0) as network:
+        said = await call(network.node_uri, "/ext/info", "info.getNodeVersion")
+        assert (said["version"], said["rpcProtocolVersion"]) == ("avalanchego/" + ".".join(map(str, version)), plugin)
+        refused = set[str]()
+        for method in (*DEPRECATED_METHODS, "avax.getAtomicTxStatus"):
+            service, _, function = method.partition(".")
+            reply = await call(network.node_uri, paths[service], method)
+            if reply == f'rpc: can\'t find method "{service}.{function[0].upper()}{function[1:]}"':
+                refused.add(method)
+    assert refused == missing

@@ -35,11 +35,11 @@ class Blocks:
         }
 
     def _transaction(self, params: Params) -> Any:
-        encoding = _encoding(params)
+        encoding = encoding_argument(params)
         transaction, is_accepted = self._find(params)
         if transaction is None or not is_accepted:
             raise RpcError("couldn't get tx: not found")
-        return {"tx": _encoded(transaction.raw, encoding), "encoding": encoding}
+        return {"tx": encoded(transaction.raw, encoding), "encoding": encoding}
 
     def _status(self, params: Params) -> Any:
         transaction, is_accepted = self._find(params)
@@ -55,31 +55,31 @@ class Blocks:
         return transaction, transaction.height is not None and transaction.height <= view.height
 
     def _block(self, params: Params) -> Any:
-        encoding = _encoding(params)
+        encoding = encoding_argument(params)
         view, block_id = self._view(), id_argument(params, "blockID")
         height = view.state.ledger.height_of(block_id)
         if height is None or height > view.height:
             raise RpcError(f"couldn't get block with id {id_text(block_id)}: not found")
-        return {"block": _encoded(view.state.ledger.block(height) or b"", encoding), "encoding": encoding}
+        return {"block": encoded(view.state.ledger.block(height) or b"", encoding), "encoding": encoding}
 
     def _block_by_height(self, params: Params) -> Any:
-        encoding = _encoding(params)
+        encoding = encoding_argument(params)
         view, height = self._view(), number_argument(params, "height")
         raw = view.state.ledger.block(height) if height <= view.height else None
         if raw is None:
             raise RpcError(f"couldn't get block at height {height}: not found")
-        return {"block": _encoded(raw, encoding), "encoding": encoding}
+        return {"block": encoded(raw, encoding), "encoding": encoding}
 
 
 def x_methods(transactions: Mapping[bytes, bytes]) -> dict[str, Method]:
     """Return the calls of the X-Chain. transactions: signed bytes by id."""
 
     def transaction(params: Params) -> Any:
-        encoding = _encoding(params)
+        encoding = encoding_argument(params)
         raw = transactions.get(_x_id(params))
         if raw is None:
             raise RpcError("not found")
-        return {"tx": _encoded(raw, encoding), "encoding": encoding}
+        return {"tx": encoded(raw, encoding), "encoding": encoding}
 
     def status(params: Params) -> Any:
         return {"status": "Accepted" if _x_id(params) in transactions else "Unknown"}
@@ -94,14 +94,15 @@ def _x_id(params: Params) -> bytes:
     return tx_id
 
 
-def _encoding(params: Params) -> str:
-    """Return the encoding asked for; JSON, which loses information, is not offered here."""
+def encoding_argument(params: Params) -> str:
+    """Return the encoding asked for; JSON, which loses information, is not offered here. Raises BadArgument."""
     encoding = text_argument(params, "encoding") or "hex"
     if encoding not in ("hex", "hexc", "hexnc"):
         raise BadArgument
     return encoding
 
 
-def _encoded(raw: bytes, encoding: str) -> str:
+def encoded(raw: bytes, encoding: str) -> str:
+    """Return bytes in an encoding of nodes."""
     checksum = b"" if encoding == "hexnc" else sha256(raw).digest()[-_CHECKSUM_BYTES:]
     return "0x" + (raw + checksum).hex()

@@ -15,7 +15,8 @@ from warpseal.pb import p2p_pb2 as p2p
 from warpseal.simnet import bloom
 from warpseal.simnet.addresses import IPAddress, address_preimage, is_signed_by, parse_wire_ip
 from warpseal.simnet.certificates import Leaf, RefusedCertificate, parse_leaf
-from warpseal.simnet.settings import NodeSettings, Version
+from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.versions import Version
 from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import ID_BYTES, NodeID, SubnetID
 

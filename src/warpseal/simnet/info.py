@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from warpseal.simnet.balances import tx_fee
 from warpseal.simnet.identity import Identity
 from warpseal.simnet.platform import rfc3339
 from warpseal.simnet.proposervm import ProposerVM
@@ -17,6 +18,7 @@ from warpseal.simnet.rpc import BadArgument, Method, Params, RpcError, text_argu
 from warpseal.simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import SimChain, SimValidator
+from warpseal.simnet.versions import plugin_version
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, id_text, node_id_text
 
 _ACTIVE: Final = "2020-12-05T05:00:00Z"
@@ -63,6 +65,7 @@ class Info:
         self._node = node
         # Shared by all nodes; validators may be added while the network runs.
         self._listed_nodes = listed_nodes
+        self._plugin_version = plugin_version(settings.version)
         self._version = f"{CLIENT_NAME}/" + ".".join(map(str, settings.version))
         self._knows_igloo = settings.version >= _FIRST_WITH_IGLOO
 
@@ -83,6 +86,7 @@ class Info:
                 "weightedAveragePercentage": "100.0000",
             },
             "acps": lambda _: {"acps": {}},
+            "getTxFee": tx_fee,
         }
         return {f"info.{name}": reply for name, reply in replies.items()}
 
@@ -107,7 +111,7 @@ class Info:
         return {
             "version": self._version,
             "databaseVersion": "v1.4.5",
-            "rpcProtocolVersion": "47",
+            "rpcProtocolVersion": str(self._plugin_version),
             "gitCommit": "",
             "vmVersions": {"avm": self._version, "evm": "v0.15.4", "platform": self._version},
         }

@@ -21,6 +21,7 @@ from warpseal.simnet.node_behaviours import InvalidNodeBehaviour, NodeRule, pars
 from warpseal.simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
 from warpseal.simnet.report import aggregator_config, free_ports, network_report, write_atomically
 from warpseal.simnet.settings import NodeSettings
+from warpseal.simnet.versions import NEWEST_VERSION, VERSIONS
 
 _DESCRIPTION: Final = """\
 Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.
@@ -143,6 +144,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fee-target", type=int, metavar="N", help="number of active L1 validators beyond which their fee rises")
     add("--info-peers", type=int, metavar="N", help="number of validators that info.peers lists (default: all)")
     add("--nodes", type=int, default=1, metavar="N", help="number of RPC nodes (default 1)")
+    add(
+        "--node-version",
+        choices=VERSIONS,
+        default=".".join(map(str, NEWEST_VERSION)),
+        help="version of avalanchego that all nodes run; next: a release without any deprecated method "
+        "(default %(default)s)",
+    )
     add("--node-port", type=int, default=0, metavar="PORT", help="port of the first RPC node (default: any free port)")
     add("--api-port", type=int, default=0, help="API port in the written config (default: any free port)")
     add("--metrics-port", type=int, default=0, help="metrics port in the written config (default: any free port)")
@@ -210,6 +218,7 @@ def build_plan(args: argparse.Namespace) -> Plan:
         rules=tuple(parse_rule(text) for text in texts),
         node_rules=_node_rules(args.node_behave),
         settings=NodeSettings(
+            version=VERSIONS[args.node_version],
             ping_interval_s=args.ping_interval,
             # As on nodes.
             read_timeout_s=args.ping_interval * 4 / 3,

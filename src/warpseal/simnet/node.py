@@ -9,16 +9,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from warpseal.simnet.balances import Balances, atomic_methods, x_balance_methods
 from warpseal.simnet.blocks import Blocks, x_methods
 from warpseal.simnet.evm import EvmChain
 from warpseal.simnet.info import Info, NodeIdentity, proposervm_methods
 from warpseal.simnet.listener import LOOPBACK, reserve_port
 from warpseal.simnet.node_behaviours import NodeBehaviour, with_info_lies, with_lies
 from warpseal.simnet.platform import Platform
-from warpseal.simnet.rpc import RpcServer
+from warpseal.simnet.rpc import Method, RpcServer
 from warpseal.simnet.settings import NodeSettings
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.values import ChainKind, SimChain
+from warpseal.simnet.versions import methods_of
 from warpseal.simnet.violations import Violations
 from warpseal.warp.ids import ChainID, NodeID, id_text, node_id_text
 
@@ -47,9 +49,10 @@ class SimNode:
         self.behaviour = NodeBehaviour()
         self.rpc = RpcServer(node_id_text(identity.identity.node_id))
         info = Info(view.state, view.settings, identity, view.named_peers)
-        self.rpc.serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
-        platform = Platform(view.state, self._current_state).methods() | Blocks(self._current_state).methods()
-        self.rpc.serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
+        self._serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
+        sources = Platform(view.state, self._current_state), Blocks(self._current_state), Balances(self._current_state)
+        platform = {name: method for source in sources for name, method in source.methods().items()}
+        self._serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
         for chain in view.state.chains.values():
             self._serve_chain(chain)
         self._runner: web.AppRunner | None = None
@@ -64,13 +67,18 @@ class SimNode:
     def _current_state(self) -> StateAt:
         return StateAt(self._view.state, self._view.state.heights.current - self.lag)
 
+    def _serve(self, paths: tuple[str, ...], methods: Mapping[str, Method]) -> None:
+        self.rpc.serve(paths, methods_of(self._view.settings.version, methods))
+
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
         if not chain.is_simplex:
             proposervm = proposervm_methods(self._view.state.proposervm[chain.chain_id], self._current_state)
             self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
         if chain.kind is ChainKind.X:
-            self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
+            self._serve(("/ext/X", *paths), x_methods(self._view.x_transactions) | x_balance_methods())
+        if chain.alias == "C":
+            self._serve(("/ext/C/avax", *(f"{path}/avax" for path in paths)), atomic_methods())
         if chain.kind is ChainKind.EVM:
             self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).respond)
 

@@ -52,6 +52,8 @@ class OutageKind(StrEnum):
     GARBAGE = "garbage"
     HANG = "hang"
     DROP = "drop"
+    # The node says that it has no such method.
+    NO_METHOD = "no-method"
     # Status 429, with Retry-After if `retry_after_s` is set.
     TOO_MANY = "too-many"
 
@@ -152,9 +154,8 @@ class RpcServer:
         methods = self._methods[path]
         if name in methods:
             return methods[name]
-        go_name = service + "." + function[:1].upper() + function[1:]
         is_service = any(other.startswith(service + ".") for other in methods)
-        raise RpcError(f'rpc: can\'t find {"method" if is_service else "service"} "{go_name}"')
+        raise RpcError(_not_found_text("method" if is_service else "service", name))
 
     async def _outage(self, method: str, request: web.Request) -> web.StreamResponse | None:
         outage = self.outages.get(method) or self.outages.get("*")
@@ -167,6 +168,9 @@ class RpcServer:
             case OutageKind.TOO_MANY:
                 headers = {} if outage.retry_after_s is None else {"Retry-After": str(outage.retry_after_s)}
                 return web.Response(status=429, text="too many requests", headers=headers)
+            case OutageKind.NO_METHOD:
+                reply = _error(_SERVER_ERROR, _not_found_text("method", method), (await request.json()).get("id"))
+                return web.Response(body=reply, content_type="application/json")
             case OutageKind.GARBAGE:
                 return web.Response(body=b"\x00not json", content_type="application/json")
             case OutageKind.HANG:
@@ -218,6 +222,12 @@ def _params(params: Any) -> Params:
     if not isinstance(params, dict):
         raise BadArgument
     return params
+
+
+def _not_found_text(kind: str, name: str) -> str:
+    """Return the error of an unknown method or service, which has the name of a Go function."""
+    service, _, function = name.partition(".")
+    return f'rpc: can\'t find {kind} "{service}.{function[:1].upper()}{function[1:]}"'
 
 
 def _error(code: int, text: str, call_id: Any) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-Version = tuple[int, int, int]
+from warpseal.simnet.versions import NEWEST_VERSION, Version
 
 CLIENT_NAME: Final = "avalanchego"
 # The upgrade time is informational; this is the value of nodes of local networks.
@@ -16,10 +16,10 @@ UPGRADE_TIME: Final = 1607144400
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Times in seconds, sizes in bytes. clock: unix seconds."""
+    """Times in seconds, sizes in bytes. clock: unix seconds. version: of all nodes."""
 
     clock: Callable[[], float] = time.time
-    version: Version = (1, 15, 0)
+    version: Version = NEWEST_VERSION
     minimum_version: Version = (1, 14, 0)
     upgrade_timeout_s: float = 15.0
     ping_interval_s: float = 22.5
