@@ -1,30 +1,31 @@
 """Checks the rows of the index against each other and against nodes: sampled balances, supply, L1 balances, sets.
 
 A comparison with a node counts only if the node was at the height of the index before and after it; a validator set of
-a height never changes, and is compared with the reply on which p-chain-quorum nodes agree. Each balance is
-computed by the rule of the call that it is compared with. Source of truth: avalanchego `vms/platformvm/service.go`
-(GetBalance), `vms/avm/service.go` (GetAllBalances).
+a height never changes, and is compared with the reply on which p-chain-quorum nodes agree. A balance is compared output
+by output, since the calls for sums of balances are deprecated. Source of truth: avalanchego `vms/platformvm/service.go`
+and `vms/avm/service.go` (GetUTXOs).
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from warpseal.chains.components import LockOut, TransferOutput, Utxo
 from warpseal.chains.ids import Address, address_text, parse_address
+from warpseal.chains.x_txs import NftTransferOutput
 from warpseal.index import consistency, validator_sets
 from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.read_session import ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.params import Parameters
-from warpseal.node.state import AVAX, NodeState, PBalance
+from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.process import Progress, error_words, ignore_progress
@@ -147,12 +148,9 @@ class IndexVerifier:
 
     def _checks(self, addresses: Iterable[Address], validations: Iterable[ValidationID]) -> Iterator[_Check]:
         for address in addresses:
-            for chain, compare in (
-                (PrimaryChain.P, self._compare_p_balance),
-                (PrimaryChain.X, self._compare_x_balance),
-            ):
+            for chain in (PrimaryChain.P, PrimaryChain.X):
                 text = address_text(self._params.network_id, address, chain.value[0].upper())
-                yield _Check(f"balance of {text}", chain, partial(compare, address, text))
+                yield _Check(f"balance of {text}", chain, partial(self._compare_outputs, chain, address, text))
         for validation in validations:
             yield _Check(
                 f"balance of {id_text(validation)}", PrimaryChain.P, partial(self._compare_l1_balance, validation)
@@ -181,18 +179,11 @@ class IndexVerifier:
                     return IndexFinding(check.subject, difference or "", is_compared=difference is not None)
         return IndexFinding(check.subject, is_compared=False)
 
-    async def _compare_p_balance(self, address: Address, text: str, node: NodeState) -> str | None:
-        expected = await node.p_balance(text)
-        utxos = await self._read(partial(consistency.held_outputs, address=address, chain=PrimaryChain.P))
-        ours = sum_p_balance(utxos, int(time.time()))
-        return "" if ours == expected else f"the index has {ours}, the node {expected}"
-
-    async def _compare_x_balance(self, address: Address, text: str, node: NodeState) -> str | None:
-        expected = await node.x_balances(text)
-        utxos = await self._read(partial(consistency.held_outputs, address=address, chain=PrimaryChain.X))
-        sums = sum_x_balances(utxos, int(time.time()))
-        ours = {AVAX if key == self._params.staking_asset_id else id_text(key): sums[key] for key in sums}
-        return "" if ours == expected else f"the index has {ours}, the node {dict(expected)}"
+    async def _compare_outputs(self, chain: PrimaryChain, address: Address, text: str, node: NodeState) -> str | None:
+        is_p = chain is PrimaryChain.P
+        outputs: Sequence[Utxo[Any]] = await (node.p_outputs(text) if is_p else node.x_outputs(text))
+        held = await self._read(partial(consistency.held_outputs, address=address, chain=chain))
+        return describe_outputs(held, list(map(held_output, outputs)))
 
     async def _compare_l1_balance(self, validation: ValidationID, node: NodeState) -> str | None:
         expected = await node.l1_balance(validation)
@@ -237,21 +228,38 @@ async def _difference(check: _Check, node: NodeState) -> str | None:
         return f"the index lacks data for this check: {error_words(error)}"
 
 
-def sum_p_balance(outputs: Iterable[consistency.HeldOutput], now_s: int) -> PBalance:
-    """Return what platform.getBalance returns for an address with these unspent outputs."""
-    unlocked: dict[bytes, int] = {}
-    stakeable: dict[bytes, int] = {}
-    locked: dict[bytes, int] = {}
-    for output in outputs:
-        sums = locked if output.locktime > now_s else stakeable if output.stakeable_locktime > now_s else unlocked
-        sums[output.asset_id] = sums.get(output.asset_id, 0) + output.amount
-    return PBalance(unlocked, stakeable, locked)
+def held_output(utxo: Utxo[Any]) -> consistency.HeldOutput:
+    """Return an output of a node as the index describes it."""
+    output, stakeable_locktime = utxo.output, 0
+    if isinstance(output, LockOut):
+        output, stakeable_locktime = output.output, output.locktime
+    is_transfer = isinstance(output, TransferOutput)
+    return consistency.HeldOutput(
+        utxo_id=utxo.id,
+        asset_id=utxo.asset_id,
+        amount=output.amount if is_transfer else int(isinstance(output, NftTransferOutput)),
+        owner_count=len(output.owners.addresses),
+        is_transfer=is_transfer,
+        locktime=output.owners.locktime,
+        stakeable_locktime=stakeable_locktime,
+    )
 
 
-def sum_x_balances(outputs: Iterable[consistency.HeldOutput], now_s: int) -> dict[bytes, int]:
-    """Return what avm.getAllBalances returns: the sums of transferable outputs with one owner, spendable now."""
-    sums: dict[bytes, int] = {}
-    for output in outputs:
-        if output.is_transfer and output.owner_count == 1 and output.locktime <= now_s:
-            sums[output.asset_id] = sums.get(output.asset_id, 0) + output.amount
-    return sums
+def describe_outputs(ours: Iterable[consistency.HeldOutput], theirs: Iterable[consistency.HeldOutput]) -> str:
+    """Return how the outputs of an address differ between the index and a node; "" if they are the same."""
+    indexed, at_node = ({output.utxo_id: output for output in outputs} for outputs in (ours, theirs))
+    differing = sorted(
+        utxo_id for utxo_id in indexed.keys() | at_node.keys() if indexed.get(utxo_id) != at_node.get(utxo_id)
+    )
+    if not differing:
+        return ""
+    first = differing[0]
+    texts = [_describe_output(outputs.get(first)) for outputs in (indexed, at_node)]
+    return f"{len(differing)} outputs differ, such as {id_text(first)}: the index has {texts[0]}, the node {texts[1]}"
+
+
+def _describe_output(output: consistency.HeldOutput | None) -> str:
+    if output is None:
+        return "none"
+    locktimes = f"locktime {output.locktime}, stakeable {output.stakeable_locktime}"
+    return f"{output.amount} of {id_text(output.asset_id)} with {output.owner_count} owners, {locktimes}"

@@ -1,24 +1,26 @@
-"""The current state of the chains at one node: parameters, supply, balances; several replies of the same node.
+"""The current state of the chains at one node: parameters, supply, outputs; several replies of the same node.
 
 Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
 
-from warpseal.chains.ids import AssetID
+from warpseal.chains.codec import StructCodec
+from warpseal.chains.components import Output, Utxo
+from warpseal.chains.ids import AssetID, UtxoID
+from warpseal.chains.p_txs import P_TYPES
+from warpseal.chains.x_txs import X_TYPES, XUtxo
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.blocks import X_CHAIN_PATHS
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_fee_config, decode_height
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, NotFoundByNode, RpcRefusal
-from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.json_values import NUMBER, decode_checked_hex, field_decoder, u64
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, PoolNode
@@ -26,17 +28,9 @@ from warpseal.warp.ids import ValidationID, id_text, parse_id
 
 T = TypeVar("T")
 
-AVAX: Final = "AVAX"
-"""The X-Chain's name for the staking asset, used instead of its id."""
+_PAGE: Final = 1_024
+_MAX_PAGES: Final = 256
 _Call = partial(NodeCall, origin=CallOrigin.FOLLOWER, large=True)
-
-
-class PBalance(Struct, frozen=True):
-    """The result of platform.getBalance for one address, each amount by asset id."""
-
-    unlocked: Mapping[bytes, int]
-    locked_stakeable: Mapping[bytes, int]
-    locked: Mapping[bytes, int]
 
 
 class NodeState:
@@ -71,15 +65,27 @@ class NodeState:
         call = _Call("platform.getL1Validator", params, P_CHAIN_PATHS, _decode_l1_balance)
         return await self._find(call, NotFoundByNode)
 
-    async def p_balance(self, address: str) -> PBalance:
-        """Return the balances of a P-Chain address, in its text form, including amounts that it shares."""
-        params = {"addresses": [address]}
-        return await self._call(_Call("platform.getBalance", params, P_CHAIN_PATHS, _decode_p_balance))
+    async def p_outputs(self, address: str) -> tuple[Utxo[Output], ...]:
+        """Return the unspent outputs of the P-Chain that an address owns or shares. address: in its text form."""
+        return await self._outputs("platform.getUTXOs", P_CHAIN_PATHS, _P_UTXO, address)
 
-    async def x_balances(self, address: str) -> Mapping[str, int]:
-        """Return the amounts that an X-Chain address alone can spend now, by asset id or alias in text form."""
-        params = {"address": address, "includePartial": False}
-        return dict(await self._call(_Call("avm.getAllBalances", params, X_CHAIN_PATHS, _decode_x_balances)))
+    async def x_outputs(self, address: str) -> tuple[XUtxo, ...]:
+        """Return the unspent outputs of the X-Chain that an address owns or shares. address: in its text form."""
+        return await self._outputs("avm.getUTXOs", X_CHAIN_PATHS, _X_UTXO, address)
+
+    async def _outputs(
+        self, method: str, paths: tuple[str, ...], codec: StructCodec[Utxo[T]], address: str
+    ) -> tuple[Utxo[T], ...]:
+        """Return the outputs of all pages, which are of one height only if the caller finds the height unchanged."""
+        outputs: dict[UtxoID, Utxo[T]] = {}
+        params: dict[str, Any] = {"addresses": [address], "limit": _PAGE, "encoding": "hex"}
+        for _ in range(_MAX_PAGES):
+            page = await self._call(_Call(method, params, paths, partial(_decode_page, codec)))
+            outputs |= {output.id: output for output in page.outputs}
+            if len(page.outputs) < _PAGE:
+                return tuple(outputs.values())
+            params["startIndex"] = {"address": page.end.address, "utxo": page.end.utxo}
+        raise NodeUnavailable(method)
 
     async def _call(self, call: NodeCall[T]) -> T:
         try:
@@ -112,27 +118,33 @@ class StateClient:
         raise NodeUnavailable("platform.getHeight")
 
 
-class _PBalance(msgspec.Struct, rename="camel"):
-    unlockeds: dict[str, int | str]
-    locked_stakeables: dict[str, int | str]
-    locked_not_stakeables: dict[str, int | str]
+class _PageEnd(msgspec.Struct):
+    address: str
+    utxo: str
 
 
-class _XBalance(msgspec.Struct):
-    asset: str
-    balance: int | str
+class _Page(msgspec.Struct):
+    end_index: _PageEnd = msgspec.field(name="endIndex")
+    utxos: list[str] | None = None
 
 
-def _decode_p_balance(result: bytes) -> PBalance:
-    fields = msgspec.json.decode(result, type=_PBalance)
-    return PBalance(*map(_amounts, (fields.unlockeds, fields.locked_stakeables, fields.locked_not_stakeables)))
+class _OutputPage(NamedTuple, Generic[T]):
+    """One page of outputs, and the place behind which the next page begins."""
+
+    outputs: tuple[Utxo[T], ...]
+    end: _PageEnd
 
 
-def _amounts(amounts: Mapping[str, int | str]) -> dict[bytes, int]:
-    return {parse_id(asset_id): u64(amount) for asset_id, amount in amounts.items()}
+def _decode_page(codec: StructCodec[Utxo[T]], result: bytes) -> _OutputPage[T]:
+    page = msgspec.json.decode(result, type=_Page)
+    texts = page.utxos or []
+    if len(texts) > _PAGE:
+        raise ValueError(f"a page of {len(texts)} outputs")
+    return _OutputPage(tuple(codec.parse(decode_checked_hex(text)) for text in texts), page.end_index)
 
 
 decode_asset: Final = field_decoder("assetID", str, lambda text: AssetID(parse_id(text)))
 _decode_supply: Final = field_decoder("supply", NUMBER, u64)
 _decode_l1_balance: Final = field_decoder("balance", NUMBER, u64)
-_decode_x_balances: Final = list_decoder("balances", _XBalance, lambda entry: (entry.asset, u64(entry.balance)))
+_P_UTXO: Final[StructCodec[Utxo[Output]]] = P_TYPES.struct(Utxo[Output])
+_X_UTXO: Final[StructCodec[XUtxo]] = X_TYPES.struct(XUtxo)
