@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.chains.p_vectors import genesis_chains
 from tests.cli.test_serve_index import get_json
 from tests.eventually import until
 from tests.index.evm.fixtures import CHAIN_ID, IS_ERC721, open_writer
@@ -22,7 +23,7 @@ from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.settings import IndexSettings
 from warpseal.store.locks import has_writer
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 
 async def read_status(config: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
@@ -157,7 +158,8 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
 async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:
     intact, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
     subnet_id = id_text(bytes([9]) * 32)
-    p_chain = ReplayNode(replies={"platform.validates": {"blockchainIDs": [id_text(intact.blockchain_id)]}})
+    chains = {subnet_id: [id_text(intact.blockchain_id)], id_text(PRIMARY_NETWORK): list(genesis_chains())}
+    p_chain = ReplayNode(replies={"platform.validates": lambda params: {"blockchainIDs": chains[params["subnetID"]]}})
     nodes = EvmReplayNode(intact), EvmReplayNode(broken, receipts={7: b"[]"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(p_chain))

@@ -261,9 +261,9 @@ async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_th
         assert await upstream.view.primary_chains(1) == PUBLIC_CHAINS[1]
         assert not recorded.calls
         chains = await upstream.view.primary_chains(NETWORK_ID)
-        asked = recorded.calls.total()
+        call_count = recorded.calls.total()
         assert await upstream.view.primary_chains(NETWORK_ID) == chains
-        assert recorded.calls.total() == asked
+        assert recorded.calls.total() == call_count
     assert recorded.calls["platform.getBlockchains"] == 0
     assert chains.of_id(C_CHAIN) is PrimaryChain.C
     assert chains.of_id(P_CHAIN) is PrimaryChain.P

@@ -261,8 +261,11 @@ async def test_a_node_refuses_what_its_version_lacks_as_an_unknown_method(
     paths = {"platform": "/ext/bc/P", "avm": "/ext/bc/X", "avax": "/ext/bc/C/avax", "info": "/ext/info"}
     version = VERSIONS[name]
     async with small_network(settings=NodeSettings(clock=Clock(), version=version), messages=0) as network:
-        said = await call(network.node_uri, "/ext/info", "info.getNodeVersion")
-        assert (said["version"], said["rpcProtocolVersion"]) == ("avalanchego/" + ".".join(map(str, version)), plugin)
+        reported = await call(network.node_uri, "/ext/info", "info.getNodeVersion")
+        assert (reported["version"], reported["rpcProtocolVersion"]) == (
+            "avalanchego/" + ".".join(map(str, version)),
+            plugin,
+        )
         refused = set[str]()
         for method in (*DEPRECATED_METHODS, "avax.getAtomicTxStatus"):
             service, _, function = method.partition(".")

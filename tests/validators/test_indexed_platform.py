@@ -16,6 +16,7 @@ from aiohttp import web
 
 from tests.eventually import until
 from tests.node.recorded_node import L1, L1_CHAIN, RecordedNode, build_settings, serve_nodes
+from tests.node.test_missing_methods import refusing
 from tests.validators.fixtures import HEIGHT, SET, Clock, made_up_set, nth_key, nth_node
 from warpseal.chains.proposervm import Epoch
 from warpseal.index.index import Index
@@ -50,11 +51,12 @@ def members(count: int, weight: int = 100) -> Members:
 
 @dataclass
 class MemoryIndex:
-    """The sets of an index by height, the same for all subnets; it has no other rows."""
+    """The sets of an index by height, the same for all subnets, and the L1s; it has no other rows."""
 
     sets: dict[int, Members] = field(default_factory=dict)
     is_down: bool = False
     reading: int = 0
+    converted: tuple[SubnetID, ...] = ()
 
     @property
     def validator_sets(self) -> MemoryIndex:
@@ -77,7 +79,9 @@ class MemoryIndex:
         return (min(self.sets), max(self.sets)) if self.sets else None
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
-        raise StoreDown("there are no rows")
+        if not self.converted:
+            raise StoreDown("there are no rows")
+        return cast(T, self.converted)
 
 
 @dataclass
@@ -288,3 +292,18 @@ async def test_a_node_below_the_height_makes_no_difference(caplog: pytest.LogCap
             await until(lambda: "validator set not compared" in caplog.messages)
         comparing.cancel()
     assert (services.counts, services.platform.comparison.differences()) == ({}, ())
+
+
+async def test_the_l1s_of_the_index_are_listed_beside_those_that_a_node_names() -> None:
+    gone = SubnetID(b"\x67" * 32)
+    lacks = refusing('rpc: can\'t find method "platform.GetSubnets"')
+    async with started(SetSource.BOTH, {}, {"platform.getSubnets": lacks}) as services:
+        services.index.converted = (L1, gone)
+        subnets = await services.platform.subnets()
+        assert {PRIMARY_NETWORK, L1, gone} < set(subnets)
+        assert len(set(subnets)) == len(subnets)
+        services.node.replies |= {HEIGHT: DOWN, "platform.getAllValidatorsAt": DOWN, "platform.getSubnets": DOWN}
+        assert await services.platform.subnets() == (L1, gone)
+        services.index.converted = ()
+        with pytest.raises(NodeUnavailable):
+            await services.platform.subnets()

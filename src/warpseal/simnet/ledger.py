@@ -137,10 +137,10 @@ class Ledger:
         """Return the outputs that can be spent after the block at a height, encoded; all have one owner."""
         self._write_blocks()
         flows = [flow for flow in self._flows if flow[0].height is not None and flow[0].height <= height]
-        made = dict.fromkeys((*_FIRST_UTXOS, *(change for _, _, change in flows)))
+        outputs = dict.fromkeys((*_FIRST_UTXOS, *(change for _, _, change in flows)))
         for _, spent, _ in flows:
-            made.pop(spent, None)
-        return [tx_builder.unspent_output(self._wallet, utxo) for utxo in made]
+            outputs.pop(spent, None)
+        return [tx_builder.unspent_output(self._wallet, utxo) for utxo in outputs]
 
     def block(self, height: int) -> bytes | None:
         """Return the block at a height, or None beyond the tip."""

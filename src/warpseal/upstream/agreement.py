@@ -107,8 +107,8 @@ class _Question(Struct, Generic[T]):
         if len(ahead) >= missing:
             return ahead[missing - 1]
         # Fewer nodes have the method than have to agree.
-        lacking = [refusal for refusal in self.refusals if self.optional and isinstance(refusal, MethodMissing)]
-        return lacking[0] if lacking else NodeUnavailable(self.method, self.attempts)
+        missing_methods = [refusal for refusal in self.refusals if self.optional and isinstance(refusal, MethodMissing)]
+        return missing_methods[0] if missing_methods else NodeUnavailable(self.method, self.attempts)
 
 
 class NodeAgreement:

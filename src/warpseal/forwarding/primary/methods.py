@@ -1,8 +1,8 @@
 """Methods and routes of the primary network's nodes: which the gateway forwards, and which calls may be sent twice.
 
-Source of truth: avalanchego 1.14.1, `service.go` files, `api/server`, `vms/*/vm.go` (CreateHandlers) and
-`indexer/indexer.go`; 1.15.0 has the same methods. Services that hold or unlock
-keys (keystore, wallet) and those of operators (admin, health) are not among them. Pure.
+Source of truth: avalanchego 1.14.1 to 1.15.3, `service.go` files, `api/server`, `vms/*/vm.go` (CreateHandlers) and
+`indexer/indexer.go`. Methods that newer nodes lack stay in the list while older nodes have them. Services that hold or
+unlock keys (keystore, wallet) and those of operators (admin, health) are not among them. Pure.
 """
 
 from __future__ import annotations
