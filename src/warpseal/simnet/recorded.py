@@ -33,6 +33,7 @@ from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.tx_builder import Wallet
 from warpseal.simnet.validator_sets import SetEntry, Validation
 from warpseal.simnet.values import ChainKind, SimChain, SimMessage, SimSubnet, SimValidator
+from warpseal.simnet.versions import VERSIONS
 from warpseal.warp.ids import (
     EMPTY_NODE_ID,
     P_CHAIN,
@@ -106,8 +107,11 @@ class RecordedSigner:
 
 
 def recorded_network(folder: Path, settings: NodeSettings | None = None) -> SimulatedNetwork:
-    """Return the recorded network, not started. The first recorded node serves the RPC calls."""
-    settings = settings or NodeSettings()
+    """Return the recorded network, not started. The first recorded node serves the RPC calls.
+
+    settings: by default those of a node of 1.15.0, since no newer one was recorded.
+    """
+    settings = settings or NodeSettings(version=VERSIONS["1.15.0"])
     rebuilt = _Rebuilder(Recording(folder), settings)
     plan = Plan(network_id=rebuilt.state.network_id, node_is_validator=True, settings=settings)
     return SimulatedNetwork(plan, state=rebuilt.state, signer=rebuilt.signer)
