@@ -279,6 +279,20 @@ def test_an_error_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Pat
     }
 
 
+def test_an_unknown_level_is_answered_with_the_one_that_is_like_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(write(tmp_path, {**LEAST, "log-level": "warning"}), {}, {})
+    assert error.value.errors[0].reason.endswith("found 'warning'; did you mean warn?")
+
+
+def test_an_address_with_brackets_is_one_that_can_listen(tmp_path: Path) -> None:
+    for text, host in (("[::1]", "::1"), ("::1", "::1"), ("127.0.0.1", "127.0.0.1"), ("[::]", "::")):
+        assert load(write(tmp_path, {**LEAST, "api-host": text}), {}, {}).config.api.api_host == host
+    for text in ("[::1]:8080", "localhost:8080", "[localhost]", "http://localhost"):
+        with pytest.raises(ConfigError, match="api-host: expected an address or a name without a port"):
+            load(write(tmp_path, {**LEAST, "api-host": text}), {}, {})
+
+
 def test_an_unknown_variable_is_an_error_of_a_strict_check_only(tmp_path: Path) -> None:
     file = write(tmp_path, LEAST)
     environ = {"WARPSEAL_API_PROT": "1", "WARPSEAL_BLS": "blspy", "WARPSEAL_CONFIG_FILE": "x", "WARPSEAL_EMPTY": ""}

@@ -212,7 +212,9 @@ def one_of(*choices: str) -> Parser[str]:
     def parse(value: Any, path: str) -> str:
         word = text(value, path).lower()
         if word not in choices:
-            raise invalid_setting(path, f"expected one of {', '.join(choices)}; found {word!r}")
+            near = nearest(word, choices)
+            hint = f"; did you mean {near}?" if near else ""
+            raise invalid_setting(path, f"expected one of {', '.join(choices)}; found {word!r}{hint}")
         return word
 
     return parse

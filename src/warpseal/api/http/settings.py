@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from warpseal.runtime.settings import (
     Settings,
     boolean,
     integer,
+    invalid_setting,
     list_of,
     optional_path,
     seconds,
@@ -27,6 +29,20 @@ ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
 
 _PORT: Final = integer(0, 65535)
 _WEB_URL: Final = url("http", "https")
+
+
+def _host(value: Any, path: str) -> str:
+    """Accept an address or a name; the brackets that an IPv6 address has in a URL are cut off."""
+    host = text(value, path)
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if is_bracketed:
+        host = host[1:-1]
+    if is_bracketed or ":" in host:
+        try:
+            IPv6Address(host)
+        except ValueError:
+            raise invalid_setting(path, f"expected an address or a name without a port, found {value!r}") from None
+    return host
 
 
 def _optional_url(value: Any, path: str) -> str:
@@ -44,7 +60,7 @@ class ApiSettings(Settings, frozen=True):
     network_names: names that the `/v1` paths serve; empty: those of the network id.
     """
 
-    api_host: str = setting("0.0.0.0", "api-host", text, "address that all ports listen on", "HOST", group=Group.HTTP)
+    api_host: str = setting("0.0.0.0", "api-host", _host, "address that all ports listen on", "HOST", group=Group.HTTP)
     api_port: int = setting(
         8080,
         "api-port",
