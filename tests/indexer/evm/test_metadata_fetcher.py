@@ -391,6 +391,16 @@ async def test_a_compressed_document_is_decompressed() -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [("UTF-8",), ("none",), ("",), ("utf-8", "", "none"), ("identity",), ("utf-8", "gzip")]
+)
+async def test_a_content_encoding_that_names_no_compression_is_none(names: tuple[str, ...]) -> None:
+    body = gzip.compress(b"{}") if "gzip" in names else b"{}"
+    headers = "\r\n".join([f"Content-Encoding: {name}" for name in names])
+    async with open_setup(respond_with(http_response(body, "200 OK", headers))) as setup:
+        assert (await setup.fetch()).content == b"{}"
+
+
+@pytest.mark.parametrize(
     "reply",
     [
         http_response(gzip.compress(b"{}" * 100)[:-9], "200 OK", "Content-Encoding: gzip"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from msgspec import Struct
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import (
-    DETECTED_BYTES,
     Medium,
     NftFields,
     detect_medium,
@@ -30,7 +28,7 @@ from warpseal.chains.evm.nft_document import (
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata
 from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
-from warpseal.runtime.http_session import aiohttp
+from warpseal.runtime.http_session import aiohttp, read_body
 from warpseal.runtime.http_url import parse_http_url
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
     from dns import asyncresolver as dns_client
 
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
-_AUTO_DETECT: Final = 32 + zlib.MAX_WBITS
-"""zlib's window bits for gzip or zlib, whichever the data begins with."""
 
 
 class FetchFailed(UnusableMetadata):
@@ -133,31 +129,22 @@ class DocumentFetcher:
                 media_type = response.content_type.lower()
                 is_medium = detect_medium(media_type, b"") is not None
                 return FetchedDocument(media_type, b"" if is_medium else await self._read(response))
-        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             raise FetchFailed(
                 MetadataStatus.UNREACHABLE_TOKEN_URI, f"{error_words(error)}: {error.__cause__ or error}"[:200]
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         """Return the decompressed body, of which no more than the limit is ever held; of a medium, its beginning."""
-        limit = self._settings.max_document_bytes
-        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"content encoding {encoding[:32]}")
-        decoder = None if encoding in ("", "identity") else zlib.decompressobj(_AUTO_DETECT)
-        expected, received, content = response.content_length or 0, 0, bytearray()
-        async for chunk in response.content.iter_any():
-            was_detected = len(content) >= DETECTED_BYTES
-            received += len(chunk)
-            content += chunk if decoder is None else decoder.decompress(chunk, limit + 1 - len(content))
-            if not was_detected and detect_medium(response.content_type.lower(), bytes(content)) is not None:
-                return bytes(content)
-            # The first bytes say whether a large response is a medium.
-            if max(expected, received, len(content)) > limit:
-                raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
-        if decoder is not None and not decoder.eof:
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "the compressed body is cut off")
-        return bytes(content)
+        media_type = response.content_type.lower()
+
+        def is_medium(beginning: bytes) -> bool:
+            return detect_medium(media_type, beginning) is not None
+
+        content = await read_body(response, self._settings.max_document_bytes, is_medium)
+        if content is None:
+            raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
+        return content
 
 
 def _status_failure(response: aiohttp.ClientResponse) -> FetchFailed:
