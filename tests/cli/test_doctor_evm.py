@@ -27,7 +27,8 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         EvmReplayNode(recorded, first_trace=last, first_receipts=last),
     )
     usual = EvmReplayNode(recorded, first_trace=last, has_genesis_state=True)
-    untraced, old = EvmReplayNode(made_up), EvmReplayNode(made_up, has_block_receipts=False)
+    refusal = (-32001, "the method eth_getBlockReceipts is not in the list of this key")
+    untraced, old = EvmReplayNode(made_up), EvmReplayNode(made_up, replies={"eth_getBlockReceipts": refusal})
     closed = refusing_uri()
     plan = Plan(validators=4, l1s=(L1Plan(validators=2),))
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old, usual):

@@ -72,6 +72,7 @@ class EvmReplayNode:
     no debug API; has_genesis_state: it also traces block 1, as every pruned node. most_in_batch, batch_limit: see
     BatchLimit. busy: how many next requests get 429, with `retry_after`. delay_s: before each response. is_down:
     requests get 503. is_endless: responses never end.
+    forbids: methods that get 403, as gateways answer what a key may not call.
     respond: sends another response to a request, whose body it gets.
     headers, receipts: returned instead, by height. replies: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.
@@ -94,6 +95,7 @@ class EvmReplayNode:
     delay_s: float = 0.0
     is_down: bool = False
     is_endless: bool = False
+    forbids: frozenset[str] = frozenset()
     respond: Callable[[web.Request, bytes], Awaitable[web.StreamResponse]] | None = None
     headers: dict[int, bytes] = field(default_factory=dict)
     receipts: dict[int, bytes] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class EvmReplayNode:
         self.requests += 1
         if self.is_endless:
             return await _send_forever(request)
+        if any(method.encode() in body for method in self.forbids):
+            return web.Response(status=403, text="<html>forbidden</html>", content_type="text/html")
         if self.respond is not None:
             return await self.respond(request, body)
         return web.Response(body=self.reply_to(body), content_type="application/json")

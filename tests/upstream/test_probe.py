@@ -62,6 +62,8 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
         (301, "", "HTTP 301, an empty body", "redirected"),
         (401, "no", "HTTP 401, text", "wants a key"),
         (403, "no", "HTTP 403, text", "the key is refused"),
+        (201, '{"jsonrpc":"2.0","id":1,"result":1}', "HTTP 201, JSON-RPC result", ""),
+        (200, '\ufeff{"jsonrpc":"2.0","id":1,"result":1}', "HTTP 200, JSON-RPC result", ""),
         (404, "404 page not found", "HTTP 404, text", "a path too many"),
         (405, "<html>", "HTTP 405, HTML", "a web server"),
         (429, "", "HTTP 429, an empty body", "limits the calls"),

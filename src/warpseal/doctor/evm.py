@@ -25,7 +25,7 @@ from warpseal.upstream.endpoint import EvmChain, TraceMode
 from warpseal.upstream.errors import CallFailure
 from warpseal.upstream.evm_blocks import BLOCK, BLOCK_RECEIPTS
 from warpseal.upstream.json_values import quantity_or_none
-from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import RpcResponse, is_unknown_method, rpc_call
 from warpseal.upstream.node import Sessions, open_sessions
 from warpseal.upstream.probe import probe_endpoint
 from warpseal.warp.ids import P_CHAIN, id_text
@@ -137,7 +137,7 @@ class _ChainCheck:
             if self._indexing.traces is not TraceMode.OFF:
                 findings += await self._check_traces(node, head, where, detail)
         except CallFailure as error:
-            return [Finding(Grade.WARNING, f"{where}: {error.failure}", "is the node overloaded?", detail)]
+            return [Finding(Grade.WARNING, f"{where}: {error.reply}", "is the node overloaded?", detail)]
         text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
         return [Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}), *findings]
 
@@ -157,7 +157,7 @@ class _ChainCheck:
     async def _check_blocks(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
         """Check that the node has the receipts of its last block, and the block with which the index begins."""
         latest = await self._call(node, BLOCK_RECEIPTS, hex(head))
-        if latest.error is not None and latest.error.code == METHOD_NOT_FOUND:
+        if is_unknown_method(latest, BLOCK_RECEIPTS):
             advice = "receipts are read one by one, with eth_getTransactionReceipt, which is slower: upgrade the node"
             return [Finding(Grade.WARNING, f"{where} does not have {BLOCK_RECEIPTS}", advice, detail)]
         if not _has_receipts(latest):

@@ -31,10 +31,17 @@ from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
+from warpseal.upstream.evm_blocks import BLOCK
 
 T = TypeVar("T")
 
-_TOO_LARGE_FAILURES: Final = (PublicFailure.BAD_ANSWER, PublicFailure.TIMEOUT)
+# A gateway refuses a batch in any of these ways. A node that is busy asks for a pause, and not for smaller batches.
+_TOO_LARGE_FAILURES: Final = (
+    PublicFailure.BAD_ANSWER,
+    PublicFailure.TIMEOUT,
+    PublicFailure.HTTP_STATUS,
+    PublicFailure.REFUSED,
+)
 _FIRST_SPAN: Final = 64
 # The first block of a chain was never accepted like the others, so it has no container.
 _FIRST_CONTAINER_HEIGHT: Final = 1
@@ -314,11 +321,11 @@ class CChainSource(BlockSource[CChainBlock]):
             if isinstance(error, NodeUnavailable) and not _is_range_too_large(error):
                 raise
             self._per_call = max(1, size // 2)
-            raise NodeUnavailable("eth_getBlockByNumber") from None
-        self._per_call = min(_MAX_BATCH, self._per_call + 1)
+            raise NodeUnavailable(BLOCK, replies=error.replies or (str(error),)) from None
+        self._per_call = min(_MAX_BATCH, self._per_call + 1 + self._per_call // 8)
         blocks = [block for block in batch if block is not None]
         if not blocks or batch[0] is None:
-            raise NodeUnavailable("eth_getBlockByNumber")
+            raise NodeUnavailable(BLOCK, replies=(f"{BLOCK} {first}: null",))
         return blocks[: next((n for n, block in enumerate(batch) if block is None), len(batch))]
 
 

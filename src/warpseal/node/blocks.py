@@ -98,8 +98,9 @@ class PBlocksClient(BlocksClient):
         """Return the accepted block at `height` from the nodes that must agree. Raises NodesDisagree."""
         try:
             return await self._agreement.call(self._block_call(height))
-        except RpcRefusal:
-            raise NodeUnavailable("platform.getBlockByHeight") from None
+        except RpcRefusal as refusal:
+            replies = refusal.replies or (str(refusal),)
+            raise NodeUnavailable("platform.getBlockByHeight", replies=replies) from None
 
     async def tip(self) -> int:
         """Return the highest height that the nodes that must agree have reached."""

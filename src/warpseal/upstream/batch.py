@@ -19,6 +19,7 @@ from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.jsonrpc import (
     LIMIT_EXCEEDED,
+    METHOD_NOT_FOUND,
     REQUEST_TIMED_OUT,
     RESPONSE_TOO_LARGE,
     UNREADABLE,
@@ -27,10 +28,11 @@ from warpseal.upstream.jsonrpc import (
     RpcResponse,
     decode_responses,
     encode_numbered_calls,
+    is_unknown_method,
     rpc_call,
 )
 from warpseal.upstream.limits import CallOrigin
-from warpseal.upstream.node import NodeReply, UpstreamNode
+from warpseal.upstream.node import NodeReply, UpstreamNode, unreadable_reply
 from warpseal.upstream.pool import NodePool, PoolNode
 
 MAX_BATCH: Final = 1_000
@@ -45,11 +47,14 @@ _REGROW_S: Final = 60.0
 _BATCH_TIMEOUT_S: Final = 10.0
 _TOO_MUCH: Final = (RESPONSE_TOO_LARGE, REQUEST_TIMED_OUT)
 _PAYLOAD_TOO_LARGE: Final = 413
+_FIRST_SERVER_ERROR: Final = 500
+_PROBE: Final = rpc_call("eth_chainId")
 _PROBE_TIMEOUT_S: Final = 5.0
 # A batch with such a failure is repeated in parts, so that it ends with one call.
-_ERRORS_OF_ONE_CALL: Final = {
-    NodeFailure.TIMEOUT: RpcError(REQUEST_TIMED_OUT),
-    NodeFailure.TOO_LARGE: RpcError(RESPONSE_TOO_LARGE),
+_RESPONSES_OF_ONE_CALL: Final = {
+    NodeFailure.TIMEOUT: RpcResponse(error=RpcError(REQUEST_TIMED_OUT)),
+    NodeFailure.TOO_LARGE: RpcResponse(error=RpcError(RESPONSE_TOO_LARGE)),
+    NodeFailure.BAD_ANSWER: UNREADABLE,
 }
 
 
@@ -126,9 +131,10 @@ class ChainNode(PoolNode):
     ) -> list[RpcResponse]:
         """Return the responses to calls of one method, in their order, from one batch or several. Raises CallFailure.
 
-        A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
-        node go first. spoils_others: whether one call with a response that is too large, or too late at a node that
-        replies to other calls, fails all of them; else it alone has an error as its response.
+        A batch that ends in any way but with its responses is repeated in parts, down to single calls. is_background:
+        other calls to the node go first. spoils_others: whether one call with a response that is too large, or too late
+        or unreadable at a node that replies to other calls, fails all of them; else it alone has an error as its
+        response. A method that the node or its gateway refuses to this caller has METHOD_NOT_FOUND as its response.
         """
         responses: list[RpcResponse] = []
         while len(responses) < len(calls):
@@ -137,13 +143,17 @@ class ChainNode(PoolNode):
             try:
                 responses += await self._post_batch(batch, size, timeout_s, is_background=is_background)
             except CallFailure as failure:
-                error = _ERRORS_OF_ONE_CALL.get(failure.failure)
-                if spoils_others or error is None:
+                response = _RESPONSES_OF_ONE_CALL.get(failure.failure)
+                if spoils_others or response is None:
                     raise
-                if failure.failure is NodeFailure.TIMEOUT:
-                    await self.call_batch([rpc_call("eth_chainId")], timeout_s=min(timeout_s, _PROBE_TIMEOUT_S))
-                responses.append(RpcResponse(error=error))
+                if failure.failure is not NodeFailure.TOO_LARGE:
+                    await self._probe(timeout_s)
+                responses.append(response)
         return responses
+
+    async def _probe(self, timeout_s: float) -> None:
+        """Raise CallFailure unless the node replies to a call that every node and gateway serves."""
+        await self.call_batch([_PROBE], timeout_s=min(timeout_s, _PROBE_TIMEOUT_S))
 
     async def acquire(self, count: int, *, is_background: bool = False) -> None:
         """Wait until the rate of the node allows `count` calls."""
@@ -168,17 +178,18 @@ class ChainNode(PoolNode):
             else:
                 reply = await self._post_single(body, timeout_s)
         except CallFailure as error:
-            if is_batch and error.failure in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
+            if is_batch and error.was_sent:
                 size.halve(len(calls))
                 return []
-            raise self._failed(error.failure) from None
+            raise self._failed(error) from None
         if is_batch and self._is_refused(reply, len(calls), size):
             return []
         if not reply.is_ok:
-            raise self._failed(NodeFailure.BUSY)
-        self._pool.note_success(self)
+            return [await self._read_error(calls[0], reply, timeout_s)]
         size.learn(len(calls), len(reply.body), clock() - started_at)
-        return self._complete(calls, reply, size)
+        responses = self._complete(calls, reply, size)
+        self._pool.note_success(self)
+        return responses
 
     async def _post_single(self, body: bytes, timeout_s: float) -> NodeReply:
         """Return the reply to a single call; one with very many bytes is read alone."""
@@ -191,17 +202,41 @@ class ChainNode(PoolNode):
             return await self.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
 
     def _is_refused(self, reply: NodeReply, count: int, size: BatchSize) -> bool:
-        """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""
-        if reply.is_busy or reply.body.lstrip()[:1] == b"[":
+        """Return whether the node answered a batch as a whole, and make the next batches smaller.
+
+        Raises CallFailure if the node wants no calls now.
+        """
+        if reply.is_ok and reply.body.lstrip()[:1] == b"[":
             return False
         error = decode_responses(reply.body, [0])[0].error
-        if reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
+        if error is not None and error.code == LIMIT_EXCEEDED:
+            raise self._failed(CallFailure(NodeFailure.BUSY))
+        if reply.asks_to_wait:
+            # The limit may be one of calls a batch; a node that names a time has another one.
+            if not self.node.pause_s:
+                size.halve(count)
+            raise self._failed(reply.failure())
+        is_server_error = reply.status >= _FIRST_SERVER_ERROR
+        if is_server_error or reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
             size.halve(count)
-        elif error is not None and error.code == LIMIT_EXCEEDED:
-            raise self._failed(NodeFailure.BUSY)
         else:
             size.refuse(count)
         return True
+
+    async def _read_error(self, call: RpcCall, reply: NodeReply, timeout_s: float) -> RpcResponse:
+        """Return the error that a node answers to a single call with a status other than 2xx.
+
+        Raises CallFailure if the node serves no call now.
+        """
+        if not reply.is_busy:
+            response = decode_responses(reply.body, [0])[0]
+            is_error = response.error is not None and response is not UNREADABLE
+            if is_error and (not reply.refuses_caller or is_unknown_method(response, call.method)):
+                return response
+            if reply.refuses_caller and call.method != _PROBE.method:
+                await self._probe(timeout_s)
+                return RpcResponse(error=RpcError(METHOD_NOT_FOUND, f"HTTP {reply.status} for {call.method} alone"))
+        raise self._failed(reply.failure())
 
     def _complete(self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize) -> list[RpcResponse]:
         """Return the responses before the first that says that the batch is too large, or that cannot be read."""
@@ -210,15 +245,16 @@ class ChainNode(PoolNode):
         for number, response in decoded.items():
             code = None if response.error is None else response.error.code
             if code == LIMIT_EXCEEDED:
-                raise self._failed(NodeFailure.BUSY)
+                raise self._failed(CallFailure(NodeFailure.BUSY))
+            if len(calls) == 1 and response is UNREADABLE:
+                raise self._failed(unreadable_reply(reply))
             if len(calls) > 1 and (code in _TOO_MUCH or response is UNREADABLE):
                 size.halve(2 * number if number else len(calls))
                 break
             responses.append(response)
         return responses
 
-    def _failed(self, kind: NodeFailure) -> CallFailure:
-        error = CallFailure(kind)
-        if kind is not NodeFailure.TOO_LARGE:
+    def _failed(self, error: CallFailure) -> CallFailure:
+        if error.failure is not NodeFailure.TOO_LARGE:
             self._pool.note_failure(self, error)
         return error

@@ -13,15 +13,14 @@ from enum import StrEnum
 from msgspec import Struct
 
 from warpseal.errors import RETRY_SOON_S, WarpsealError
+from warpseal.upstream.jsonrpc import RpcError, is_method_missing
 
-_METHOD_NOT_FOUND_CODE = -32601
 # No known text is longer; searching an endless one would take time that grows with its square.
 _MAX_TEXT = 1_000
 _HEIGHT_AHEAD = re.compile(
     r"unfinalized height.*current P-chain height \((\d{1,20})\) < requested P-Chain height \((\d{1,20})\)",
     re.IGNORECASE | re.DOTALL,
 )
-_METHOD_MISSING = re.compile(r"rpc: can't find (?:method|service)|method .{0,200} does not exist", re.DOTALL)
 # "is not a blockchain" and "is not a subnet": the id belongs to a transaction of another kind.
 _NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$", re.IGNORECASE)
 
@@ -71,15 +70,15 @@ class NodeAttempt(Struct, frozen=True):
 
 
 class NodeUnavailable(WarpsealError):
-    """No configured node gave a usable reply."""
+    """No configured node gave a usable reply. replies: what the nodes replied, for the operator alone."""
 
     code = "node_unavailable"
     http_status = 502
     retry_after_s: float = RETRY_SOON_S
 
-    def __init__(self, subject: str, attempts: Sequence[NodeAttempt] = ()) -> None:
+    def __init__(self, subject: str, attempts: Sequence[NodeAttempt] = (), replies: Sequence[str] = ()) -> None:
         tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
-        self.attempts = tuple(attempts)
+        self.attempts, self.replies = tuple(attempts), tuple(replies)
         super().__init__(f"no usable answer for {subject}" + (f" ({tried})" if tried else ""), nodes=self.attempts)
 
 
@@ -100,7 +99,7 @@ class NodesDisagree(NodeUnavailable):
     ) -> None:
         digests = "; ".join(f"{group.digest}: node {', '.join(map(str, group.positions))}" for group in classes)
         text = f"the nodes disagree about {subject}, and {quorum} must agree ({digests})"
-        self.attempts, self.classes = tuple(attempts), tuple(classes)
+        self.attempts, self.classes, self.replies = tuple(attempts), tuple(classes), ()
         WarpsealError.__init__(self, text, quorum=quorum, classes=self.classes, nodes=self.attempts)
 
 
@@ -108,6 +107,7 @@ class RpcRefusal(Exception):
     """A node understood the call and refused it. text: its message, without anything that may be a key.
 
     data: bytes that came with the error, such as what a contract returned with a revert; at most 4 KiB, else empty.
+    replies: as in NodeUnavailable, if several nodes were called.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -115,6 +115,7 @@ class RpcRefusal(Exception):
         self.code = code
         self.text = text
         self.data = b""
+        self.replies: tuple[str, ...] = ()
 
 
 class MethodMissing(RpcRefusal):
@@ -134,17 +135,20 @@ class HeightAhead(RpcRefusal):
         self.tip = tip
 
 
-def parse_refusal(code: int, message: str, redacted: str) -> RpcRefusal:
-    """Return the typed refusal for a JSON-RPC error object. redacted: the message, fit for a log."""
+def parse_refusal(code: int, message: str, redacted: str, method: str = "") -> RpcRefusal:
+    """Return the typed refusal for a JSON-RPC error object to a call. redacted: the message, fit for a log."""
     text = message[:_MAX_TEXT]
     ahead = _HEIGHT_AHEAD.search(text)
     if ahead:
         return HeightAhead(code, redacted, height=int(ahead[2]), tip=int(ahead[1]))
-    if code == _METHOD_NOT_FOUND_CODE or _METHOD_MISSING.search(text):
+    if is_method_missing(RpcError(code, text), method):
         return MethodMissing(code, redacted)
     if _NOTHING_FOUND.search(text):
         return NotFoundByNode(code, redacted)
     return RpcRefusal(code, redacted)
+
+
+_FAILURES_OF_REPLIES = (NodeFailure.HTTP_STATUS, NodeFailure.BAD_ANSWER, NodeFailure.TOO_LARGE)
 
 
 class CallFailure(Exception):
@@ -161,6 +165,11 @@ class CallFailure(Exception):
         self.detail = detail
         self.status = status
         self.blames_node = blames_node
+
+    @property
+    def reply(self) -> str:
+        """What the node replied, else the kind of the failure: without the address of the node."""
+        return self.detail if self.detail and self.failure in _FAILURES_OF_REPLIES else self.failure.value
 
     @property
     def was_sent(self) -> bool:

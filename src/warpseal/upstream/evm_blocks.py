@@ -21,19 +21,24 @@ from warpseal.chains.evm.blocks import (
     decode_receipts,
 )
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
-from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcCall, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import NULL, UNREADABLE, RpcCall, RpcResponse, is_unknown_method, rpc_call
 
 BLOCK: Final = "eth_getBlockByNumber"
 BLOCK_RECEIPTS: Final = "eth_getBlockReceipts"
 RECEIPT: Final = "eth_getTransactionReceipt"
 _MAX_TRANSACTIONS: Final = 1 << 16
+_MAX_REPLY: Final = 1_000
 
 CallNode = Callable[[Sequence[RpcCall]], Awaitable[list[RpcResponse]]]
 """Returns the responses of one node to calls of one method, in their order. Raises CallFailure."""
 
 
 class NotHere(Exception):
-    """The node lacks a block or its receipts."""
+    """The node lacks a block or its receipts. reply: what it returned in their place, as it came."""
+
+    def __init__(self, reply: str = "null") -> None:
+        super().__init__(reply)
+        self.reply = reply
 
 
 class RawReceipts(NamedTuple):
@@ -51,6 +56,11 @@ class RawReceipts(NamedTuple):
             return decode_receipts(results[0])
         receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
         return tuple(receipts) if len(receipts) == len(results) else None
+
+    def lack(self) -> NotHere:
+        """Return the error for receipts that the node lacks."""
+        method = BLOCK_RECEIPTS if self.is_whole else RECEIPT
+        return next((lack_of(method, response) for response in self.responses if _is_empty(response)), NotHere(method))
 
     def to_json(self) -> RawJson:
         """Return the list of the receipts as JSON; the node lacks none."""
@@ -74,9 +84,15 @@ async def read_receipts(
         return {}
     if BLOCK_RECEIPTS not in missing_methods:
         responses = await call_node([rpc_call(BLOCK_RECEIPTS, headers[place].number) for place in places])
-        if not any(map(is_unknown_method, responses)):
+        if not any(is_unknown_method(response, BLOCK_RECEIPTS) for response in responses):
             return {place: RawReceipts((response,), True) for place, response in zip(places, responses, strict=True)}
         missing_methods[BLOCK_RECEIPTS] = True
+    return await read_single_receipts(call_node, headers)
+
+
+async def read_single_receipts(call_node: CallNode, headers: Sequence[EvmHeader]) -> dict[int, RawReceipts]:
+    """Return the receipts of blocks as `read_receipts` does, by a call for each transaction. Raises CallFailure."""
+    places = [place for place, header in enumerate(headers) if header.transactions]
     calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
     by_place: dict[int, list[RpcResponse]] = {place: [] for place in places}
     for (place, _), response in zip(calls, await call_node([call for _, call in calls]), strict=True):
@@ -96,9 +112,19 @@ def decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], E
         except MalformedBlock as error:
             return headers, error
         if header is None:
-            return headers, NotHere()
+            return headers, lack_of(BLOCK, response)
         headers.append(header)
     return headers, None
+
+
+def lack_of(method: str, response: RpcResponse) -> NotHere:
+    """Return the error for a response without what was asked for."""
+    error = response.error
+    return NotHere(f"{method}: null" if error is None else f"{method}: {error.message[:_MAX_REPLY]} ({error.code})")
+
+
+def _is_empty(response: RpcResponse) -> bool:
+    return response.result is None or bytes(response.result) == bytes(NULL)
 
 
 def result_of(response: RpcResponse) -> msgspec.Raw | None:
@@ -111,11 +137,6 @@ def result_of(response: RpcResponse) -> msgspec.Raw | None:
 def result_bytes(responses: Iterable[RpcResponse]) -> int:
     """Return the size of the results of responses."""
     return sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
-
-
-def is_unknown_method(response: RpcResponse) -> bool:
-    """Return whether a node does not have the method of a call."""
-    return response.error is not None and response.error.code == METHOD_NOT_FOUND
 
 
 def contract_call(to: bytes, data: bytes, block: str = "latest") -> RpcCall:

@@ -86,7 +86,7 @@ class PrimaryNetwork(ServedNetwork):
 
     async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
         """Return the height of the last block of the chain."""
-        return await read_value(node, self._height, timeout_s)
+        return await _read_height(node, self._height, timeout_s)
 
 
 class ChainIdentity(Struct, frozen=True):
@@ -114,23 +114,27 @@ class EvmIdentity(NodeIdentity[ChainIdentity]):
 
     async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
         """Return the number of the last block."""
-        return await read_value(node, HEAD, timeout_s)
+        return await _read_height(node, HEAD, timeout_s)
 
 
 async def read_value(node: UpstreamNode, call: NodeCall[T], timeout_s: float) -> T | None:
-    """Return a node's result about itself; None if it refuses the call, or its result is malformed.
+    """Return a node's result about itself; None if it refuses the call. Raises CallFailure.
 
-    Raises CallFailure.
+    A reply that cannot be read is a failure: it does not show that the node is of another chain.
     """
     try:
         return await node.call(call, timeout_s)
     except RpcRefusal:
         return None
+
+
+async def _read_height(node: UpstreamNode, call: NodeCall[int], timeout_s: float) -> int | None:
+    """Return the height that a node reports; None if it reports none that can be read. Raises CallFailure."""
+    try:
+        return await read_value(node, call, timeout_s)
     except CallFailure as error:
         if error.failure is NodeFailure.BAD_ANSWER:
             return None
-        if error.failure is NodeFailure.HTTP_STATUS:
-            raise CallFailure(NodeFailure.BUSY, error.detail, error.status) from None
         raise
 
 

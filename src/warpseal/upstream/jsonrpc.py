@@ -6,6 +6,7 @@ results are never decoded: they stay the bytes that came.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,22 @@ REQUEST_TIMED_OUT: Final = -32002
 RESPONSE_TOO_LARGE: Final = -32003
 LIMIT_EXCEEDED: Final = -32005
 SERVER_ERROR: Final = -32000
+METHOD_NOT_SUPPORTED: Final = -32004
+"""Of EIP-1474."""
+REVERTED: Final = 3
+
+# No known text is longer; searching an endless one would take time that grows with its square.
+_MAX_MESSAGE: Final = 1_000
+# Texts of avalanchego, of coreth, and of the gateways in front of nodes, which have codes of their own. A method whose
+# block is not found is there.
+_METHOD_MISSING: Final = re.compile(
+    r"rpc: can't find (?:method|service)|"
+    r"method\b(?:(?!\b(?:block|header|receipt|transaction|state|trie)).){0,200}?\b(?:"
+    r"not (?:found|exist|available|supported|allowed|permitted|enabled|whitelisted)|"
+    r"not (?:in|on) (?:the|your|this) \w*list|unsupported|unavailable|disabled|forbidden)|"
+    r"(?:unsupported|unknown|unavailable|disabled) method|upgrade your plan",
+    re.IGNORECASE | re.DOTALL,
+)
 
 NULL: Final = msgspec.Raw(b"null")
 _ENCODER: Final = msgspec.json.Encoder()
@@ -63,6 +80,21 @@ UNREADABLE: Final = RpcResponse(error=RpcError(SERVER_ERROR, "the node's answer 
 """Stands for a response that is missing or malformed."""
 
 
+def is_method_missing(error: RpcError, method: str) -> bool:
+    """Return whether an error says that a node has no such method, or that its gateway does not serve it."""
+    if error.code in (METHOD_NOT_FOUND, METHOD_NOT_SUPPORTED):
+        return True
+    if error.code == REVERTED:  # The text is the contract's.
+        return False
+    message = error.message[:_MAX_MESSAGE]
+    return _METHOD_MISSING.search(message.replace(method, "method") if method else message) is not None
+
+
+def is_unknown_method(response: RpcResponse, method: str) -> bool:
+    """Return whether the response to a call says that the node has no such method."""
+    return response.error is not None and is_method_missing(response.error, method)
+
+
 class _SentCall(msgspec.Struct):
     jsonrpc: str
     id: Any
@@ -85,6 +117,8 @@ class _Received(msgspec.Struct):
 
 _SINGLE: Final = msgspec.json.Decoder(_Received)
 _BATCH: Final = msgspec.json.Decoder(list[_Received])
+RESULT_BODY: Final = "JSON-RPC result"
+ERROR_BODY: Final = "JSON-RPC error"
 MALFORMED: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 """Errors of decoding bytes of another shape; ValueError: text that is not UTF-8."""
 
@@ -117,6 +151,21 @@ def decode_responses(body: bytes, numbers: Sequence[int]) -> dict[int, RpcRespon
     if len(numbers) > 1 and response.error is None:
         response = UNREADABLE
     return dict.fromkeys(numbers, response)
+
+
+def describe_body(body: bytes) -> str:
+    """Return the kind of a body, without any part of it."""
+    if not body.strip():
+        return "an empty body"
+    if body.lstrip()[:1] == b"<":
+        return "HTML"
+    try:
+        decoded: Any = msgspec.json.decode(body)
+    except MALFORMED:
+        return "text"
+    if isinstance(decoded, dict) and decoded.get("error") is not None:
+        return ERROR_BODY
+    return RESULT_BODY if isinstance(decoded, dict) and "result" in decoded else "JSON"
 
 
 def decode_result(body: bytes) -> msgspec.Raw | None:

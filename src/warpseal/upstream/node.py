@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, nullcontext
@@ -21,13 +22,13 @@ import msgspec
 from msgspec import Struct
 from yarl import URL
 
-from warpseal.runtime.http_session import aiohttp, new_session, read_body
+from warpseal.runtime.http_session import UnreadableBody, aiohttp, is_success, new_session, read_body
 from warpseal.runtime.process import error_words
 from warpseal.runtime.tracing import Span, active_trace
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, MethodMissing, NodeFailure, RpcRefusal, parse_refusal
 from warpseal.upstream.json_values import decode_bytes
-from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
+from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, describe_body, encode_numbered_calls
 from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
 
 T = TypeVar("T")
@@ -38,15 +39,16 @@ JSON: Final = "application/json"
 _NO_LIMIT: Final = nullcontext()
 _MAX_ERROR_DATA: Final = 2 * 4096
 _MAX_TYPE_CHARACTERS: Final = 256
+_MAX_DESCRIBED_BYTES: Final = 64 * 1024
 _MAX_METHOD_CHARS: Final = 64
 # Then the node may run another version.
 _REMEMBER_MISSING_S: Final = 3_600.0
-_OK: Final = 200
+REFUSALS_OF_CALLERS: Final = frozenset({401, 403})
 _NOT_FOUND: Final = 404
 _TOO_MANY_REQUESTS: Final = 429
 BUSY_STATUSES: Final = frozenset({_TOO_MANY_REQUESTS, 502, 503, 504})
 _ASKS_TO_WAIT: Final = frozenset({_TOO_MANY_REQUESTS, 503})
-_STATUSES: Final = range(_OK, 600)
+_STATUSES: Final = range(200, 600)
 
 
 class CallObserver(Protocol):
@@ -94,12 +96,35 @@ class NodeReply(NamedTuple):
     @property
     def is_ok(self) -> bool:
         """Whether the body holds the responses to the calls."""
-        return self.status == _OK
+        return is_success(self.status)
 
     @property
     def is_busy(self) -> bool:
         """Whether this node cannot serve the request now, while another may."""
         return self.status in BUSY_STATUSES
+
+    @property
+    def asks_to_wait(self) -> bool:
+        """Whether the node has more calls than it wants."""
+        return self.status in _ASKS_TO_WAIT
+
+    @property
+    def kind(self) -> str:
+        """The kind of the body, for the operator."""
+        return describe_body(self.body) if len(self.body) <= _MAX_DESCRIBED_BYTES else "a large body"
+
+    @property
+    def refuses_caller(self) -> bool:
+        """Whether the node, or its gateway, does not serve this key or address; or not this method."""
+        return self.status in REFUSALS_OF_CALLERS
+
+    def failure(self) -> CallFailure:
+        """Return the failure that a status other than 2xx is."""
+        kind = NodeFailure.BUSY if self.status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
+        detail = f"HTTP status {self.status}"
+        if self.refuses_caller:
+            detail = f"HTTP {self.status} ({self.kind}): the provider refuses this key or address"
+        return CallFailure(kind, detail, self.status)
 
 
 class Sessions(NamedTuple):
@@ -228,20 +253,20 @@ class UpstreamNode:
             ) as response:
                 if response.status in _ASKS_TO_WAIT:
                     self._note_pause(response)
-                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                    raise CallFailure(NodeFailure.BAD_ANSWER, "the response is compressed, which was not requested")
                 limit = max_bytes or self._limits.max_bytes
                 content = await read_body(response, limit)
                 if content is None:
                     detail = f"the response exceeds {limit} bytes"
-                    raise CallFailure(
-                        NodeFailure.TOO_LARGE, detail, None if response.status == _OK else response.status
-                    )
+                    status = None if is_success(response.status) else response.status
+                    raise CallFailure(NodeFailure.TOO_LARGE, detail, status)
                 if response.status not in _STATUSES:
                     raise CallFailure(NodeFailure.LOST, f"HTTP status {response.status}")
-                return NodeReply(response.status, content, _content_type(response))
+                # JSON has no byte order mark, yet some servers send it.
+                return NodeReply(response.status, content.removeprefix(BOM_UTF8), _content_type(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             failure = CallFailure(NodeFailure.UNREACHABLE, error_words(error))
+        except UnreadableBody as error:
+            failure = CallFailure(NodeFailure.BAD_ANSWER, str(error))
         except ValueError as error:
             failure = CallFailure(NodeFailure.BAD_ANSWER, error_words(error))
         except TimeoutError:
@@ -329,18 +354,19 @@ class UpstreamNode:
         """Return the decoded result. Runs on a worker thread if the reply is large."""
         if reply.status == _TOO_MANY_REQUESTS:
             # A gateway returned this, whatever the body says, and not the node.
-            raise _status_failure(reply.status)
+            raise reply.failure()
         responses = decode_responses(reply.body, range(1, 1 + (len(call.batch) or 1))).values()
         errors = [response.error for response in responses if response.error is not None]
         refusal = next((error for error in errors if error is not UNREADABLE.error), None)
         if refusal is not None:
-            error = parse_refusal(refusal.code, refusal.message, self.endpoint.scrub(refusal.message))
+            redacted = self.endpoint.scrub(refusal.message)
+            error = parse_refusal(refusal.code, refusal.message, redacted, call.method)
             error.data = _error_data(refusal.data)
             raise error
-        if reply.status != _OK:
-            raise _status_failure(reply.status)
+        if not reply.is_ok:
+            raise reply.failure()
         if errors:
-            raise CallFailure(NodeFailure.BAD_ANSWER, errors[0].message)
+            raise unreadable_reply(reply)
         results = [bytes(response.result or b"null") for response in responses]
         try:
             return call.decode(b"[" + b",".join(results) + b"]" if call.batch else results[0])
@@ -371,9 +397,10 @@ def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:
         return b""
 
 
-def _status_failure(status: int) -> CallFailure:
-    failure = NodeFailure.BUSY if status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
-    return CallFailure(failure, f"HTTP status {status}", status)
+def unreadable_reply(reply: NodeReply) -> CallFailure:
+    """Return the failure of a status 2xx without JSON-RPC responses to the calls."""
+    detail = f"the reply is no JSON-RPC response (HTTP {reply.status}, {reply.kind})"
+    return CallFailure(NodeFailure.BAD_ANSWER, detail)
 
 
 def _content_type(response: aiohttp.ClientResponse) -> str:

@@ -50,7 +50,7 @@ _CONTRADICTION_COOLDOWN_S: Final = 60.0
 class NodeResult(Struct, Generic[T], frozen=True):
     """The result of one node of the list: `value`, or a failure. display: scheme, host, port; for operators only.
 
-    disagrees: whether the node contradicted others in the last minute.
+    disagrees: whether the node contradicted others in the last minute. reply: instead of a value, for operators only.
     """
 
     position: int
@@ -58,6 +58,7 @@ class NodeResult(Struct, Generic[T], frozen=True):
     value: T | None
     failure: PublicFailure | None
     disagrees: bool = False
+    reply: str = ""
 
 
 class HeadProgress(Struct, frozen=True):
@@ -256,7 +257,7 @@ class NodePool(Generic[IdentityT]):
         if error.failure in (NodeFailure.UNREACHABLE, NodeFailure.LOST):
             node.is_verified = False
             node.head = None
-        node.failure = error.failure.value
+        node.failure = error.reply
         node.verified_until = float("-inf")
         node.failed_at = loop_time()
         node.log_failure(error.failure.public, method, error.detail)
@@ -378,7 +379,7 @@ class NodePool(Generic[IdentityT]):
                 self.note_failure(node, error)
             raise
         if reply.is_busy:
-            self.note_failure(node, CallFailure(NodeFailure.BUSY, f"HTTP status {reply.status}"))
+            self.note_failure(node, reply.failure())
         else:  # Any other status is about the request, not about the node.
             self.note_success(node)
         return reply
@@ -414,21 +415,25 @@ class NodePool(Generic[IdentityT]):
         """Return the first usable result. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
         attempts: list[NodeAttempt] = []
         refusals: list[RpcRefusal] = []
+        replies: list[str] = []
         for node in await self.candidates(call.origin):
             try:
                 return await node.call(call)
             except (CallFailure, RpcRefusal) as error:
                 attempts.append(attempt_of(node, error))
+                replies.append(describe_reply(node, call.method, error))
                 if (refusal := refusal_of(error, is_optional=call.optional)) is not None:
                     refusals.append(refusal)
-        raise find_final_error(call.method, attempts, refusals, is_optional=call.optional)
+        final_error = find_final_error(call.method, attempts, refusals, is_optional=call.optional)
+        final_error.replies = tuple(replies)
+        raise final_error
 
     async def require(self, call: NodeCall[T]) -> T:
         """Return the first usable result. Raises NodeUnavailable: a node that refuses now may not do so later."""
         try:
             return await self.call(call)
-        except RpcRefusal:
-            raise NodeUnavailable(call.method) from None
+        except RpcRefusal as refusal:
+            raise NodeUnavailable(call.method, replies=refusal.replies) from None
 
     async def try_each(
         self,
@@ -443,28 +448,30 @@ class NodePool(Generic[IdentityT]):
         """
         results: list[T] = []
         attempts: list[NodeAttempt] = []
+        replies: list[str] = []
         for node in await self.candidates(origin):
             try:
                 results.append(await attempt(node))
             except (CallFailure, RpcRefusal) as error:
                 attempts.append(attempt_of(node, error))
+                replies.append(describe_reply(node, method, error))
                 continue
             if is_final(results[-1]):
                 break
         if not results:
-            raise NodeUnavailable(method, attempts)
+            raise NodeUnavailable(method, attempts, replies)
         return results
 
     async def call_all(self, call: NodeCall[T]) -> tuple[NodeResult[T], ...]:
         """Call all nodes concurrently and return their results, in the operator's order."""
 
         async def result_of(node: PoolNode) -> NodeResult[T]:
-            value, failure = None, None
+            value, failure, reply = None, None, ""
             try:
                 value = await node.call(call)
             except (CallFailure, RpcRefusal) as error:
-                failure = attempt_of(node, error).failure
-            return NodeResult(node.position, node.display, value, failure, node.is_contradicting)
+                failure, reply = attempt_of(node, error).failure, describe_reply(node, call.method, error)
+            return NodeResult(node.position, node.display, value, failure, node.is_contradicting, reply)
 
         return tuple(await asyncio.gather(*map(result_of, self.nodes)))
 
@@ -474,7 +481,8 @@ class NodePool(Generic[IdentityT]):
         values = tuple(result.value for result in results if result.value is not None)
         if not values:
             failed = [NodeAttempt(result.position, result.failure) for result in results if result.failure is not None]
-            raise NodeUnavailable(call.method, failed)
+            replies = [result.reply for result in results if result.reply]
+            raise NodeUnavailable(call.method, failed, replies)
         return values
 
     async def distinct(self, call: NodeCall[T]) -> tuple[T, ...]:
@@ -487,6 +495,12 @@ def attempt_of(node: PoolNode, error: CallFailure | RpcRefusal) -> NodeAttempt:
     """Return a failed try as callers of the daemon may know it."""
     failure = error.failure.public if isinstance(error, CallFailure) else PublicFailure.BAD_ANSWER
     return NodeAttempt(node.position, failure)
+
+
+def describe_reply(node: PoolNode, method: str, error: CallFailure | RpcRefusal) -> str:
+    """Return what a node replied to a call in place of a result, for the operator."""
+    reply = error.reply if isinstance(error, CallFailure) else str(error)
+    return f"node {node.position}: {method}: {reply}"
 
 
 def refusal_of(error: CallFailure | RpcRefusal, *, is_optional: bool) -> RpcRefusal | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -14,18 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.runtime.http_session import aiohttp, read_body
+from warpseal.runtime.http_session import aiohttp, is_success, read_body
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.jsonrpc import MALFORMED
+from warpseal.upstream.jsonrpc import ERROR_BODY, RESULT_BODY, describe_body
 
 _MAX_BODY_BYTES: Final = 64 * 1024
-_OK: Final = 200
 _NOT_FOUND: Final = 404
 # No date is longer.
 _MAX_DATE_LENGTH: Final = 64
 _HALF_A_SECOND_S: Final = 0.5
-_RESULT: Final = "JSON-RPC result"
-_ERROR: Final = "JSON-RPC error"
 _MEANINGS: Final = {
     401: "the node or its gateway wants a key: set query-parameters or http-headers, or correct the key",
     403: "the key is refused, or the node does not allow this host name (http-allowed-hosts of the node)",
@@ -81,7 +79,8 @@ async def _probe_path(
             session.post(endpoint.url(path), data=call, headers=headers, allow_redirects=False) as response,
         ):
             offset_s = _clock_offset_s(response.headers.get("Date"), (sent_at + time.time()) / 2)
-            body = _body_class(await read_body(response, _MAX_BODY_BYTES))
+            content = await read_body(response, _MAX_BODY_BYTES)
+            body = "a large body" if content is None else describe_body(content.removeprefix(BOM_UTF8))
             return EndpointResponse(response.status, body, _meaning(response.status, body), offset_s)
     except TimeoutError:
         return EndpointResponse(None, "no answer in time", "a firewall drops the packets, or the node is overloaded")
@@ -109,27 +108,11 @@ def _clock_offset_s(date: str | None, unix_now_s: float) -> float | None:
         return None
 
 
-def _body_class(content: bytes | None) -> str:
-    if content is None:
-        return "a large body"
-    if not content.strip():
-        return "an empty body"
-    if content.lstrip()[:1] == b"<":
-        return "HTML"
-    try:
-        decoded: Any = msgspec.json.decode(content)
-    except MALFORMED:
-        return "text"
-    if isinstance(decoded, dict) and decoded.get("error") is not None:
-        return _ERROR
-    return _RESULT if isinstance(decoded, dict) and "result" in decoded else "JSON"
-
-
 def _meaning(status: int, body: str) -> str:
-    if status == _OK:
+    if is_success(status):
         return {
-            _RESULT: "",
-            _ERROR: "the node has the API disabled, or is still starting",
+            RESULT_BODY: "",
+            ERROR_BODY: "the node has the API disabled, or is still starting",
             "HTML": "a web page answers, not a node: check the base URL",
         }.get(body, "something else than a node answers: check the base URL")
     if 300 <= status < 400:

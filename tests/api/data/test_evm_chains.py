@@ -180,12 +180,21 @@ async def test_all_chains_are_listed_and_filtered_by_network_and_feature() -> No
     assert (refused.status, refused.body["detail"]["field"]) == (400, "feature")
 
 
-@pytest.mark.parametrize("has_block_receipts", [True, False])
-async def test_a_node_gives_the_blocks_of_a_chain_without_an_index(has_block_receipts: bool) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"replies": {"eth_getBlockReceipts": (-32601, "no")}},
+        {"replies": {"eth_getBlockReceipts": (-32001, "the method is not in the list of this key")}},
+        {"replies": {"eth_getBlockReceipts": (-32004, "no")}},
+        {"forbids": frozenset({"eth_getBlockReceipts"})},
+    ],
+)
+async def test_a_node_gives_the_blocks_of_a_chain_without_an_index(fields: dict[str, Any]) -> None:
     height = block_with_transactions()
     expected = header(height)
     receipts = json.loads(L1.receipts[height])
-    async with evm_setup(l1_node(has_block_receipts=has_block_receipts)) as setup:
+    async with evm_setup(l1_node(**fields)) as setup:
         response = await ask(setup, f"{L1_PATH}/blocks/{height}")
         by_hash = await get(setup, f"{L1_PATH}/blocks/{expected['hash'].upper().replace('0X', '0x')}")
         for_sdk = await get(setup.with_data(compat=Compat.SDK), f"{L1_PATH}/blocks/{height}")

@@ -110,7 +110,10 @@ def replay(chain: str, *without: str) -> Rule:
 
 @dataclass
 class Node:
-    """A node that records calls. replies: results by method, instead of the defaults; rule: computes other results."""
+    """A node that records calls. replies: results by method, instead of the defaults; rule: computes other results.
+
+    forbids: methods whose single calls have status 403.
+    """
 
     replies: dict[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
@@ -118,6 +121,7 @@ class Node:
     headers: list[Mapping[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     status: int = 200
+    forbids: frozenset[str] = frozenset()
     refuses_sockets: bool = False
     url: str = ""
     port: int = 0
@@ -158,6 +162,8 @@ class Node:
         if self.status != 200:
             return web.Response(status=self.status, text="not now")
         request_body = json.loads(body)
+        if isinstance(request_body, dict) and request_body["method"] in self.forbids:
+            return web.Response(status=403, text="forbidden")
         replies = [self.reply(call) for call in (request_body if isinstance(request_body, list) else [request_body])]
         if HALTS in replies:
             assert request.transport is not None

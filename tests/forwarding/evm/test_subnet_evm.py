@@ -64,6 +64,25 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
             assert call_outcome(reply) == expected(row), row
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(-32001, "the method eth_feeConfig is not in the list of this key"),
+        Refusal(-32000, "eth_feeConfig is not available on this plan"),
+        Refusal(-32004, "no"),
+        Refusal(-32600, "unsupported method"),
+        None,
+    ],
+)
+async def test_a_method_that_a_gateway_refuses_in_any_form_is_derived(refusal: Refusal | None) -> None:
+    (row, *_) = [row for row in rows("l1-0") if row["method"] == "eth_feeConfig"]
+    replies = {} if refusal is None else {"eth_feeConfig": refusal}
+    node = Node(rule=replay("l1-0"), replies=replies, forbids=frozenset() if refusal else frozenset({"eth_feeConfig"}))
+    async with serve_node(node), open_chain(node.url, config=recorded_config("l1-0")) as forwarded:
+        reply = (await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
+    assert (reply.is_derived, call_outcome(reply)) == (True, expected(row))
+
+
 @pytest.mark.parametrize("derives", [False, True])
 async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: bool) -> None:
     node = Node(rule=replay("l1-0", *(SUBNET_EVM if derives else ())))

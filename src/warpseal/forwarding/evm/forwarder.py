@@ -36,6 +36,7 @@ from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import CallFailure, NodeFailure
+from warpseal.upstream.evm_blocks import BLOCK_RECEIPTS
 from warpseal.upstream.identity import ChainIdentity, EvmIdentity
 from warpseal.upstream.jsonrpc import (
     MALFORMED,
@@ -49,8 +50,9 @@ from warpseal.upstream.jsonrpc import (
     decode_responses,
     decode_result,
     encode_numbered_calls,
+    is_unknown_method,
 )
-from warpseal.upstream.node import NodeReply, Sessions, UpstreamNode
+from warpseal.upstream.node import REFUSALS_OF_CALLERS, NodeReply, Sessions, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import ChainID, id_text
 
@@ -70,6 +72,8 @@ ERRORS: Final = {
 LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
 """Returns the configuration of the chain; None if it cannot be known."""
 
+# The daemon has another way to what these methods return.
+_REPLACEABLE: Final = SUBNET_EVM | {BLOCK_RECEIPTS}
 # The name of a batch of several methods in traces.
 _BATCH: Final = "batch"
 _MAX_FILTERS: Final = 100_000
@@ -254,7 +258,7 @@ class EvmForwarder:
     ) -> dict[int, RpcResponse]:
         """Call these nodes, one after another, until all calls have responses or no node is left."""
         waiting, responses = dict(calls), dict[int, RpcResponse]()
-        error_kind: NodeFailure | None = None
+        failure: CallFailure | None = None
         until = loop_time() + (timeout_s or self._settings.call_timeout_s)
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
@@ -263,16 +267,16 @@ class EvmForwarder:
             try:
                 reply = await self._post(node, until - loop_time(), body=body, classes=classes, method=method)
                 if not reply.is_ok:
-                    raise CallFailure(NodeFailure.BUSY)
+                    raise reply.failure()
             except CallFailure as error:
-                error_kind = error.failure
+                failure = error
                 responses |= _final_errors(waiting, error)
                 waiting = {number: call for number, call in waiting.items() if number not in responses}
                 if not waiting or loop_time() >= until:
                     break
             else:
                 return responses | self._decode_responses(waiting, reply, node)
-        return responses | {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
+        return responses | {number: RpcResponse(error=_final_error(failure, call)) for number, call in waiting.items()}
 
     async def _post(
         self, node: PoolNode, left_s: float, *, body: bytes, classes: Mapping[MethodClass, int], method: str
@@ -307,7 +311,7 @@ class EvmForwarder:
 
     async def _complete_subnet_evm(self, call: RpcCall, response: RpcResponse) -> RpcResponse:
         """Return the response to one of the subnet-evm methods, derived if the node does not have the method."""
-        if response.error is None or response.error.code != METHOD_NOT_FOUND:
+        if not is_unknown_method(response, call.method):
             return with_last_changed(response) if call.method == FEE_CONFIG else response
         config = await self._load_config()
         if config is None:
@@ -372,12 +376,19 @@ def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int,
     }
 
 
+def _final_error(failure: CallFailure | None, call: RpcCall) -> RpcError:
+    """Return the error of a call that no node answered; a gateway may refuse a method by a status alone."""
+    if failure is not None and failure.status in REFUSALS_OF_CALLERS and call.method in _REPLACEABLE:
+        return RpcError(METHOD_NOT_FOUND, f"HTTP status {failure.status} for {call.method}")
+    return error_for(None if failure is None else failure.failure, call)
+
+
 def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
     """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
     method_class = class_of(call.method)
     if method_class is MethodClass.USE_FILTER and kind in (NodeFailure.UNREACHABLE, NodeFailure.LOST):
         return FILTER_NOT_FOUND
-    if kind is NodeFailure.BUSY and method_class is MethodClass.READ:
+    if kind in (NodeFailure.BUSY, NodeFailure.HTTP_STATUS) and method_class is MethodClass.READ:
         return NO_NODE
     return ERRORS.get(kind, NOT_ANSWERED)
 

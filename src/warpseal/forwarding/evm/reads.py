@@ -23,16 +23,16 @@ from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
     BLOCK,
+    BLOCK_RECEIPTS,
     NO_RECEIPTS,
     NotHere,
     contract_call,
     decode_headers,
-    is_unknown_method,
     read_receipts,
     result_bytes,
 )
 from warpseal.upstream.json_values import decode_bytes
-from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, is_unknown_method, rpc_call
 from warpseal.upstream.node import run_decoder
 from warpseal.upstream.pool import PoolNode
 
@@ -141,21 +141,26 @@ class EvmChainReader:
         def read_facts() -> EvmBlockFacts:
             receipts = raw.decode()
             if receipts is None:
-                raise NotHere
+                raise raw.lack()
             return block_facts(header, receipts, rules)
 
         return await run_decoder(read_facts, result_bytes(raw.responses), self._executor)
 
     async def _call_node(self, node: PoolNode, calls: Sequence[RpcCall]) -> list[RpcResponse]:
-        """Return the responses of a node, which may lack a block or a method. Raises CallFailure for other errors."""
+        """Return the responses of a node, which may lack a block or a method. Raises CallFailure for other errors.
+
+        Receipts can be read without the method for those of a block; no other method can be missed.
+        """
         responses: list[RpcResponse] = []
         for start in range(0, len(calls), _MAX_CONCURRENT_CALLS):
             part = calls[start : start + _MAX_CONCURRENT_CALLS]
             reads = (self._forwarder.read(call, [node], self._timeout_s) for call in part)
             responses += await asyncio.gather(*reads)
-        for response in responses:
+        for call, response in zip(calls, responses, strict=True):
             error = response.error
-            if error is not None and not is_unknown_method(response) and not _NOT_YET.search(error.message):
+            if error is None or (call.method == BLOCK_RECEIPTS and is_unknown_method(response, call.method)):
+                continue
+            if not _NOT_YET.search(error.message):
                 is_timeout = error.code == REQUEST_TIMED_OUT
                 raise CallFailure(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message)
         return responses

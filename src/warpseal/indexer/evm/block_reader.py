@@ -13,6 +13,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from cachetools import TTLCache
+
 from warpseal.chains.evm.blocks import HASH_BYTES, EvmHeader, MalformedBlock, parse_bytes, parse_quantity
 from warpseal.chains.evm.checks import (
     BlockContradiction,
@@ -41,6 +43,7 @@ from warpseal.upstream.evm_blocks import (
     RawReceipts,
     decode_headers,
     read_receipts,
+    read_single_receipts,
     result_bytes,
 )
 from warpseal.upstream.jsonrpc import rpc_call
@@ -57,6 +60,10 @@ _PROBED_BLOCKS: Final = 32
 _MAX_PROBED_BLOCKS: Final = 512
 # A node that is down at the first start is waited for so long, if the others lack the beginning.
 _PATIENCE_S: Final = 300.0
+# So often the receipts of a block are read at once before they are read one by one from a node that has the method.
+_RECEIPT_TRIES: Final = 3
+_RECEIPT_RETRY_S: Final = 600.0
+_MAX_RECEIPT_FAILURES: Final = 1_000
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_EVENTS: Final = 20_000
 
@@ -79,6 +86,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         self._span = 1
         self._patient_until = 0.0
         self._most = MAX_BATCH
+        # How often a node returned no receipts of a block, by position and height.
+        self._receipt_failures: TTLCache[tuple[int, int], int] = TTLCache(_MAX_RECEIPT_FAILURES, _RECEIPT_RETRY_S)
 
     @property
     def span(self) -> int:
@@ -148,7 +157,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
         stop: IndexingStopped | None = None
-        failure: NodeUnavailable = NodeUnavailable(BLOCK)
+        failure: type[NodeUnavailable] = NodeUnavailable
+        replies: list[str] = []
         # The block below, if it is the last one that is written.
         parent = self.written[1] if self.written is not None and self.written[0] == first - 1 else None
         for node in await self._nodes.require_candidates(NodeResource.BLOCKS, first):
@@ -157,9 +167,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             except CallFailure as error:
                 if error.failure is NodeFailure.TOO_LARGE:
                     stop = stop or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
+                replies.append(f"node {node.position}: {error.reply}")
                 continue
-            except NotHere:
-                failure = BlocksMissing(BLOCK)
+            except NotHere as error:
+                failure = BlocksMissing
+                replies.append(f"node {node.position}: {node.node.endpoint.scrub(error.reply)}")
                 continue
             except MalformedBlock as error:
                 stop = stop or IndexingStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
@@ -175,7 +187,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 self._span = min(largest, self._most)
                 return blocks
             stop = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
-        raise stop or failure
+        raise stop or failure(BLOCK, replies=replies)
 
     async def _read_from(
         self, node: ChainNode, first: int, count: int, parent: ParentBlock | None = None
@@ -192,21 +204,50 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
         while len(blocks) < len(headers):
-            part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
-            raw = await read_receipts(node.call_batch, part, node.lacks_methods)
+            rest = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
+            try:
+                part, raw = await self._read_receipts(node, rest, first + len(blocks))
+            except CallFailure:
+                # The blocks before it can be written.
+                if blocks:
+                    break
+                raise
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
             accepted, receipt_error = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
             if receipt_error is not None:
-                if isinstance(receipt_error, NotHere) and not blocks:
-                    self._learn(node, NodeResource.RECEIPTS, first)
+                if isinstance(receipt_error, NotHere):
+                    self._note_receipt_failure(node, first + len(blocks))
+                    if not blocks:
+                        self._learn(node, NodeResource.RECEIPTS, first)
                 error = receipt_error
                 break
             if _are_many(blocks):
                 break
         if not blocks:
-            raise error or NotHere
+            raise error or NotHere()
         return tuple(blocks)
+
+    async def _read_receipts(
+        self, node: ChainNode, headers: Sequence[EvmHeader], number: int
+    ) -> tuple[Sequence[EvmHeader], Mapping[int, RawReceipts]]:
+        """Return the first of these blocks, and their receipts by place. Raises CallFailure. number: of the first.
+
+        After a few failures the receipts of the first block are read alone, one by one: nodes that return them fail
+        for single blocks when they are asked for all receipts of the block.
+        """
+        if self._receipt_failures.get((node.position, number), 0) >= _RECEIPT_TRIES:
+            return headers[:1], await read_single_receipts(node.call_batch, headers[:1])
+        try:
+            return headers, await read_receipts(node.call_batch, headers, node.lacks_methods)
+        except CallFailure as error:
+            if error.was_sent:
+                self._note_receipt_failure(node, number)
+            raise
+
+    def _note_receipt_failure(self, node: ChainNode, number: int) -> None:
+        key = node.position, number
+        self._receipt_failures[key] = self._receipt_failures.get(key, 0) + 1
 
     async def _accept(
         self, headers: Sequence[EvmHeader], raw: Mapping[int, RawReceipts], number: int, parent: ParentBlock | None
@@ -347,7 +388,7 @@ def _check(
         try:
             decoded = raw.decode()
             if decoded is None:
-                return checked._replace(error=NotHere())
+                return checked._replace(error=raw.lack())
             block = block_facts(header, decoded, rules)
             check_parents((block,), number + place, parent)
             if needs_proof(header, decoded, block, rules):

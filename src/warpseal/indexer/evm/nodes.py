@@ -83,8 +83,12 @@ class ChainNodes(NodePool[ChainIdentity]):
         """
         nodes = [self.nodes[node.position] for node in await self.candidates()]
         if not nodes:
-            raise NodeUnavailable("eth_chainId")
+            raise NodeUnavailable("eth_chainId", replies=self.describe_failures())
         return nodes if resource is None else sorted(nodes, key=lambda node: node.lacks(resource, height))
+
+    def describe_failures(self) -> list[str]:
+        """Return why nodes cannot be used now, for the operator."""
+        return [f"node {position}: {failure}" for position, failure in sorted(self.failures().items())]
 
     async def heads(self) -> tuple[int, ...]:
         """Return the heads of the nodes, the highest first. Raises NodeUnavailable if no node reports its head."""
@@ -98,7 +102,7 @@ class ChainNodes(NodePool[ChainIdentity]):
                 task.cancel()
         heads = [head for task in done if (head := task.result()) is not None]
         if not heads:
-            raise NodeUnavailable(BLOCK_NUMBER)
+            raise NodeUnavailable(BLOCK_NUMBER, replies=self.describe_failures())
         return tuple(sorted(heads, reverse=True))
 
     async def run(self) -> None:

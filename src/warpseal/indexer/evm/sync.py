@@ -123,12 +123,13 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         try:
             await nodes.require_candidates()
         except NodeUnavailable:
-            if refused := nodes.mismatches():
+            # The index may belong to the chain of a node that is down.
+            if len(refused := nodes.mismatches()) == len(nodes):
                 detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
                 raise IndexingStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
             raise
         if nodes.identity.expected is None:
-            raise NodeUnavailable("eth_chainId")
+            raise NodeUnavailable("eth_chainId", replies=nodes.describe_failures())
         return nodes.identity.expected
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:

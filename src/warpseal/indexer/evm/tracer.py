@@ -26,7 +26,7 @@ from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import BLOCK
-from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import RpcCall, RpcResponse, is_unknown_method, rpc_call
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"
 TRACE_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}
@@ -40,12 +40,6 @@ _GAP_RETRY_S: Final = 600.0
 _RETRY: Final = Backoff(first_s=0.5, cap_s=60.0)
 # Nodes do not have the last blocks at the same moment.
 _HEAD_MARGIN: Final = 8
-# Gateways in front of nodes have codes of their own.
-_HAS_NO_METHOD: Final = re.compile(
-    r"method.{0,80}(not (found|exist|available|supported|allowed|enabled|whitelisted)|unsupported|disabled|forbidden)|"
-    r"unsupported method|upgrade your plan",
-    re.IGNORECASE,
-)
 _HAS_NO_BLOCK: Final = re.compile(r"not found|unfinalized|out of range", re.IGNORECASE)
 
 
@@ -105,7 +99,7 @@ class Tracer:
         for node in await self._tracing_nodes():
             with suppress(CallFailure):
                 (response,) = await node.call_batch([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
-                if not _is_unknown_method(node, response):
+                if not _has_no_tracer(node, response):
                     return True
         return False
 
@@ -221,7 +215,7 @@ class Tracer:
 
     async def _read(self, node: ChainNode, height: int, response: RpcResponse) -> TracedBlock | _Missing:
         """Return the traced block in a response, or why there is none."""
-        if _is_unknown_method(node, response):
+        if _has_no_tracer(node, response):
             return _Missing.LATER
         if response.result is not None:
             with suppress(MalformedBlock):
@@ -257,10 +251,9 @@ def _trace_call(height: int) -> RpcCall:
     return rpc_call(TRACE_METHOD, hex(height), TRACE_OPTIONS)
 
 
-def _is_unknown_method(node: ChainNode, response: RpcResponse) -> bool:
+def _has_no_tracer(node: ChainNode, response: RpcResponse) -> bool:
     """Return whether a node has no tracer, and note that."""
-    error = response.error
-    if error is None or (error.code != METHOD_NOT_FOUND and _HAS_NO_METHOD.search(error.message) is None):
+    if not is_unknown_method(response, TRACE_METHOD):
         return False
     node.lacks_methods[TRACE_METHOD] = True
     return True
