@@ -130,7 +130,8 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
         async def is_waiting() -> bool:
             _, output = await run_index("status", "--config", config, "--json")
             chains.update({chain["chain"]: chain for chain in json.loads(output)["chains"]})
-            return chains["x-chain"].get("waiting") == "no node answers"
+            waiting: str = chains["x-chain"].get("waiting", "")
+            return waiting.startswith("no node answers: node 0: avm.getHeight: ")
 
         await until(is_waiting)
         assert chains["p-chain"]["height"] == 9
@@ -139,6 +140,12 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
         await until_indexed(config, [9, 13, 7])
         _, output = await run_index("status", "--config", config)
         assert "chain x-chain, height 13" in output
+
+
+def test_a_chain_that_waits_for_minutes_has_the_time_in_its_line() -> None:
+    note = ChainStatus(PrimaryChain.P, 100, False, waiting="no node answers", waiting_since=880)
+    description = describe_chain(PrimaryChain.P, ChainFreshness(PrimaryChain.P, 50, 100, 1_000), note)
+    assert (description["waiting"], description["waitingSince"]) == ("no node answers", "1970-01-01T00:14:40Z")
 
 
 def test_the_pace_of_an_indexer_that_no_longer_reports_is_not_shown() -> None:

@@ -22,6 +22,7 @@ from tests.index.fixtures import network_text
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
+from tests.indexer.waits import log_two_waits
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import StartupError
@@ -39,6 +40,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.warp.ids import id_text
 
+PLACES = {PrimaryChain.P: 0, PrimaryChain.X: 1, PrimaryChain.C: 2}
 SEVENTH = p_blocks()[6]
 UNKNOWN_TYPE = SEVENTH.raw[:2] + (77).to_bytes(4, "big") + SEVENTH.raw[6:]
 # Block 7 with another parent; block 7 with the transactions of block 6.
@@ -200,6 +202,48 @@ async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(
         times = [freshness.time for freshness in index.freshness()]
         assert [freshness.is_node_behind for freshness in index.freshness()] == [True] * 3
         assert index.freshness()[0].lag_s(times[0] + 100) == 100
+
+
+@pytest.mark.parametrize(
+    ("chain", "reply"),
+    [
+        (PrimaryChain.P, "node 0: platform.getBlockByHeight: couldn't get block at height 7: not found (-32000)"),
+        (PrimaryChain.X, "node 0: avm.getBlockByHeight: couldn't get block at height 7: not found (-32000)"),
+        (PrimaryChain.C, "eth_getBlockByNumber 7: null"),
+    ],
+)
+async def test_a_primary_chain_that_waits_for_minutes_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, chain: PrimaryChain, reply: str
+) -> None:
+    name = chain.name
+    node = ReplayNode(has_index=False, tips={name: 6})
+    async with serving(node), indexing(tmp_path, node, settings=only(chain)) as indexer:
+        await until_caught_up(indexer)
+        height = {"P": {"height": "9"}, "X": {"height": "9"}, "C": "0x9"}[name]
+        method = {"P": "platform.getHeight", "X": "avm.getHeight", "C": "eth_blockNumber"}[name]
+        node.replies[method] = height
+        await until(lambda: indexer.chains[chain].as_fields()["waiting_for"] == "nodes")
+        records = await log_two_waits(caplog)
+        # A call that is under way when the clock is set forward ends as too slow.
+        waiting = f"no node answers: {reply}"
+        await until(lambda: read_status(tmp_path, PLACES[chain]).waiting == waiting)
+        assert read_status(tmp_path, PLACES[chain]).is_stalled
+    fields = [(record["levelname"], record["height"], record["node_height"]) for record in records]
+    assert fields == [("WARNING", 6, 9)] * 2
+    assert all(record["reason"].startswith("no node answers: ") for record in records)
+
+
+async def test_a_chain_that_waits_for_a_node_that_lags_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lagging, ahead = ReplayNode(tips={"P": 6}), ReplayNode()
+    settings = only(PrimaryChain.P)
+    async with serving(lagging), serving(ahead), indexing(tmp_path, lagging, ahead, settings=settings) as indexer:
+        await until(lambda: indexer.chains[PrimaryChain.P].height == 6)
+        polls = ahead.call_counts["platform.getHeight"]
+        await until(lambda: ahead.call_counts["platform.getHeight"] > polls + 2)
+        records = await log_two_waits(caplog)
+    assert "has no block behind 6, another one has " in records[0]["reason"]
 
 
 async def test_the_height_of_the_node_is_written_repeatedly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,9 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.samples import IndexSample
+from warpseal.ops.health.checks import indexer_check
+from warpseal.ops.health.registry import CheckOutcome
+from warpseal.ops.settings import HealthSettings
 from warpseal.resources.base import UNSET
 from warpseal.resources.chains import ChainFreshness, IndexedChainState, PrimaryChain
 from warpseal.resources.evm import CollectibleQuery
@@ -68,7 +71,7 @@ def states_of(status: IndexStatus) -> Mapping[str, IndexedChainState]:
 def test_without_an_index_the_status_is_empty() -> None:
     assert status_of().states() is None
     assert list(status_of().samples()) == []
-    assert status_of().stopped_chains() == []
+    assert status_of().stalled_chains() == []
 
 
 def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta() -> None:
@@ -102,7 +105,19 @@ def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> No
 
 def test_a_stopped_chain_without_blocks_is_named() -> None:
     status = status_of(CatchingUpIndex())
-    assert status.stopped_chains() == [X_CHAIN_STOPPED]
+    assert status.stalled_chains() == [X_CHAIN_STOPPED]
+
+
+def test_a_chain_that_waits_for_minutes_is_named_with_what_its_nodes_replied() -> None:
+    index = CatchingUpIndex()
+    reason = "no node answers: node 0: HTTP 403 (HTML): the provider refuses this key or address"
+    last = ChainStatus(PrimaryChain.P, 100, False, waiting=reason, written_at=1_000, waiting_since=880)
+    index.chain_statuses = lambda: {PrimaryChain.P: last}  # type: ignore[method-assign]
+    status = status_of(index)
+    assert status.stalled_chains() == [f"indexing the p-chain waits since 1970-01-01T00:14:40Z: {reason}"]
+    outcome = indexer_check(lambda: 1.0, HealthSettings(), status.stalled_chains).run()
+    assert isinstance(outcome, CheckOutcome)
+    assert outcome.error == status.stalled_chains()[0]
 
 
 def test_metrics_report_every_chain_as_far_as_it_is_known() -> None:
@@ -136,7 +151,7 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(t
     assert (sample.stopped, sample.waiting, sample.evm_chain_id) == ("another_hash", "", h.CHAIN.evm_chain_id)
     assert (sample.pages, sample.requests) == ({"collectibles": 1}, requested)
     assert sample.documents == Counter(str(document.status) for document in h.DOCUMENTS)
-    assert status.stopped_chains() == [
+    assert status.stalled_chains() == [
         "indexing the " + h.status_of(h.CHAIN).chain + " stopped at block 7: another_hash"
     ]
 

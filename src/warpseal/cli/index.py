@@ -56,6 +56,7 @@ from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, MalformedID, id_text
+from warpseal.warp.quorum_shortfall import rfc3339
 
 _SAMPLED: Final = 20
 
@@ -145,6 +146,8 @@ def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note
     note = note.at(time.time())
     if note.waiting:
         content["waiting"] = note.waiting
+    if note.waiting_since:
+        content["waitingSince"] = rfc3339(note.waiting_since)
     if note.rate_blocks_s is not None:
         content["blocksPerSecond"] = round(note.rate_blocks_s, 1)
     if note.eta_s is not None:

@@ -164,11 +164,11 @@ class NodeApi:
         if config.indexer.chains or config.node.has_evm_index:
             report_age_s = partial(index.report_age_s, config.indexer.chains)
             self.health.register(
-                indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains, report_age_s)
+                indexer_check(self._heartbeat.silence_s, config.health, index.stalled_chains, report_age_s)
             )
         if config.node.has_evm_index:
             evm = index.evm
-            self.health.register(evm_index_check(evm.refresh_if_old, evm.states, evm.stopped_chains))
+            self.health.register(evm_index_check(evm.refresh_if_old, evm.states, evm.stalled_chains))
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
         services.subnet_tracker.watch(self.health.trigger)

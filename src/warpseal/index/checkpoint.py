@@ -35,7 +35,8 @@ class ChainStatus(Struct, frozen=True):
     reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is
     stopped or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None; a damaged index has
     no stopped_at. rate_blocks_s, eta_s: of catching up. waiting: what the chain waits for, else "". written_at: unix
-    seconds of this status. documents: outcomes of the metadata fetches of an EVM chain since the start of the
+    seconds of this status. waiting_since: unix seconds since when it waits below the last block of its nodes; 0 if it
+    does not, or only for a moment. documents: outcomes of the metadata fetches of an EVM chain since the start of the
     indexer, by `MetadataStatus`.
     """
 
@@ -51,7 +52,13 @@ class ChainStatus(Struct, frozen=True):
     reported_at: int = 0
     waiting: str = ""
     written_at: int = 0
+    waiting_since: int = 0
     documents: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the chain stopped, or waits for minutes although its nodes have more blocks."""
+        return bool(self.stopped or self.waiting_since)
 
     def at(self, now: float) -> ChainStatus:
         """Return the status at a later time: without rate and ETA, and waiting, if the indexer reports no more."""
@@ -59,7 +66,7 @@ class ChainStatus(Struct, frozen=True):
         if self.stopped or not self.written_at or age_s <= MAX_STATUS_AGE_S:
             return self
         waiting = f"the indexer does not run: its last report is {age_s} s old"
-        return replace(self, waiting=waiting, rate_blocks_s=None, eta_s=None)
+        return replace(self, waiting=waiting, waiting_since=0, rate_blocks_s=None, eta_s=None)
 
 
 def decode_status(raw: bytes) -> ChainStatus:

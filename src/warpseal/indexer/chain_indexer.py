@@ -44,6 +44,9 @@ _CATCHING_UP_STATUS_INTERVAL_S: Final = 5.0
 _BOOTSTRAP_CHECK_INTERVAL_S: Final = 15.0
 # Of two nodes that follow the same chain one may have a block a moment earlier.
 _TOLERATED_LAG_BLOCKS: Final = 1
+# A wait below the last block of the nodes is reported after so long, and logged again at this interval.
+_LONG_WAIT_S: Final = 120.0
+_WAIT_LOG_INTERVAL_S: Final = 600.0
 _WAITING: Final = {"nodes": "no node answers", "blocks": "no node has the next block, or its receipts"}
 _TRIES_ALTERNATIVES: Final = (
     StopReason.UNKNOWN_TYPE,
@@ -88,6 +91,8 @@ class ChainIndexer(Generic[T]):
         self._stopped: IndexingStopped | None = None
         self._written_status: tuple[object, ...] = ()
         self._status_written_at = float("-inf")
+        self._lagging_since_s: float | None = None
+        self._wait_logged_at = float("-inf")
 
     @property
     def height(self) -> int | None:
@@ -122,6 +127,7 @@ class ChainIndexer(Generic[T]):
             # The status is written also while a call waits for a node.
             while True:
                 await asyncio.sleep(_MIN_STATUS_INTERVAL_S)
+                self._log_wait()
                 with suppress(StoreDown):
                     await self._update_status(force=False)
 
@@ -157,10 +163,15 @@ class ChainIndexer(Generic[T]):
             if self._next is None and self._first_height <= tip:
                 self._next = await self._sync.begin(self._first_height, tip)
             if self._next is None or self._next > tip:
+                if self.is_caught_up:
+                    self._lagging_since_s = None
+                elif self._lagging_since_s is None:
+                    self._lagging_since_s = loop_time()
                 await self._update_status(force=False)
                 self._rate_meter.reset()
                 await self._wait_for_block(self._settings.poll_s)
                 continue
+            self._lagging_since_s = None
             try:
                 await self._catch_up(tip)
             except IndexingStopped as stop:
@@ -266,7 +277,7 @@ class ChainIndexer(Generic[T]):
         stop = None if stopped is None else (stopped.reason, stopped.height)
         # The first rate after a start is news; a changed one is not.
         has_rate = self._rate_and_eta()[0] is not None
-        status = (self._tips, self._is_bootstrapped, stop, self._waiting(), has_rate)
+        status = (self._tips, self._is_bootstrapped, stop, self._waiting(), self._long_wait_s() > 0, has_rate)
         longest_s = _MAX_STATUS_INTERVAL_S if self.is_caught_up else _CATCHING_UP_STATUS_INTERVAL_S
         is_soon = loop_time() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
         is_old = loop_time() - self._status_written_at >= longest_s
@@ -283,26 +294,52 @@ class ChainIndexer(Generic[T]):
         return "; ".join(filter(None, (notice, self._find_wait())))
 
     def _find_wait(self) -> str:
-        if self._retrier.blocked_on is not None:
-            return _WAITING[self._retrier.blocked_on]
+        blocked = self._retrier.blocked_call
+        if blocked is not None:
+            return f"{_WAITING[blocked.name]}: {_describe_replies(blocked.error)}"
         if not self._is_bootstrapped:
             return "the node is not bootstrapped yet"
         if self._next is None:
             is_early = bool(self._tips) and self._tips[0] < self._first_height
             return f"block {self._first_height} is not there yet" if is_early else "the first block is being looked for"
+        if self._long_wait_s():
+            return f"the node in use has no block behind {self._tips[0]}, another one has {max(self._tips)}"
         return ""
+
+    def _long_wait_s(self) -> float:
+        """Return for how long the chain waits below the last block of its nodes; 0 if it does not, or not for long."""
+        if self._stopped is not None or self.is_caught_up:
+            return 0.0
+        blocked = self._retrier.blocked_call
+        since_s = self._lagging_since_s if blocked is None else blocked.since_s
+        if since_s is None or (blocked is None and self._next is None):
+            return 0.0
+        wait_s = loop_time() - since_s
+        return wait_s if wait_s >= _LONG_WAIT_S else 0.0
+
+    def _log_wait(self) -> None:
+        """Log a long wait once, and again after a while."""
+        wait_s = self._long_wait_s()
+        if not wait_s:
+            self._wait_logged_at = float("-inf")
+        elif loop_time() - self._wait_logged_at >= _WAIT_LOG_INTERVAL_S:
+            self._wait_logged_at = loop_time()
+            fields = {"chain": self._sync.name, "height": self.height, "node_height": max(self._tips, default=None)}
+            log.warning("indexing waits", extra={**fields, "wait_s": round(wait_s), "reason": self._find_wait()})
 
     def _status(self) -> ChainStatus:
         newest = max(self._tips, default=0)
         is_lagging = bool(self._tips) and self._tips[0] + _TOLERATED_LAG_BLOCKS < newest
         is_behind = is_lagging or not self._is_bootstrapped
+        now, wait_s = int(time.time()), self._long_wait_s()
         status = ChainStatus(
             self._sync.name,
             newest,
             is_behind,
             reported_at=self._tips_reported_at,
             waiting=self._waiting(),
-            written_at=int(time.time()),
+            written_at=now,
+            waiting_since=now - int(wait_s) if wait_s else 0,
         )
         stop = self._stopped
         if stop is not None:
@@ -316,3 +353,9 @@ class ChainIndexer(Generic[T]):
             return None, None
         rate = self._rate_meter.rate(loop_time())
         return rate, (max(self._tips) + 1 - self._next) / rate if rate else None
+
+
+def _describe_replies(error: Exception) -> str:
+    """Return what the nodes replied to a call that is repeated."""
+    replies = error.replies if isinstance(error, NodeUnavailable) else ()
+    return "; ".join(replies) or str(error)

@@ -20,6 +20,7 @@ from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import ChainID, id_text, parse_id
+from warpseal.warp.quorum_shortfall import rfc3339
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex
@@ -143,10 +144,10 @@ class EvmIndexStatus:
         """Return the chains with their heights, and what they wait for or why they stopped."""
         return {chain: report.state() for chain, report in self.reports.items()}
 
-    def stopped_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped, with the block and the reason; damaged indexes first."""
+    def stalled_chains(self) -> list[str]:
+        """Return one sentence for each chain that stopped or waits for minutes, with the reason; damages first."""
         damages = [f"indexing {chain}: {report.error}" for chain, report in self.reports.items() if report.is_damaged]
-        return damages + _describe_stops(report.status for report in self.reports.values())
+        return damages + _describe_stalls(report.status for report in self.reports.values())
 
     def samples(self) -> Iterator[IndexSample]:
         """Yield the metrics of each chain."""
@@ -190,12 +191,12 @@ class IndexStatus:
         chains |= self.evm.states()
         return chains if self.index is not None or chains else None
 
-    def stopped_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped: where and why; before them, whether the index is damaged."""
+    def stalled_chains(self) -> list[str]:
+        """Return one sentence for each chain that stopped or waits for minutes, and why; damages first."""
         damage = self.index.damage() if self.index is not None else None
         damages = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
-        stops = _describe_stops(report.status for report in self._read_primary().values())
-        return damages + stops + self.evm.stopped_chains()
+        stalls = _describe_stalls(report.status for report in self._read_primary().values())
+        return damages + stalls + self.evm.stalled_chains()
 
     def report_age_s(self, primary_chains: Iterable[PrimaryChain]) -> float | None:
         """Return the age of the oldest report of a chain; None if one of the indexed chains has none."""
@@ -233,10 +234,12 @@ def _text(height: int | None) -> str | UnsetType:
     return UNSET if height is None else str(height)
 
 
-def _describe_stops(statuses: Iterable[ChainStatus | None]) -> list[str]:
-    return [
-        f"indexing the {status.chain} stopped{'' if status.stopped_at is None else f' at block {status.stopped_at}'}"
-        f": {status.stopped}"
-        for status in statuses
-        if status is not None and status.stopped
-    ]
+def _describe_stalls(statuses: Iterable[ChainStatus | None]) -> list[str]:
+    return [_describe_stall(status) for status in statuses if status is not None and status.is_stalled]
+
+
+def _describe_stall(status: ChainStatus) -> str:
+    if not status.stopped:
+        return f"indexing the {status.chain} waits since {rfc3339(status.waiting_since)}: {status.waiting}"
+    place = "" if status.stopped_at is None else f" at block {status.stopped_at}"
+    return f"indexing the {status.chain} stopped{place}: {status.stopped}"

@@ -48,6 +48,14 @@ class RetryDelays:
         self._previous_s = 0.0
 
 
+class BlockedCall(Struct, frozen=True):
+    """A call that is repeated. name: what it waits for. since_s: time of its first failure, of the loop's clock."""
+
+    name: str
+    since_s: float
+    error: Exception
+
+
 class Retrier:
     """Repeats calls that raise one of some errors until they succeed, and reports which dependency blocks them.
 
@@ -67,26 +75,35 @@ class Retrier:
         self._errors = tuple(self._failures)
         self._on_failure = on_failure
         self._random = random or SystemRandom()
-        self._blocked: dict[RetryDelays, str] = {}
+        self._blocked: dict[RetryDelays, BlockedCall] = {}
 
     @property
     def blocked_on(self) -> str | None:
         """The failure that calls wait for now, the first of `failures` if there are several; None if no call waits."""
-        names = set(self._blocked.values())
-        return next((name for name in self._failures.values() if name in names), None)
+        call = self.blocked_call
+        return None if call is None else call.name
+
+    @property
+    def blocked_call(self) -> BlockedCall | None:
+        """The call that waits longest, of those for the first of `failures`; None if no call waits."""
+        for name in self._failures.values():
+            if calls := [call for call in self._blocked.values() if call.name == name]:
+                return min(calls, key=lambda call: call.since_s)
+        return None
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what `attempt` returns, repeated after growing delays while it raises one of the errors."""
         delays = RetryDelays(self._backoff, self._random)
+        since_s: float | None = None
         try:
             while True:
                 try:
                     return await attempt()
                 except self._errors as error:
                     delay_s = delays.next()
-                    self._blocked[delays] = next(
-                        name for kind, name in self._failures.items() if isinstance(error, kind)
-                    )
+                    since_s = asyncio.get_running_loop().time() if since_s is None else since_s
+                    name = next(name for kind, name in self._failures.items() if isinstance(error, kind))
+                    self._blocked[delays] = BlockedCall(name, since_s, error)
                     if self._on_failure is not None:
                         self._on_failure(error, delay_s)
                 await asyncio.sleep(delay_s)
