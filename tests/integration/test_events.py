@@ -72,7 +72,7 @@ def webhook(*arguments: str) -> int:
 async def listed(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return what `warpseal webhook list` prints."""
     capsys.readouterr()
-    assert await asyncio.to_thread(webhook, "list", "--url", daemon.api_url) == 0
+    assert await asyncio.to_thread(webhook, "list", "--json", "--url", daemon.api_url) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -124,7 +124,7 @@ async def test_daemons_of_one_store_push_each_others_events_and_send_them_once_t
             daemons = (first, second)
             for daemon in daemons:
                 await daemon.until_connected(10)
-            assert await asyncio.to_thread(webhook, "add", receiver.url(), "--url", second.api_url) == 0
+            assert await asyncio.to_thread(webhook, "add", receiver.url(), "--json", "--url", second.api_url) == 0
             added = json.loads(capsys.readouterr().out)
             async with listening(daemons[listener]) as stream:
                 messages = others_of(network)[:2]

@@ -112,7 +112,7 @@ async def test_a_blocked_message_is_refused_on_every_path_also_after_a_restart_u
                 ):
                     assert await refusal(call) == (StatusCode.PERMISSION_DENIED, "signing_blocked", REASON)
             capsys.readouterr()
-            assert await block(daemon, "list") == 0
+            assert await block(daemon, "list", "--json") == 0
             listed = [(rule["kind"], rule["value"]) for rule in json.loads(capsys.readouterr().out)["signingBlocks"]]
             assert sorted(listed) == [
                 ("message-id", "0x" + first.unsigned.id.hex()),

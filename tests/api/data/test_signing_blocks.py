@@ -160,8 +160,55 @@ async def test_the_command_sends_an_api_key_if_the_daemon_requires_one(
     monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
     setup = replace(setup_of(store), key_store=secrets_with()).with_data(require_api_key=True)
     async with serving(setup.app(), setup.settings) as server:
-        words = ["block", "list", "--url", server.url]
+        words = ["block", "list", "--json", "--url", server.url]
         assert await asyncio.to_thread(main, words) == 1
         assert "API key" in capsys.readouterr().err
         assert await asyncio.to_thread(main, [*words, "--api-key", KEY]) == 0
         assert json.loads(capsys.readouterr().out) == {"signingBlocks": []}
+
+
+@pytest.mark.parametrize(
+    ("own", "token", "advice"),
+    [
+        (TOKEN, "", "set WARPSEAL_ADMIN_TOKEN for this command to the value that it has in the environment"),
+        (TOKEN, "another-token-of-tests", "must be the same here and in the environment of the daemon"),
+        ("", "", "the daemon has no admin-token: set WARPSEAL_ADMIN_TOKEN to a long random text in the environment"),
+    ],
+)
+async def test_a_command_without_the_token_says_which_variable_to_set_where(
+    store: Store,
+    own: str,
+    token: str,
+    advice: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", token)
+    setup = setup_of(store, own)
+    async with serving(setup.app(), setup.settings) as server:
+        for words in (["block", "list"], ["block", "remove", "sender", SENDER], ["block", "list", "--json"]):
+            assert await asyncio.to_thread(main, [*words, "--url", server.url]) == 1
+            assert advice in (error := capsys.readouterr().err)
+            assert "/etc/warpseal/environment" in error
+
+
+async def test_commands_print_tables_and_json_if_it_is_asked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
+    setup = setup_of(store)
+
+    async def printed(*words: str) -> str:
+        assert await asyncio.to_thread(main, ["block", *words, "--url", server.url]) == 0
+        return capsys.readouterr().out
+
+    async with serving(setup.app(), setup.settings) as server:
+        assert await printed("list") == "signing is disabled for no message\n"
+        add = ("add", "sender", SENDER, "--reason", RULE["reason"])
+        table = await printed(*add)
+        assert [line.split()[0] for line in table.splitlines()] == ["KIND", "sender"]
+        assert table.splitlines()[1].endswith(RULE["reason"])
+        assert await printed("list") == table
+        listed = json.loads(await printed("list", "--json"))["signingBlocks"]
+        assert listed == [json.loads(await printed(*add, "--json"))]
+        assert json.loads(await printed("remove", "sender", SENDER, "--json")) == listed[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,14 +14,17 @@ import msgspec
 import pytest
 
 from tests.api.data.fixtures import DataApiSetup, client_of
+from tests.api.fixtures import serving
 from tests.api.openapi.documented_responses import assert_documented
 from tests.events.receiver import receiving
 from tests.indexer.evm.metadata_servers import PUBLIC
 from tests.store.fixtures import sqlite_url, store_at
 from tests.store.test_events import SUBNET, new_event
 from warpseal.api.http.access import UsageAccess
+from warpseal.cli.admin import _webhook_cells
+from warpseal.cli.main import main
 from warpseal.events.feed import EventFeed
-from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS
+from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookDelivery
 from warpseal.store.event_rows import add_events
 from warpseal.store.store import Store
 from warpseal.warp.ids import id_text
@@ -168,3 +173,43 @@ def decoded_and_encoded(body: bytes) -> bytes:
 async def test_a_daemon_without_a_store_has_no_webhooks() -> None:
     async with client(DataApiSetup(usage_access=UsageAccess(admin_token=TOKEN))) as session:
         assert (await call(session, "GET", WEBHOOKS, 404))["code"] == "events_not_enabled"
+
+
+async def test_the_commands_print_tables_and_json_if_it_is_asked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
+    setup = setup_of(store)
+
+    async def printed(*words: str, code: int = 0) -> str:
+        assert await asyncio.to_thread(main, ["webhook", *words, "--url", server.url]) == code
+        return capsys.readouterr().out
+
+    async with serving(setup.app(), setup.settings) as server:
+        assert await printed("list") == "no webhooks\n"
+        added = await printed("add", TARGET, "--types", "message_signed")
+        assert [line.split()[1] for line in added.splitlines() if line.startswith(("url:", "types:"))] == [
+            TARGET,
+            "message_signed",
+        ]
+        assert "secret:" in added
+        (webhook,) = json.loads(await printed("list", "--json"))["webhooks"]
+        tested = await printed("test", webhook["id"], code=1)
+        assert "error:" in tested
+        head, row = (await printed("list")).splitlines()
+        assert head.split()[:3] == ["ID", "URL", "EVENTS"]
+        assert row.split()[:4] == [webhook["id"], TARGET, "message_signed", "working"]
+        assert json.loads(await printed("remove", webhook["id"], "--json"))["id"] == webhook["id"]
+
+
+def test_a_list_of_webhooks_shows_how_long_each_fails_and_its_last_delivery() -> None:
+    failed = WebhookDelivery(time=1_700_000_000, events=3, error="no answer")
+    webhook = Webhook(id="1f", url=TARGET, created_at=0, cursor="0", deliveries=(failed,), failing_since=1_600_000_000)
+    cells = _webhook_cells(msgspec.to_builtins(webhook))
+    assert cells[2:] == (
+        "all",
+        "failing since 2020-09-13 12:26 UTC",
+        "2023-11-14 22:13 UTC: 3 events, no answer",
+    )
+    paused = msgspec.structs.replace(webhook, paused_at=1_700_000_000)
+    assert _webhook_cells(msgspec.to_builtins(paused))[3] == "paused since 2023-11-14 22:13 UTC"
