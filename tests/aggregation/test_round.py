@@ -358,7 +358,7 @@ def test_a_validator_with_little_balance_that_does_not_sign_is_named_with_its_ba
     driver.sign(1)
     assert driver.outcome(goal, DEADLINE) == "late"
     (missing,) = driver.shortfalls[goal].missing
-    assert (missing.balance, missing.state) == ("2000", "underfunded: balance 2000 nAVAX")
+    assert (missing.balance, missing.state) == ("2000", "underfunded: balance 0.000002 AVAX")
     assert missing.public_key == "0x" + public_key(2).hex()
 
 

@@ -21,7 +21,7 @@ from warpseal.api.data.forecast_resources import (
     ForecastTopUp,
     ValidatorForecast,
 )
-from warpseal.api.status.document import StatusDocument, SubnetStatus
+from warpseal.api.status.document import StatusDocument, SubnetStatus, utc_text
 from warpseal.cli.forecast import ALARM_DAYS, is_alarming
 from warpseal.cli.main import main
 from warpseal.resources.base import UNSET
@@ -143,13 +143,12 @@ def serve_responses(responses: CannedResponses) -> Iterator[ResponseServer]:
             thread.join()
 
 
-def status_of(*subnet_ids: str, network: str | None = None) -> StatusDocument:
+def status_of(*subnet_ids: str, network: str | None = None, moment: str = "2026-01-01T00:00:00Z") -> StatusDocument:
     """Return the status of a daemon that tracks these subnets; another one is there by a request."""
     subnets = [
         SubnetStatus(subnet_id, True, subnet_id != "named", True, "1", "1", "1", 0, [])
         for subnet_id in (id_text(PRIMARY_NETWORK), *subnet_ids, "named")
     ]
-    moment = "2026-01-01T00:00:00Z"
     return StatusDocument("1", moment, moment, True, network=network, subnets=subnets)
 
 
@@ -202,6 +201,20 @@ def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(capsys: pytest.C
     assert "answering   not known" in out
     assert "fund        no balance keeps the quorum for 30 days: add validators, or remove inactive ones" in out
     assert "NODE" not in out
+
+
+def test_nothing_that_a_forecast_announces_lies_in_the_past(capsys: pytest.CaptureFixture[str]) -> None:
+    # 58 seconds after the end at capacity; the P-Chain has had no block since.
+    late = status_of(L1, moment=utc_text(AS_OF + 18_974 + 58))
+    _, out, _ = run(capsys, {"/status.json": (200, late), path_of(L1): (200, SHORT)})
+    assert "first loss  in 2 d 0 h (2026-11-23 08:21 UTC)" in out
+    assert "  NOW: the quorum is impossible, if there were 20,000 active validators" in out
+    left = {line.split()[0]: line.split()[-2:] for line in out.splitlines() if line.startswith("  NodeID")}
+    assert left["NodeID-?[2Jshort"] == ["0", "s"]
+    ended = status_of(L1, moment=utc_text(AS_OF + DAY_S * 3))
+    _, out, _ = run(capsys, {"/status.json": (200, ended), path_of(L1): (200, SHORT)})
+    assert "first loss  now: NodeID" in out
+    assert "halts       NOW: the quorum is impossible\n" in out
 
 
 def test_several_subnets_follow_each_other_and_many_validators_are_cut_off(capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,10 +221,13 @@ def test_a_node_that_contradicts_others_is_marked() -> None:
 
 def test_forecasts_show_the_margins_and_the_end_of_the_quorum() -> None:
     row = ForecastStatus("sub", "l1", "2026-01-01T00:00:00Z", "100", "67", "80", 0.13, True)
-    assert list(_forecast_cells(row)) == ["sub", "13.0 %", "", "not within ten years"]
+    assert list(_forecast_cells(row, row.as_of)) == ["sub", "13.0 %", "", "not within ten years"]
     subnet_row = msgspec.structs.replace(row, answering_margin=-0.17, quorum_impossible_at="2026-01-03T00:00:00Z")
-    assert list(_forecast_cells(subnet_row)) == ["sub", "13.0 %", "-17.0 %", "2026-01-03T00:00:00Z"]
-    assert list(_forecast_cells(msgspec.structs.replace(subnet_row, quorum_impossible_at=row.as_of)))[-1] == "now"
+    assert list(_forecast_cells(subnet_row, row.as_of)) == ["sub", "13.0 %", "-17.0 %", "2026-01-03T00:00:00Z"]
+    halted = msgspec.structs.replace(subnet_row, quorum_impossible_at=row.as_of)
+    assert list(_forecast_cells(halted, row.as_of))[-1] == "now"
+    # What was to come since the P-Chain's last block comes now.
+    assert list(_forecast_cells(subnet_row, "2026-01-03T00:00:58Z"))[-1] == "now"
 
 
 def test_usage_shows_the_calls_of_each_route() -> None:

@@ -99,7 +99,7 @@ CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
         signature("collecting", missing(33, "inactive"), missing(20)), "wait", "may still sign",
     ),
     "drained ones are needed": (
-        signature("collecting", missing(20, state="underfunded: balance 1 nAVAX"), missing(14, "inactive")),
+        signature("collecting", missing(20, state="underfunded: balance 0.000000001 AVAX"), missing(14, "inactive")),
         "top_up", "Top up",
     ),
     "drained ones would not suffice": (

@@ -184,6 +184,10 @@ async def test_a_value_on_a_phone_is_one_text_beside_its_label() -> None:
         texts = "[...document.querySelectorAll('td')].map((cell) => cell.innerText)"
         assert [text for text in await tab.evaluate(texts) if "\n" in text] == []
         assert "margin" in await tab.evaluate("document.querySelector('#forecasts td:nth-child(2)').innerText")
+        # The moments of the forecast have passed, and the last change is a time of day.
+        moments = "[...document.querySelectorAll('#forecasts time')].map((time) => time.textContent)"
+        assert set(await tab.evaluate(moments)) == {"now"}
+        assert await tab.evaluate("document.getElementById('time').textContent") == "2026-01-01 00:00:01 UTC"
 
 
 @needs_chromium

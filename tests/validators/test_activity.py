@@ -55,7 +55,7 @@ async def test_underfunded_validations_are_known_once_watched_and_none_of_the_pr
 
 def test_an_underfunded_validator_is_described_by_its_balance() -> None:
     drained, inactive = describe_underfunded(validator(1, 2_047)), describe_underfunded(validator(1, 0))
-    assert (drained.reason, drained.state) == ("underfunded", "underfunded: balance 2047 nAVAX")
+    assert (drained.reason, drained.state) == ("underfunded", "underfunded: balance 0.000002047 AVAX")
     assert (inactive.reason, inactive.state, inactive.balance) == ("inactive", "inactive: balance 0", "0")
 
 

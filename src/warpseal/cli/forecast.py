@@ -74,7 +74,7 @@ def _forecast(args: argparse.Namespace) -> int:
     else:
         for place, forecast in enumerate(forecasts):
             print("\n" * (place > 0), end="")
-            print_forecast(forecast)
+            print_forecast(forecast, max(forecast.as_of, int(datetime.fromisoformat(status.time).timestamp())))
     return int(any(map(is_alarming, forecasts)))
 
 
@@ -84,8 +84,11 @@ def is_alarming(forecast: Forecast) -> bool:
     return impossible_at is not UNSET and impossible_at < forecast.as_of + ALARM_DAYS * _DAY_S
 
 
-def print_forecast(forecast: Forecast) -> None:
-    """Print the forecast of a subnet: first what to do, then its validators."""
+def print_forecast(forecast: Forecast, now_s: int) -> None:
+    """Print the forecast of a subnet: first what to do, then its validators.
+
+    now_s: Unix time of the daemon, later than that of the P-Chain's last block, at which the forecast was made.
+    """
     quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
     total, required = int(quorum.total_weight), int(quorum.required_weight)
     print(f"subnet {printable(forecast.subnet_id)} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}")
@@ -96,12 +99,12 @@ def print_forecast(forecast: Forecast) -> None:
     else:
         answering = _margin(int(quorum.answering_weight), total, quorum.answering_margin)
         _print_line("answering", f"{answering} (answered in the last day)")
-    _print_line("first loss", _first_loss(forecast, names))
-    _print_line("halts", _halt(forecast.today, forecast.as_of))
+    _print_line("first loss", _first_loss(forecast, names, now_s))
+    _print_line("halts", _halt(forecast.today, now_s))
     if forecast.fee is not UNSET and forecast.at_capacity is not UNSET:
-        if forecast.today.quorum_impossible_at is UNSET or forecast.today.quorum_impossible_at > forecast.as_of:
+        if forecast.today.quorum_impossible_at is UNSET or forecast.today.quorum_impossible_at > now_s:
             capacity = f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
-            _print_line("", f"{_halt(forecast.at_capacity, forecast.as_of)}, {capacity}")
+            _print_line("", f"{_halt(forecast.at_capacity, now_s)}, {capacity}")
         _print_line("fee", _fee(forecast))
         for line in _funding(forecast.today, names):
             _print_line("fund", line)
@@ -109,7 +112,7 @@ def print_forecast(forecast: Forecast) -> None:
     if rows:
         head = ("NODE", "WEIGHT", "STATE", "LEFT", "BALANCE", "AT CAPACITY")
         columns = len(head) if forecast.at_capacity is not UNSET else len(head) - 2
-        print_table(head[:columns], (row[:columns] for row in _cells(rows[:_MAX_ROWS], total)))
+        print_table(head[:columns], (row[:columns] for row in _cells(rows[:_MAX_ROWS], total, now_s - forecast.as_of)))
     if len(rows) > _MAX_ROWS:
         more = len(rows) - _MAX_ROWS
         print(f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer: --json")
@@ -135,7 +138,7 @@ def _margin(weight: int, total: int, margin: float) -> str:
     return f"{percent(weight, total)} of the weight, {abs(100 * margin):.1f} % {state}"
 
 
-def _first_loss(forecast: Forecast, names: dict[str, ValidatorForecast]) -> str:
+def _first_loss(forecast: Forecast, names: dict[str, ValidatorForecast], now_s: int) -> str:
     if not forecast.today.losses:
         return "none within ten years"
     loss = forecast.today.losses[0]
@@ -143,14 +146,14 @@ def _first_loss(forecast: Forecast, names: dict[str, ValidatorForecast]) -> str:
     more = len(loss.validation_ids) - 1
     others = f" and {more} other{plural(more)}" if more else ""
     share = percent(int(loss.weight_lost), int(forecast.quorum.total_weight))
-    return f"{_when(loss.at, forecast.as_of)}: {nodes[0] if nodes else '?'}{others}, {share} of the weight"
+    return f"{_when(loss.at, now_s)}: {nodes[0] if nodes else '?'}{others}, {share} of the weight"
 
 
-def _halt(course: ForecastCourse, as_of: int) -> str:
+def _halt(course: ForecastCourse, now_s: int) -> str:
     at = course.quorum_impossible_at
     if at is UNSET:
         return "not within ten years"
-    return "NOW: the quorum is impossible" if at <= as_of else _when(at, as_of)
+    return "NOW: the quorum is impossible" if at <= now_s else _when(at, now_s)
 
 
 def _fee(forecast: Forecast) -> str:
@@ -179,7 +182,8 @@ def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Ite
         yield f"{_avax(int(course.top_up_total))} in all keep the quorum for 30 days"
 
 
-def _cells(rows: Sequence[ValidatorForecast], total: int) -> Iterator[Sequence[str]]:
+def _cells(rows: Sequence[ValidatorForecast], total: int, age_s: int) -> Iterator[Sequence[str]]:
+    """Yield the cells of validators. age_s: of the forecast."""
     for row in rows:
         state = "inactive" if not row.is_active else "active" if row.has_key else "no BLS key"
         if row.has_answered is False:
@@ -188,9 +192,9 @@ def _cells(rows: Sequence[ValidatorForecast], total: int) -> Iterator[Sequence[s
             row.node_id,
             percent(int(row.weight), total),
             state,
-            _left(row.seconds_left),
+            _left(row.seconds_left, age_s),
             "" if row.balance is UNSET else _avax(int(row.balance), up=False),
-            _left(row.seconds_left_at_capacity) if row.balance is not UNSET else "",
+            _left(row.seconds_left_at_capacity, age_s) if row.balance is not UNSET else "",
         )
 
 
@@ -204,12 +208,13 @@ def _id_of(row: ValidatorForecast) -> str:
     return "" if name is UNSET else name
 
 
-def _left(seconds: int | UnsetType) -> str:
-    return "over 10 years" if seconds is UNSET else duration(seconds)
+def _left(seconds: int | UnsetType, age_s: int) -> str:
+    return "over 10 years" if seconds is UNSET else duration(max(0, seconds - age_s))
 
 
-def _when(at: int, as_of: int) -> str:
-    return f"in {duration(at - as_of)} ({_moment(at)})"
+def _when(at: int, now_s: int) -> str:
+    """Return when something comes: now, if the next block brings it."""
+    return "now" if at <= now_s else f"in {duration(at - now_s)} ({_moment(at)})"
 
 
 def _moment(unix_s: int) -> str:

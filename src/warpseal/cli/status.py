@@ -174,9 +174,10 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         if subnet.inactive_validators:
             print(f"  {UNDERFUNDED_ADVICE}")
     latest = document.aggregations[:_MAX_AGGREGATIONS]
+    forecasts = (_forecast_cells(row, document.time) for row in document.forecasts)
     sections: tuple[tuple[Sequence[str], Rows], ...] = (
         (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, latest)),
-        (("FORECAST", "MARGIN", "ANSWERING", "QUORUM IMPOSSIBLE"), map(_forecast_cells, document.forecasts)),
+        (("FORECAST", "MARGIN", "ANSWERING", "QUORUM IMPOSSIBLE"), forecasts),
         (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
         (("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"), map(_chain_cells, document.chains)),
         (("ROUTE", "CALLS", "INVALID", "FAILED", "CREDITS", "METHODS"), map(_usage_cells, document.usage)),
@@ -188,10 +189,10 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
             print_table(head, listed)
 
 
-def _forecast_cells(row: ForecastStatus) -> Sequence[str]:
+def _forecast_cells(row: ForecastStatus, now: str) -> Sequence[str]:
     answering = "" if row.answering_margin is None else f"{100 * row.answering_margin:.1f} %"
     ends_at = row.quorum_impossible_at or "not within ten years"
-    return row.subnet_id, f"{100 * row.margin:.1f} %", answering, "now" if ends_at <= row.as_of else ends_at
+    return row.subnet_id, f"{100 * row.margin:.1f} %", answering, "now" if ends_at <= max(row.as_of, now) else ends_at
 
 
 def _usage_cells(row: RouteUsage) -> Sequence[str]:
@@ -247,8 +248,11 @@ def _chain_cells(row: ChainSummary) -> Sequence[str]:
     notes += row.index_notes
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
     notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
+    # A name such as p-chain is that of the chain already.
+    has_name = row.chain_name is not None and len(row.name) > len(row.chain_name)
+    name = f"{row.chain_name} ({row.name})" if has_name else row.name
     return (
-        f"{row.kind} {row.name}",
+        f"{row.kind} {name}",
         row.height or "",
         row.node_height or "",
         "" if row.blocks_per_second is None else str(row.blocks_per_second),

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
@@ -40,6 +41,7 @@ from warpseal.api.status.document import (
 )
 from warpseal.ops.health.chains import P_CHAIN_API
 from warpseal.peers.statistics import PeerStatus
+from warpseal.resources.aliases import PRIMARY_NAMES
 from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
@@ -65,6 +67,7 @@ else:
     response_times = LazyModule("warpseal.usage.response_times")
 
 _ROWS_PER_TURN: Final = 100
+_PRIMARY_ALIASES: Final = tuple(names[0] for names in PRIMARY_NAMES.values())
 _MAX_CACHED_NAMES: Final = 16_384
 # Beyond this the wall clock was set.
 _CLOCK_STEP_S: Final = 1.0
@@ -96,6 +99,7 @@ class DaemonStatus:
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
         self._pinned = frozenset((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids))
+        self._chain_names = {id_text(chain.blockchain_id): chain.info.chain_name for chain in config.node.evm_chains}
         self._probes = probes
         self._node_api = node_api
         self._evm_api = evm_api
@@ -164,7 +168,7 @@ class DaemonStatus:
             if sources is None
             else list(map(_minute, sources.services.aggregator.last_hour.minutes(self._unix_clock()))),
             nodes=list(self._nodes(with_addresses=with_addresses)),
-            chains=list(self._chains(sources)),
+            chains=[replace(chain, chain_name=self._chain_name(chain.name)) for chain in self._chains(sources)],
             usage=[] if self._node_api.usage is None else route_usage(self._node_api.usage.since_start),
             validators=validators,
             omitted_validators=count - len(validators),
@@ -218,6 +222,17 @@ class DaemonStatus:
             yield _forwarded_chain("evm", _id_text(chain.chain_id), chain.pool, evm_id)
         for name, pool in self._node_api.gateway_pools.items():
             yield _forwarded_chain("gateway", name, pool)
+
+    def _chain_name(self, chain: str) -> str | None:
+        """Return the configured name of a blockchain id, else its first alias."""
+        name = self._chain_names.get(chain)
+        if name is not None:
+            return name
+        chain_id = self._node_api.aliases.find(chain)
+        aliases = self._node_api.aliases.aliases_of(chain_id) if chain_id is not None else ()
+        if aliases and aliases[0] in _PRIMARY_ALIASES:
+            return f"{aliases[0]}-Chain"
+        return next((alias for alias in aliases if alias != chain), None)
 
 
 class PeerDescriber:

@@ -45,5 +45,11 @@ def describe_underfunded(validation: CurrentValidation) -> MissingSigner:
 
 def balance_fields(validation: CurrentValidation) -> dict[str, Any]:
     """Return the fields of a MissingSigner that say what an L1 validator has left."""
-    state = f"underfunded: balance {validation.balance} nAVAX" if validation.balance else "inactive: balance 0"
+    balance = validation.balance or 0
+    state = f"underfunded: balance {_avax(balance)} AVAX" if balance else "inactive: balance 0"
     return {"validation_id": id_text(validation.validation_id), "balance": str(validation.balance), "state": state}
+
+
+def _avax(navax: int) -> str:
+    """Return an amount with as many decimals as it has."""
+    return f"{navax // 10**9}.{navax % 10**9:09}".rstrip("0").rstrip(".")

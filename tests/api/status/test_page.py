@@ -339,6 +339,54 @@ async def test_forecasts_show_margins_the_end_of_the_quorum_and_who_needs_how_mu
     assert "No forecast was made within the last minutes" in (await load(DOCUMENT))[0]
 
 
+async def test_nothing_in_a_forecast_lies_in_the_past() -> None:
+    late = msgspec.structs.replace(DOCUMENT, time="2026-01-02T00:00:58Z", forecasts=[FORECAST])
+    html, _ = await load(late)
+    assert '; at capacity <time class="coming" datetime="2026-01-02T00:00:00Z">now</time>' in html
+    assert '<time class="coming" datetime="2026-01-03T00:00:00Z">2026-01-03T00:00:00Z</time>' in html
+    ended, _ = await load(msgspec.structs.replace(late, time="2026-01-03T00:00:58Z"))
+    table = ended.partition('<div id="forecasts">')[2].partition("</table>")[0]
+    assert '<span class="bad">now</span>' in table
+    assert ">2026" not in table
+    # While the page is open, its script shows a moment that passes as "now".
+    assert 'time.className === "coming" && seconds > 0 ? "now"' in Page(html).scripts[0]
+
+
+async def test_ids_in_sentences_are_short_and_chains_and_the_primary_network_have_names() -> None:
+    node, chain, primary = (
+        "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg",
+        id_text(bytes(range(32))),
+        id_text(PRIMARY_NETWORK),
+    )
+    document = msgspec.structs.replace(
+        DOCUMENT,
+        faults=[f"subnet {chain}: {node} is missing"],
+        subnets=[msgspec.structs.replace(SUBNET, subnet_id=primary)],
+        chains=[
+            ChainSummary("index", "p-chain", chain_name="P-Chain"),
+            ChainSummary("evm", chain, evm_chain_id=43_113, chain_name="Games <L1>"),
+        ],
+        aggregations=[AggregationStatus("2026-01-01T00:00:00Z", "ok", {}, signing_subnet_id=primary)],
+    )
+    html, _ = await load(document)
+    text = re.sub(r"<[^>]*>", "", html)
+    ends = f"{chain[:8]}…{chain[-5:]}"
+    assert f"subnet {ends}: NodeID-7Xhw2…St3Lg is missing" in text
+    assert f"Games &lt;L1&gt; {ends} (EVM chain 43113)" in text
+    assert "P-Chainindex" in text
+    assert not re.search(f">[^<]*({node}|{chain}|{primary})", html)
+    assert text.count("Primary Network") == 2
+
+
+async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_change_is_a_time_of_day() -> None:
+    row = msgspec.structs.replace(ROWS[0], version="1.15.0")
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=[row]))
+    page = Page(html)
+    assert page.rows["v-sub/NodeID-a"][3:5] == ["connected, version 1.15.0", "203.0.113.7:9651"]
+    assert 'Last change: <time id="time" datetime="2026-01-01T00:00:01Z">2026-01-01 00:00:01 UTC</time>' in html
+    assert 'if (time.id === "time") return time.dateTime' in page.scripts[0]
+
+
 async def test_the_dashboards_are_linked_where_the_setting_says() -> None:
     html, _ = await load(DOCUMENT, dashboards_url="https://grafana.example/d/1?a=1&b=2")
     assert "https://grafana.example/d/1?a=1&b=2" in [item["href"] for item in Page(html).all("a")]

@@ -111,7 +111,7 @@ async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> 
         "balance": "0",
         "state": "inactive: balance 0",
     }
-    assert subnet["underfunded"][1]["state"] == "underfunded: balance 2 nAVAX"
+    assert subnet["underfunded"][1]["state"] == "underfunded: balance 0.000000002 AVAX"
     assert "top up their balance, or disable" in subnet["advice"]
 
 

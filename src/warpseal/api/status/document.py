@@ -144,13 +144,13 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One chain that the daemon reads. kind: follower, index; evm or gateway if calls are forwarded to its nodes.
 
-    height: of the last block that was read; of an EVM chain, the highest block that a node has shown. The rate is that
-    of the last minute: of reading blocks, or of an EVM chain's growth. lag_blocks, eta_seconds: until the last block is
-    read, or until the EVM node that lags most has the highest one. waiting_for: the unavailable nodes or store.
-    waiting: why an indexed chain waits. stopped: why no more blocks are read. nodes_up, nodes, errors: of an EVM chain
-    whose calls are forwarded, by the position of its nodes. internal_height: of an indexed EVM chain, the block up to
-    which creations inside of transactions are complete, or "none". internal_gap: the first block that no node can
-    trace.
+    height: of the last block that was read; of an EVM chain, the highest block that a node has shown. The rate is
+    that of the last minute: of reading blocks, or of an EVM chain's growth. lag_blocks, eta_seconds: until the last
+    block is read, or until the EVM node that lags most has the highest one. waiting_for: the unavailable nodes or
+    store. chain_name: configured, else an alias. waiting: why an indexed chain waits. stopped: why no more blocks
+    are read. nodes_up, nodes, errors: of an EVM chain whose calls are forwarded, by the position of its nodes.
+    internal_height: of an indexed EVM chain, the block up to which creations inside of transactions are complete,
+    or "none". internal_gap: the first block that no node can trace.
     """
 
     kind: str
@@ -169,6 +169,7 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     errors: Mapping[str, str] | None = None
     internal_height: str | None = None
     internal_gap: str | None = None
+    chain_name: str | None = None
 
     @property
     def index_notes(self) -> list[str]:

@@ -12,10 +12,16 @@
     const count = Math.floor(Math.abs(seconds) / size);
     return seconds < 0 ? `in ${count} ${name}` : `${count} ${name} ago`;
   };
+  // Nothing in a forecast lies in the past; a change of the page has a moment, which reads well at any time.
+  const textOfTime = (time, now) => {
+    const seconds = (now - Date.parse(time.dateTime)) / 1000;
+    if (time.id === "time") return time.dateTime.replace("T", " ").replace("Z", " UTC");
+    return time.className === "coming" && seconds > 0 ? "now" : ago(seconds);
+  };
   const showTimes = (root) => {
     const now = Date.now();
     for (const time of root.querySelectorAll("time")) {
-      const text = ago((now - Date.parse(time.dateTime)) / 1000);
+      const text = textOfTime(time, now);
       if (time.textContent !== text) time.textContent = text;
       time.title = time.dateTime;
     }
@@ -96,7 +102,8 @@
     if (ids.join() === [...subnet.options].slice(1).map((option) => option.value).join()) return;
     const chosen = subnet.value;
     subnet.length = 1;
-    for (const id of ids) subnet.add(new Option(`${id.slice(0, 8)}…${id.slice(-5)}`, id));
+    const nameOf = (id) => document.querySelector(`#subnets [data-subnet="${id}"] > [title]`).firstChild.textContent;
+    for (const id of ids) subnet.add(new Option(nameOf(id), id));
     subnet.value = ids.includes(chosen) ? chosen : "";
   };
   const refresh = () => {

@@ -7,6 +7,7 @@ same functions. Every text is escaped here, and the policy allows no script or s
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -54,6 +55,8 @@ _MAX_FOLDED: Final = 50
 _MAX_RECENT: Final = 10
 """Aggregations that are shown until the reader unfolds the rest."""
 _SHORT_ID: Final = 20
+# An id, a node ID or a hash in a sentence.
+_ID: Final = re.compile(r"\b(?:(?:NodeID-)?[1-9A-HJ-NP-Za-km-z]{33,52}|0x[0-9a-f]{64})\b")
 _FORWARDED: Final = "gateway"
 _INDEXED: Final = "index"
 _STAGES: Final = ("validators", "connect", "collect", "verify")
@@ -122,7 +125,8 @@ def render_page(
     yield f"<title>Warpseal</title><style>{_STYLE}</style></head><body><header>"
     yield '<h1>Warpseal <span id="live" class="pill soft" hidden>snapshot</span></h1>'
     moment = escape(document.time)
-    yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{moment}</time>'
+    shown = moment.replace("T", " ").replace("Z", " UTC")
+    yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{shown}</time>'
     yield "<noscript>. Reload the page for a newer snapshot</noscript></p>"
     yield f'<div id="state">{sections["state"]}</div></header><main>'
     for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast")):
@@ -174,7 +178,7 @@ def _state(document: StatusDocument) -> Iterator[str]:
         yield "<ul>"
         for kind, sentences in (("bad", document.faults), ("warn", document.degraded)):
             for sentence in sentences:
-                yield f'<li class="{kind}">{escape(sentence)}</li>'
+                yield f'<li class="{kind}">{_sentence(sentence)}</li>'
         yield "</ul>"
     facts = [f"version {escape(document.version)}"]
     facts += [f"BLS {escape(document.bls_backend)}"] if document.bls_backend else []
@@ -196,8 +200,7 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
     connected, required, total = map(int, (subnet.connected_weight, subnet.required_weight, subnet.total_weight))
     subnet_id = escape(subnet.subnet_id)
     mark = '<span class="pill ok">ready</span>' if subnet.ready else '<span class="pill bad">not ready</span>'
-    name = "Primary Network " if subnet.subnet_id == _PRIMARY_NETWORK else ""
-    yield f'<div class="card" data-subnet="{subnet_id}">{name}{_short(subnet.subnet_id)} {mark}'
+    yield f'<div class="card" data-subnet="{subnet_id}">{_subnet_name(subnet.subnet_id)} {mark}'
     if not subnet.is_known:
         yield "<p>Its validators are not known yet.</p></div>"
         return
@@ -240,37 +243,40 @@ def _forecasts(document: StatusDocument) -> Iterator[str]:
     heads = ("Subnet", "Active weight", "Answering weight", "First loss", "Quorum impossible", "Top-ups for 30 days")
     tracked = any(subnet.is_pinned and subnet.subnet_id != _PRIMARY_NETWORK for subnet in document.subnets)
     empty = "No forecast was made within the last minutes: the start was just now, or no node answers."
-    yield from _table(heads, map(_forecast_cells, document.forecasts), empty if tracked else "No subnet is tracked.")
+    cells = (_forecast_cells(row, document.time) for row in document.forecasts)
+    yield from _table(heads, cells, empty if tracked else "No subnet is tracked.")
     for row in document.forecasts:
         if row.losses:
-            yield f'<div class="card outlook"><p>{_short(row.subnet_id)}: weight that can sign</p>'
-            yield from draw_forecast(row, [_loss(loss, int(row.total_weight)) for loss in row.losses])
+            yield f'<div class="card outlook"><p>{_subnet_name(row.subnet_id)}: weight that can sign</p>'
+            yield from draw_forecast(row, [_loss(loss, int(row.total_weight), document.time) for loss in row.losses])
             yield "</div>"
 
 
-def _forecast_cells(row: ForecastStatus) -> Iterator[str]:
+def _forecast_cells(row: ForecastStatus, now: str) -> Iterator[str]:
     total = int(row.total_weight)
-    yield _short(row.subnet_id)
+    yield _subnet_name(row.subnet_id)
     yield _margin(row.active_weight, total, row.margin)
     yield "not known" if row.answering_weight is None else _margin(row.answering_weight, total, row.answering_margin)
     first = _percent(int(row.first_loss_weight or 0), total)
-    yield "none within ten years" if row.first_loss_at is None else f"{_time(row.first_loss_at)}, {first}"
-    yield _halt(row)
+    yield "none within ten years" if row.first_loss_at is None else f"{_coming(row.first_loss_at, now)}, {first}"
+    yield _halt(row, now)
     yield "" if row.kind != "l1" else _top_ups(row)
 
 
-def _loss(loss: LossStatus, total: int) -> str:
+def _loss(loss: LossStatus, total: int, now: str) -> str:
     more = [f"{loss.validators - len(loss.node_ids)} more"] if loss.validators > len(loss.node_ids) else []
     names = ", ".join([*map(_short, loss.node_ids), *more])
-    return f"{_time(loss.at)}: {names} with {_percent(int(loss.weight_lost), total)}"
+    return f"{_coming(loss.at, now)}: {names} with {_percent(int(loss.weight_lost), total)}"
 
 
-def _halt(row: ForecastStatus) -> str:
+def _halt(row: ForecastStatus, now: str) -> str:
     impossible_at, at_capacity = row.quorum_impossible_at, row.quorum_impossible_at_capacity
-    if impossible_at is not None and impossible_at <= row.as_of:
+    if impossible_at is not None and impossible_at <= max(row.as_of, now):
         return '<span class="bad">now</span>'
-    today = "not within ten years" if impossible_at is None else f'<span class="warn">{_time(impossible_at)}</span>'
-    return today + ("" if at_capacity is None else f"; at capacity {_time(at_capacity)}")
+    today = "not within ten years"
+    if impossible_at is not None:
+        today = f'<span class="warn">{_coming(impossible_at, now)}</span>'
+    return today + ("" if at_capacity is None else f"; at capacity {_coming(at_capacity, now)}")
 
 
 def _margin(weight: str, total: int, margin: float | None) -> str:
@@ -305,9 +311,9 @@ def _aggregations(document: StatusDocument) -> Iterator[str]:
 
 def _aggregation_cells(row: AggregationStatus) -> Iterator[str]:
     yield _time(row.ended_at)
-    kind, reason = "ok" if row.outcome == "ok" else "bad", f": {escape(row.reason)}" if row.reason else ""
+    kind, reason = "ok" if row.outcome == "ok" else "bad", f": {_sentence(row.reason)}" if row.reason else ""
     yield f'<span><span class="{kind}">{escape(row.outcome)}</span>{reason}</span>'
-    yield "" if row.signing_subnet_id is None else _short(row.signing_subnet_id)
+    yield "" if row.signing_subnet_id is None else _subnet_name(row.signing_subnet_id)
     signed, required, total = (int(text or 0) for text in (row.signed_weight, row.required_weight, row.total_weight))
     yield f"{_percent(signed, total)} of {_percent(required, total)}" if total else ""
     yield f"{row.stages_ms['total']:g}" if "total" in row.stages_ms else ""
@@ -329,15 +335,18 @@ def _node_cells(row: NodeStatus) -> Iterator[str]:
 
 def _chain_cells(row: ChainSummary) -> Iterator[str]:
     evm = f" (EVM chain {row.evm_chain_id})" if row.evm_chain_id is not None else ""
-    yield f"<code>{escape(row.name)}</code>{evm}"
+    names = [escape(row.chain_name)] if row.chain_name else []
+    # A name such as p-chain says nothing more.
+    names += [_short(row.name)] if not names or len(row.name) > _SHORT_ID else []
+    yield f"{' '.join(names)}{evm}"
     yield escape(row.kind)
     yield escape(row.height or "")
     yield escape(row.node_height or "")
     yield "" if row.blocks_per_second is None else f"{row.blocks_per_second:g}"
     yield "" if row.eta_seconds is None else f"{row.eta_seconds} s"
-    notes = [f'<span class="bad">stopped: {escape(row.stopped)}</span>'] if row.stopped else []
+    notes = [f'<span class="bad">stopped: {_sentence(row.stopped)}</span>'] if row.stopped else []
     notes += [f'<span class="warn">waits for {escape(row.waiting_for)}</span>'] if row.waiting_for else []
-    notes += [f'<span class="warn">waits: {escape(row.waiting)}</span>'] if row.waiting else []
+    notes += [f'<span class="warn">waits: {_sentence(row.waiting)}</span>'] if row.waiting else []
     notes += map(escape, row.index_notes)
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
     notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
@@ -383,18 +392,18 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
     subnet_id, state, weight = escape(row.subnet_id), escape(row.state), int(row.weight)
     names = _short_names(row.node_ids)
     address = escape(row.address or "")
-    version = f" ({escape(row.version)})" if row.version else ""
     latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
     since = f", since {_time(row.disconnected_since)}" if row.disconnected_since is not None else ""
     since += f", next try {_time(row.next_try_at)}" if row.next_try_at is not None else ""
+    since += f", version {escape(row.version)}" if row.version else ""
     since = f'<span class="dial">{since}</span>' if since else ""
     balance = ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
     return (
         f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
-        f"<td>{names}</td><td>{_short(row.subnet_id)}</td>"
+        f"<td>{names}</td><td>{_subnet_name(row.subnet_id)}</td>"
         f'<td class="n" data-value="{weight}">{_weight(weight, row.subnet_id)} ({_percent(weight, total)})</td>'
         f'<td class="{kind}"><span>{_with_reason(row.state, row.reason)}{since}</span></td>'
-        f"<td>{address}{version}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
+        f"<td>{address}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
         f'<td class="n" data-value="{latency[0]}">{latency[1]}</td>'
         f"<td{_time_value(row.last_reply)}>{_time(row.last_reply)}</td>"
         f'<td class="n" data-value="{escape(balance[0])}">{balance[1]}</td></tr>'
@@ -406,6 +415,18 @@ def _short(name: str) -> str:
     head = len("NodeID-") + 5 if name.startswith("NodeID-") else 8
     ends = f"{name[:head]}…{name[-5:]}" if len(name) > _SHORT_ID else name
     return f'<code title="{escape(name)}">{escape(ends)}</code>'
+
+
+def _sentence(text: str) -> str:
+    """Return a text with its ids shortened."""
+    return _ID.sub(lambda match: _short(match[0]), escape(text))
+
+
+def _subnet_name(subnet_id: str) -> str:
+    """Return the name of the Primary Network, else the ends of the id."""
+    if subnet_id == _PRIMARY_NETWORK:
+        return f'<span title="{subnet_id}">Primary Network</span>'
+    return _short(subnet_id)
 
 
 def _short_names(node_ids: Iterable[str]) -> str:
@@ -428,6 +449,12 @@ def _with_reason(state: str, reason: str | None) -> str:
 
 def _time(moment: str | None) -> str:
     return "" if moment is None else f'<time datetime="{escape(moment)}">{escape(moment)}</time>'
+
+
+def _coming(moment: str, now: str) -> str:
+    """Return a moment of a forecast: what was to come before now comes now."""
+    text = "now" if moment <= now else escape(moment)
+    return f'<time class="coming" datetime="{escape(moment)}">{text}</time>'
 
 
 def _time_value(moment: str | None) -> str:
