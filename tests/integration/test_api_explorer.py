@@ -17,6 +17,7 @@ import jsonschema_rs
 import pytest
 from starlette.applications import Starlette
 
+from tests.api.fixtures import ApiSetup, serving
 from tests.api.openapi.sample_requests import DOCUMENT, example_requests, operations
 from tests.eventually import until
 from tests.forwarding.evm.evm import Node, serve_node
@@ -175,4 +176,25 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
             "performance.getEntriesByType('resource').map((item) => new URL(item.name).origin)"
         )
         assert set(origins) == {daemon.api_url}
+        assert tab.log == []
+
+
+@needs_chromium
+async def test_a_phone_shows_descriptions_parameters_and_responses_in_all_of_its_width() -> None:
+    async with serving(ApiSetup().app()) as server, open_tab() as tab:
+        await tab.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+        await tab.load(server.url + "/docs")
+        await tab.until("document.querySelectorAll('.opblock-tag small').length > 5")
+
+        async def narrowest(selector: str) -> float:
+            """Return the least width of the elements."""
+            widths = f"[...document.querySelectorAll('{selector}')].map((part) => part.getBoundingClientRect().width)"
+            return float(min(await tab.evaluate(widths)))
+
+        assert await narrowest(".opblock-tag small") > 300
+        await tab.evaluate("document.querySelector('.opblock-summary-control').click()")
+        await tab.until("document.querySelector('.opblock .example')")
+        for selector in ("td.parameters-col_description", ".opblock .response-col_description"):
+            assert await narrowest(selector) > 240, selector
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
         assert tab.log == []

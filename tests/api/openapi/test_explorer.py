@@ -81,7 +81,7 @@ async def test_the_explorer_and_its_files_come_from_the_daemon_and_are_cached() 
         assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
         links = re.findall(r"(?:href|src)=\"([^\"]*)\"", page)
         addresses = [link for link in links if link not in ("data:,", DOCUMENT_PATH)]
-        assert len(addresses) == 3
+        assert len(addresses) == 4
         for address in addresses:
             assert re.fullmatch(r"/docs/[a-z.-]+\?v=[0-9a-f]+", address)
             async with client.get(address) as reply:

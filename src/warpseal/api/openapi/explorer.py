@@ -39,9 +39,15 @@ POLICY: Final = (
 """The Content-Security-Policy of the page."""
 
 _SCRIPT: Final = "explorer.js"
-_STYLE: Final = "swagger-ui.css"
+_STYLE: Final = "explorer.css"
+_LIBRARY_STYLE: Final = "swagger-ui.css"
 _LIBRARY: Final = "swagger-ui-bundle.js"
-_MEDIA_TYPES: Final = {_SCRIPT: "text/javascript", _STYLE: "text/css", _LIBRARY: "text/javascript"}
+_MEDIA_TYPES: Final = {
+    _SCRIPT: "text/javascript",
+    _STYLE: "text/css",
+    _LIBRARY_STYLE: "text/css",
+    _LIBRARY: "text/javascript",
+}
 _REVALIDATED: Final = "public, no-cache"
 # The address of a file has its tag in it.
 _UNCHANGING: Final = "public, max-age=31536000, immutable"
@@ -99,7 +105,7 @@ class ApiExplorer:
 
 def _read_asset(name: str) -> bytes:
     """Return the bytes of a file."""
-    if name == _SCRIPT:
+    if name in (_SCRIPT, _STYLE):
         return (files(__package__) / name).read_bytes()
     # To find a package is not to import it.
     package = find_spec("swagger_ui")
@@ -110,11 +116,12 @@ def _read_asset(name: str) -> bytes:
 
 def _page(tags: dict[str, str]) -> bytes:
     address = {name: f"{EXPLORER_PATH}/{name}?v={escape(tag[3:-1])}" for name, tag in tags.items()}
+    styles = "".join(f'<link rel="stylesheet" href="{address[name]}">' for name in (_LIBRARY_STYLE, _STYLE))
     scripts = "".join(f'<script src="{address[name]}"></script>' for name in (_LIBRARY, _SCRIPT))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>Warpseal API {escape(__version__)}</title><link rel="stylesheet" href="{address[_STYLE]}"></head>'
+        f'<title>Warpseal API {escape(__version__)}</title>{styles}</head>'
         f'<body><noscript>For programs: <a href="{DOCUMENT_PATH}">{DOCUMENT_PATH}</a>.</noscript>'
         f'<div id="explorer"></div>{scripts}</body></html>'
     ).encode()
