@@ -141,7 +141,8 @@ async def test_ready_names_the_inactive_validators_of_a_tracked_l1(tmp_path: Pat
             await until(is_named)
             states = {validator["nodeIds"][0]: validator["state"] for validator in document["underfunded"]}
             inactive, drained = network.validators[5:7]
-            assert states == {inactive.name: "inactive: balance 0", drained.name: "underfunded: balance 0.000000005 AVAX"}
+            low = "underfunded: balance 0.000000005 AVAX"
+            assert states == {inactive.name: "inactive: balance 0", drained.name: low}
             assert "top up their balance, or disable" in document["advice"]
 
 

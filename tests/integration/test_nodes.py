@@ -185,3 +185,20 @@ async def test_one_set_fetch_serves_many_requests_at_one_height(tmp_path: Path) 
         replies = await asyncio.gather(*(daemon.aggregate(message, pchain_height=12) for message in messages))
         assert {reply.status for reply in replies} == {200}
         assert network.calls["platform.getValidatorsAt"] - before == 1
+
+
+async def test_the_log_says_what_a_node_answered_that_has_no_x_chain(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_network(Plan(validators=4, l1s=())) as network:
+        chains = network.state.chains
+        chains.pop(next(chain_id for chain_id, chain in chains.items() if chain.alias == "X"))
+
+        def warnings() -> list[str]:
+            return [vars(log)["reason"] for log in caplog.records if log.getMessage() == "primary chains are not known"]
+
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
+            await daemon.until_ready()
+            await until(lambda: bool(warnings()))
+    assert "the X-Chain: info.getBlockchainID was refused with" in warnings()[0]
+    assert "there is no chain with alias/ID 'X'" in warnings()[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.node.recorded_node import (
@@ -148,3 +150,13 @@ async def test_an_impossible_duration_of_an_epoch_is_no_reply(duration: object) 
 
 def lacking_method(params: object) -> object:
     raise RefusedCall('rpc: can\'t find method "info.Upgrades"')
+
+
+async def test_what_a_node_answers_that_has_no_x_chain_is_in_the_error() -> None:
+    def refuse(params: Any) -> Any:
+        raise RefusedCall("there is no ID with alias: X")
+
+    node = RecordedNode({"info.getBlockchainID": refuse})
+    async with open_upstream(node) as upstream:
+        with pytest.raises(NodeUnavailable, match=r"X-Chain.*getBlockchainID was refused with 'there is no ID with"):
+            await upstream.info.blockchain_id("X")

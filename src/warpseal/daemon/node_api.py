@@ -195,7 +195,15 @@ class NodeApi:
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
         """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until one answers."""
         self._info = info = upstream.info
-        retrier = Retrier(_BACKOFF, {NodeUnavailable: "nodes"})
+        logged = ""
+
+        def on_failure(error: Exception, delay_s: float) -> None:
+            nonlocal logged
+            if str(error) != logged:
+                logged = str(error)
+                log.warning("primary chains are not known", extra={"reason": logged, "next_try_s": round(delay_s, 1)})
+
+        retrier = Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure)
 
         async def from_nodes() -> PrimaryChains:
             return PrimaryChains(await info.blockchain_id("X"), await info.blockchain_id("C"))

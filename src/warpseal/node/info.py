@@ -166,11 +166,25 @@ class InfoClient:
             return True
 
     async def blockchain_id(self, alias: str) -> ChainID:
-        """Return the id of the chain with this alias, such as "X". Raises NodeUnavailable."""
-        params = {"alias": alias}
-        return await self._pool.require(
-            NodeCall("info.getBlockchainID", params, INFO_PATHS, _decode_blockchain_id, CallOrigin.DAEMON)
-        )
+        """Return the id of the chain with this alias, such as "X". Raises NodeUnavailable with the refusal."""
+        method, params = "info.getBlockchainID", {"alias": alias}
+        call = NodeCall(method, params, INFO_PATHS, _decode_blockchain_id, CallOrigin.DAEMON)
+        refusals: list[str] = []
+
+        async def attempt(node: PoolNode) -> ChainID:
+            try:
+                return await node.call(call)
+            except RpcRefusal as refusal:
+                refusals.append(refusal.text)
+                raise
+
+        try:
+            return (await self._pool.try_each(method, attempt, lambda chain_id: True, call.origin))[-1]
+        except NodeUnavailable as error:
+            if not refusals:
+                raise
+            subject = f"the id of the {alias}-Chain: {method} was refused with {refusals[0]!r}"
+            raise NodeUnavailable(subject, error.attempts) from None
 
     async def rpc_protocol_version(self) -> int | None:
         """Return the version of a node's plugin protocol; None if no node returns it."""

@@ -412,3 +412,15 @@ async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
         stack.callback(flood.cancel)
         await until(lambda: endpoint.chain.sockets.clients == 0)
         assert await finish(end_of(raw)) in ("closed", "reset", "closed with 1008")
+
+
+async def test_the_log_names_chain_node_and_status_of_a_websocket_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    node = Node(refuses_sockets=True)
+    async with open_endpoint(node) as endpoint, endpoint.socket() as client:
+        message = await client.receive(timeout=TIMEOUT_S)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1013)
+    failed = next(record for record in caplog.records if record.getMessage() == "EVM node WebSocket failed")
+    fields = vars(failed)
+    assert (fields["evm_chain"], fields["reason"]) == (endpoint.chain.forwarder.name, "HTTP status 503")
+    assert fields["node"].endswith(str(node.port))

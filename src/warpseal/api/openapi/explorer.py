@@ -121,7 +121,7 @@ def _page(tags: dict[str, str]) -> bytes:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>Warpseal API {escape(__version__)}</title>{styles}</head>'
+        f"<title>Warpseal API {escape(__version__)}</title>{styles}</head>"
         f'<body><noscript>For programs: <a href="{DOCUMENT_PATH}">{DOCUMENT_PATH}</a>.</noscript>'
         f'<div id="explorer"></div>{scripts}</body></html>'
     ).encode()

@@ -354,7 +354,7 @@ def forward_chain(
     pool = NodePool(nodes, EvmIdentity(), settings.limits)
     denied = DenyList((*settings.deny_methods, *chain.deny_methods))
     forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer, guard)
-    sockets = EvmSockets(chain.ws, sessions.websockets, pool, settings)
+    sockets = EvmSockets(forwarder.name, chain.ws, sessions.websockets, pool, settings)
     return ForwardedChain(chain.blockchain_id, forwarder, sockets)
 
 

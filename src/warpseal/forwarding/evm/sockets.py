@@ -70,16 +70,18 @@ class NodeSocket:
 class EvmSockets:
     """The WebSocket endpoints of one chain in configured order. clients: how many are connected.
 
-    refused: why endpoints are refused, by position: they are not of this chain.
+    name: of the chain in the log. refused: why endpoints are refused, by position: they are not of this chain.
     """
 
     def __init__(
         self,
+        name: str,
         endpoints: Sequence[NodeEndpoint],
         session: aiohttp.ClientSession,
         pool: NodePool[ChainIdentity],
         settings: EvmRpcSettings,
     ) -> None:
+        self._name = name
         self.clients = 0
         self._clients_by_address: Counter[str] = Counter()
         self.refused: dict[int, str] = {}
@@ -170,10 +172,11 @@ class EvmSockets:
                     stack.push_async_callback(socket.close)
                     identity, head = await _handshake(socket)
             except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
-                log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": error_words(error)})
-                failure = _node_failure(error)
+                reason, failure = _failure_words(error), _node_failure(error)
+                fields = {"evm_chain": self._name, "node": endpoint.display, "upstream": position, "reason": reason}
+                log.info("EVM node WebSocket failed", extra=fields)
                 if node is not None and failure is not None:
-                    self._pool.note_failure(node, CallFailure(failure, error_words(error)))
+                    self._pool.note_failure(node, CallFailure(failure, reason))
                 return None
             mismatch = self._pool.identity.find_mismatch(identity)
             if mismatch is None:
@@ -183,7 +186,8 @@ class EvmSockets:
                     self._pool.note_head(node, head)
                 return NodeSocket(socket, position, head)
             if position not in self.refused:
-                log.warning("node refused", extra={"node": endpoint.display, "reason": mismatch})
+                fields = {"evm_chain": self._name, "node": endpoint.display, "reason": mismatch}
+                log.warning("node refused", extra=fields)
             self.refused[position] = mismatch
             return None
 
@@ -195,6 +199,11 @@ async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> Nod
     higher, lower = (other, best) if other.head > best.head else (best, other)
     await lower.close()
     return higher
+
+
+def _failure_words(error: Exception) -> str:
+    """Return why a WebSocket failed: the status of a handshake, else the words of the error."""
+    return f"HTTP status {error.status}" if isinstance(error, aiohttp.WSServerHandshakeError) else error_words(error)
 
 
 def _node_failure(error: Exception) -> NodeFailure | None:

@@ -232,7 +232,7 @@ class IndexedChain:
         source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
         sync = EvmChainSync(source, context, retrier, load_rules, ask)
-        heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc))
+        heads = NewHeads(EvmSockets(self._name, self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc))
         self.indexer = ChainIndexer(
             sync,
             context.write_status,
