@@ -246,6 +246,55 @@ def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: 
     assert "did you mean log-level?" in output
 
 
+def test_config_check_names_every_file_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = {"blockchain-id": "0x" + "07" * 32, "rpc": ["http://x"], "upgrade-file": "/no/upgrade.json"}
+    keys = {
+        "genesis-file": "/no/genesis.json",
+        "chain-aliases-file": str(tmp_path / "aliases.json"),
+        "grpc-tls-file": "/no/tls.pem",
+        "tls-cert-path": write(tmp_path, ""),
+        "tls-key-path": "/no/key.pem",
+        "evm-chains": [chain],
+        "store-url": "postgresql://u@h/d?sslmode=verify-full&sslrootcert=/no/ca.pem&sslcert=/no/cert.pem",
+    }
+    file = str(tmp_path / "config.json")
+    Path(file).write_text(json.dumps({**LEAST, **keys}))
+    assert exit_code("config", "check", file, "--api-port", "70000") == 1
+    output = capsys.readouterr().out
+    assert "the configuration has 8 faults" in output
+    assert f"chain-aliases-file: there is no file {tmp_path}/aliases.json (file {file})" in output
+    for name, missing in (
+        ("genesis-file", "/no/genesis.json"),
+        ("grpc-tls-file", "/no/tls.pem"),
+        ("tls-key-path", "/no/key.pem"),
+        ("evm-chains[0].upgrade-file", "/no/upgrade.json"),
+        ("store-url[sslrootcert]", "/no/ca.pem"),
+        ("store-url[sslcert]", "/no/cert.pem"),
+    ):
+        assert f"{name}: there is no file {missing} (file {file})" in output
+    # The daemon creates a certificate and its key, and none of the other files.
+    pair = {"tls-cert-path": "/no/cert.pem", "tls-key-path": "/no/key.pem", "store-url": keys["store-url"][:19]}
+    assert exit_code("config", "check", write(tmp_path, {**LEAST, **pair})) == 0
+
+
+@pytest.mark.parametrize("command", ["status", "health", "forecast", "block list", "icm list"])
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("localhost:8080", "expected http:// or https:// and a host, found 'localhost:8080': write http://localhost"),
+        ("ftp://x", "expected http:// or https:// and a host"),
+        ("http:///status", "expected http:// or https:// and a host"),
+    ],
+)
+def test_a_wrong_url_of_a_daemon_is_refused_in_the_words_of_config_check(
+    command: str, url: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*command.split(), "--url", url) == 2
+    assert f"argument --url: {words}" in capsys.readouterr().err
+    assert exit_code("config", "check", write(tmp_path, {**LEAST, "info-api": url})) == 1
+    assert words in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("folder", ["~nobodyx/d", "a\0b", "a\ud800b"])
 @pytest.mark.parametrize("key", ["data-dir", "chain-aliases-file", "store-url"])
 def test_a_path_that_cannot_exist_is_an_error_of_its_key(

@@ -20,7 +20,8 @@ import msgspec
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.listener import local_url
 from warpseal.api.http.settings import ApiSettings
-from warpseal.cli.serve import add_config_arguments, config_file
+from warpseal.cli.process import argument
+from warpseal.cli.serve import add_config_arguments, config_file, parse_url
 from warpseal.config.load import find_data_dir, find_value
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
@@ -45,7 +46,7 @@ Rows = Iterable[Sequence[str]]
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags that name a running daemon."""
-    parser.add_argument("--url", metavar="URL", help=_URL_HELP)
+    parser.add_argument("--url", type=argument(parse_url, ValueError), metavar="URL", help=_URL_HELP)
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
     add_config_arguments(parser)
 
@@ -66,7 +67,7 @@ def find_url(args: argparse.Namespace) -> str:
     Raises DaemonUnreachable if nothing listens there.
     """
     if args.url:
-        return str(args.url).rstrip("/")
+        return str(args.url)
     path = find_data_dir(config_file(args), args.data_dir, os.environ) / LISTENING_NAME
     silent_urls: list[str] = []
     for url in _possible_urls(args, path):

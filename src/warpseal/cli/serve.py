@@ -112,7 +112,7 @@ def _add_node_arguments(parser: argparse.ArgumentParser, *, is_visible: bool, ha
         "index the EVM chain at this RPC URL: short for --evm-chains with the blockchain id in the URL, else that of "
         "its Warp contract, else its EVM chain id as 32 bytes; may be repeated"
     )
-    add(place, "--evm", evm_help, type=argument(_parse_rpc, ValueError), metavar="URL", action="append")
+    add(place, "--evm", evm_help, type=argument(parse_url, ValueError), metavar="URL", action="append")
 
 
 def _parse_node(text: str) -> str:
@@ -124,8 +124,8 @@ def _parse_node(text: str) -> str:
     return text
 
 
-def _parse_rpc(text: str) -> str:
-    """Return the URL of an RPC. Raises ValueError."""
+def parse_url(text: str) -> str:
+    """Return an HTTP URL. Raises ValueError with the words of `config check`."""
     try:
         return url("http", "https")(text, "")
     except InvalidSetting as error:

@@ -24,9 +24,10 @@ from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.process import is_missing
 from warpseal.runtime.settings import REQUIRED, Group, Setting, SettingError, Settings
 from warpseal.store.settings import StoreSettings
-from warpseal.store.url import StoreUrl, is_server, redacted_url
+from warpseal.store.url import StoreUrl, is_server, redacted_url, tls_files
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
 from warpseal.validators.settings import SetSource, UptimeSettings, ValidatorSettings
@@ -113,6 +114,7 @@ def _keys() -> Iterator[Key]:
             yield Key(section, field, setting)
 
 
+_DATABASES: Final = ("store-url", "index-url", "metrics-db-url")
 _DATA_DIR_TEXT: Final = "$XDG_STATE_HOME/warpseal, else ~/.local/state/warpseal"
 _SECTIONS: Final[Mapping[str, type[Settings]]] = get_type_hints(Config)
 GROUP_CONTENTS: Final[Mapping[Group, str]] = {
@@ -204,6 +206,22 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
             if port in names_by_port:
                 yield SettingError(name, f"is the {names_by_port[port]} too, {port}")
             names_by_port.setdefault(port, name)
+
+
+def find_missing_files(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    """Yield the files that do not exist and that the daemon only reads: it creates a missing certificate and key."""
+    files = {key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"}
+    pair = [files["tls-cert-path"], files["tls-key-path"]]
+    if all(path is not None and is_missing(path) for path in pair):
+        del files["tls-cert-path"], files["tls-key-path"]
+    for number, chain in enumerate(parsed.get("evm-chains", ())):
+        files[f"evm-chains[{number}].upgrade-file"] = chain.upgrade_file
+    for name in _DATABASES:
+        for parameter, path in tls_files(parsed.get(name, "")):
+            files[f"{name}[{parameter}]"] = path
+    for name, path in files.items():
+        if path is not None and is_missing(path):
+            yield SettingError(name, f"there is no file {path}")
 
 
 def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:

@@ -11,7 +11,15 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir, find_contradictions
+from warpseal.config.keys import (
+    KEYS,
+    Config,
+    Key,
+    build_config,
+    default_data_dir,
+    find_contradictions,
+    find_missing_files,
+)
 from warpseal.errors import StartupError
 from warpseal.runtime.settings import InvalidSetting, SettingError, nearest, unknown_key
 
@@ -50,7 +58,7 @@ class Loaded(Struct, frozen=True):
 def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False) -> Loaded:
     """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every error.
 
-    strict: an unknown WARPSEAL_ name of the environment is an error.
+    strict: an unknown WARPSEAL_ name of the environment is an error, as is each file that does not exist.
     """
     errors: list[SettingError] = []
     raw = _read_file(file, environ, errors) if file else {}
@@ -67,8 +75,9 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
         SettingError(name, f"missing, and there is no default; set it in the config file or with --{name}")
         for name in missing
     ]
-    contradictions = find_contradictions(values, raw.keys() - values.keys())
-    errors += [replace(error, source=sources.get(error.path, "")) for error in contradictions]
+    contradictions = [*find_contradictions(values, raw.keys() - values.keys())]
+    contradictions += find_missing_files(values) if strict else ()
+    errors += [replace(error, source=sources.get(error.path.partition("[")[0], "")) for error in contradictions]
     unknown_names = tuple(_unknown_names(environ))
     if strict:
         errors += unknown_names

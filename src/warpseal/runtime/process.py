@@ -93,6 +93,17 @@ def os_error_text(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
+def is_missing(path: Path) -> bool:
+    """Return whether a file does not exist; one in a folder that this user may not read may exist."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def error_words(error: BaseException) -> str:
     """Return a library's error in words: the operating system's, else those of the kind of the error.
 

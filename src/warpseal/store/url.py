@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,8 @@ _NOT_ENCODED: Final = (
     "the password, or another part, has a character that is not encoded: encode @ as %40, / as %2F, ? as %3F,"
     " % as %25, & as %26 and a space as %20"
 )
+# Parameters of libpq.
+_TLS_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _HIDDEN: Final = "***"
 
 
@@ -118,6 +120,15 @@ def in_schema(url: StoreUrl, schema: str, read_urls: Iterable[str] = ()) -> Stor
 def is_server(text: str) -> bool:
     """Return whether a `store-url` names a PostgreSQL server."""
     return text.partition(":")[0] in _POSTGRESQL_SCHEMES
+
+
+def tls_files(text: str) -> Iterator[tuple[str, Path]]:
+    """Yield the parameters of a `store-url` that name files of certificates and keys, with their paths."""
+    if is_server(text):
+        for parameter, value in parse_qsl(_split(text).query):
+            # System stands for the certificate authorities of the machine.
+            if parameter in _TLS_FILES and value != "system":
+                yield parameter, Path(value)
 
 
 def redacted_url(text: str) -> str:
