@@ -167,7 +167,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     MessageSuperseded("t", SupersededStatement(now=PresentStatement(registered=False))),
     OriginNotIndexed("v", PROGRESS, 30.0),
     TooManyPageTokens(1_000_000),
-    IndexNotEnabled("the p-chain"),
+    IndexNotEnabled("the p-chain", "index-chains", "name p"),
     NotAPrimaryChain("z", {"p-chain": "1"}),
     IndexNotReady("p-chain"),
     IndexStale("p-chain", 90, 60.0),

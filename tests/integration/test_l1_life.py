@@ -87,6 +87,7 @@ async def test_every_transaction_about_a_validation_gets_the_message_that_the_p_
             refused = await running.expect_error(400, "message_superseded", unasked)
             assert refused.detail["verdict"] == "never"
             assert refused.detail["superseded"]["now"] == {"registered": False}
+            assert refused.body["message"].endswith(" removed the validation")
             assert count_signature_requests(network) == before
             # The outcome is the code that the caller gets, wherever it is shown.
             counts = {

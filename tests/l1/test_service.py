@@ -157,6 +157,8 @@ async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_pa
         result = error.value.detail
         assert result["verdict"] == "never"
         assert result["superseded"].now == PresentStatement(nonce="1", weight="3000")
+        newer = "request the transaction that set the validation's weight to 3000 with nonce 1"
+        assert str(error.value).endswith(newer)
         assert running.count_signature_requests() == before
         await deliver(running, registration)
 

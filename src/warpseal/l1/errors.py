@@ -41,9 +41,16 @@ class MessageSuperseded(WarpsealError):
     http_status = 400
 
     def __init__(self, tx_id: str, superseded: SupersededStatement) -> None:
-        super().__init__(
+        text = (
             f"the message of transaction {tx_id} is not true any more, so that no validator signs it, "
-            "and too few of its signatures are stored",
+            "and too few of its signatures are stored"
+        )
+        change = superseded.now.change
+        newer = f"the transaction that {change}"
+        if superseded.by_tx_hash is not UNSET:
+            newer = f"transaction {superseded.by_tx_hash}, which {change}"
+        super().__init__(
+            f"{text}; request {newer}",
             verdict=Verdict.NEVER,
             tx_hash=tx_id,
             superseded=superseded,

@@ -38,6 +38,13 @@ class PresentStatement(Resource, frozen=True, gc=False, kw_only=True):
     nonce: str | UnsetType = UNSET
     weight: str | UnsetType = UNSET
 
+    @property
+    def change(self) -> str:
+        """What the transaction did that states it."""
+        if self.registered is False:
+            return "removed the validation"
+        return f"set the validation's weight to {self.weight} with nonce {self.nonce}"
+
 
 class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
     """What replaces a statement that is not true any more.

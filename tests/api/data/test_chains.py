@@ -270,6 +270,8 @@ async def test_without_an_index_there_is_no_history(path: str) -> None:
     parameters = {"addresses": ALICE} if path == LIST else {}
     body = await get(DataApiSetup(index=None), path, 404, **parameters)
     assert body["code"] == "index_not_enabled"
+    assert "; name " in body["message"]
+    assert body["message"].endswith(" in index-chains")
 
 
 def test_the_genesis_of_a_recorded_l1_is_read() -> None:

@@ -399,8 +399,9 @@ async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_re
 
     async with evm_setup(EvmReplayNode(h.CHAIN), chain_id=h.CHAIN.blockchain_id) as setup:
         assert await outcomes(setup) == {(404, "index_not_enabled")}
-        detail = (await ask(setup, paths[0])).body["detail"]
-    assert detail == {"missing": f"EVM chain {h.CHAIN.evm_chain_id}", "setting": "evm-chains"}
+        body = (await ask(setup, paths[0])).body
+    assert body["message"].endswith('set "index": true for the chain in evm-chains')
+    assert body["detail"] == {"missing": f"EVM chain {h.CHAIN.evm_chain_id}", "setting": "evm-chains"}
     async with h.indexed_setup(tmp_path) as setup:
         assert await outcomes(setup) == {(503, "index_not_ready")}
         with h.open_writer(tmp_path):

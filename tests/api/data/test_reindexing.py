@@ -127,6 +127,7 @@ async def test_without_metadata_nothing_is_reindexed(tmp_path: Path, writer: Evm
         response = await ask(setup, REINDEX, "POST")
         tokens = await ask(setup, TOKENS)
     assert (response.status, response.body["code"]) == (404, "index_not_enabled")
+    assert response.body["message"].endswith('set "index": {"metadata": "asked"} for the chain in evm-chains')
     assert tokens.status == 200
 
 

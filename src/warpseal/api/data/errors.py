@@ -31,13 +31,13 @@ class PageTokenMismatch(InvalidRequest):
 class IndexNotEnabled(NotFound):
     """The request needs an index that this daemon does not keep.
 
-    missing: the chain or the resource. setting: the one that enables it.
+    missing: the chain or the resource. setting: the one that enables it. change: what to set there.
     """
 
     code = "index_not_enabled"
 
-    def __init__(self, missing: str, setting: str = "index-chains") -> None:
-        text = f"index not enabled: this daemon does not index {missing}"
+    def __init__(self, missing: str, setting: str, change: str) -> None:
+        text = f"index not enabled: this daemon does not index {missing}; {change} in {setting}"
         super().__init__(text, missing=missing, setting=setting)
 
 

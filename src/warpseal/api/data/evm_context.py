@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warpseal.index.evm.records import HolderPage, MissingResults
 
 SETTING: Final = "evm-chains"
+ENABLE_INDEX: Final = 'set "index": true for the chain'
 WAIT_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 0.4
@@ -68,7 +69,7 @@ class EvmContext(RequestContext, frozen=True):
     def index(self) -> EvmIndex:
         """Return the index of the chain. Raises IndexNotEnabled, IndexNotReady, IndexStale, StoreDown."""
         if self.chain.index is None:
-            raise IndexNotEnabled(f"EVM chain {self.chain.name}", SETTING)
+            raise IndexNotEnabled(f"EVM chain {self.chain.name}", SETTING, ENABLE_INDEX)
         if self.index_error is not None:
             raise self.index_error
         if self.freshness is None:

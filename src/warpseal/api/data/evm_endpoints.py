@@ -279,7 +279,8 @@ async def reindex(context: EvmContext) -> Response:
     context.parameters()
     contract, token_id, index = context.address(), context.token_id(), context.index()
     if not context.chain.has_metadata:
-        raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING)
+        change = 'set "index": {"metadata": "asked"} for the chain'
+        raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING, change)
     status = await index.status()
     if status is None or context.now - status.written_at > INDEXER_SILENCE_S:
         raise ReindexUnavailable("the indexer has been silent for too long")

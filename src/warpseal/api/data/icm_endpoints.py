@@ -24,7 +24,7 @@ from warpseal.api.data.bodies import (
     IcmSourceTransaction,
 )
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, MessageNotFound
-from warpseal.api.data.evm_context import SETTING, EvmContext, indexed_contexts
+from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmContext, indexed_contexts
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.operations import TELEPORTER
 from warpseal.api.data.request_context import RequestContext
@@ -149,7 +149,7 @@ async def _open_indexes(context: RequestContext) -> tuple[Sequence[EvmContext], 
     """Return the chains whose messages are indexed, and their indexes. Raises IndexNotEnabled."""
     chains = [chain for chain in context.services.evm if chain.index is not None and chain.has_icm]
     if not chains:
-        raise IndexNotEnabled("ICM messages of any EVM chain", SETTING)
+        raise IndexNotEnabled("ICM messages of any EVM chain", SETTING, ENABLE_INDEX)
     contexts = await indexed_contexts(context, chains)
     return contexts, {chain.chain.entry.blockchain_id: chain.index() for chain in contexts}
 

@@ -24,7 +24,7 @@ from warpseal.api.data.bodies import (
     TpsPoint,
 )
 from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady, NotAnErc20Token
-from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page, indexed_contexts
+from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmContext, complete_page, indexed_contexts
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import FROM, PAGE_TOKEN, THRESHOLD, TO, time_range_in
 from warpseal.api.data.request_context import RequestContext
@@ -87,7 +87,7 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext
         raise NetworkNotServed(name, (TOTAL, network), context.services.network_id)
     indexed = [chain for chain in context.services.evm if chain.index is not None]
     if not indexed:
-        raise IndexNotEnabled("any EVM chain", SETTING)
+        raise IndexNotEnabled("any EVM chain", SETTING, ENABLE_INDEX)
     return await indexed_contexts(context, indexed)
 
 
@@ -118,7 +118,8 @@ async def list_token_holders(context: EvmContext) -> Response:
     entry = context.chain.entry.index
     is_complete = context.freshness is not None and context.freshness.first_height == 0
     if entry is None or not entry.has_holders or entry.first_height or not is_complete:
-        raise IndexNotEnabled(f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on", SETTING)
+        missing = f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on"
+        raise IndexNotEnabled(missing, SETTING, 'set "index": {"from": 0, "holders": true} for the chain')
     page, at_block = _page_of(query)
     holders = _known(context, await index.holders_above(holder_query, page, at_block), at_block)
     if not holders.items and (kind := await index.unlisted_kind(contract)) is not None:

@@ -6,6 +6,7 @@ Every response carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import asdict
 
@@ -17,6 +18,8 @@ from warpseal.index.errors import IndexDamaged
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.ports import PrimaryNetworkIndex
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
+
+INDEX_CHAINS: Final = "index-chains"
 
 
 class PrimaryNetworkContext(RequestContext, frozen=True):
@@ -55,7 +58,9 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
             damage = self.services.index.damage() if self.services.index is not None else None
             if damage is not None:
                 raise IndexDamaged(damage)
-            raise IndexNotReady(chain) if chain in self.services.indexed else IndexNotEnabled(f"the {chain}")
+            if chain in self.services.indexed:
+                raise IndexNotReady(chain)
+            raise IndexNotEnabled(f"the {chain}", INDEX_CHAINS, f"name {chain.value[0]}")
 
     def require_fresh(self, chains: Iterable[PrimaryChain]) -> None:
         """Raise IndexStale if one of the chains lags further behind than the settings allow."""
@@ -85,7 +90,7 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
     def index(self, subject: str) -> PrimaryNetworkIndex:
         """Return the index. subject: the feature that needs it, for the error text. Raises IndexNotEnabled."""
         if self.services.index is None:
-            raise IndexNotEnabled(subject)
+            raise IndexNotEnabled(subject, INDEX_CHAINS, "name p, x or c")
         return self.services.index
 
 

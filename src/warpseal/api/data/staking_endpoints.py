@@ -13,7 +13,7 @@ from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.errors import IndexNotEnabled
 from warpseal.api.data.forecast_resources import forecast_resource
 from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
-from warpseal.api.data.primary_context import PrimaryNetworkContext
+from warpseal.api.data.primary_context import INDEX_CHAINS, PrimaryNetworkContext
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
 from warpseal.api.http.errors import NotFound
 from warpseal.errors import InvalidRequest
@@ -136,7 +136,7 @@ async def _find_validations(
     if query.status in _PAST_STATUSES:
         if index is not None:
             context.require_indexed(PrimaryChain.P)
-        raise IndexNotEnabled(f"{query.status} validations")
+        raise IndexNotEnabled(f"{query.status} validations", INDEX_CHAINS, "name p")
     if query.status is ValidationStatusType.PENDING:
         return Page(())
     return node_page(await context.services.node.validations(query.node_id), query, page)
