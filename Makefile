@@ -20,9 +20,12 @@ demo: $(STAMP)
 # All that the tests need.
 install: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY) $(HELM)
 
+# Each check prints its output as a whole when it ends, if make can do that: that of macOS cannot.
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+
 # `make test T=tests/aggregation` runs the tests of one folder.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=3 lint types imports unit
+	$(MAKE) --no-print-directory --jobs=3 $(SYNC) lint types imports unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -246,6 +246,12 @@ def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: 
     assert "did you mean log-level?" in output
 
 
+def test_only_settings_that_are_numbers_are_shown_as_one() -> None:
+    numbers = [key for key in KEYS if key.setting.metavar == "N"]
+    assert "validator-sets" not in [key.name for key in numbers]
+    assert all(isinstance(key.setting.default, int) for key in numbers)
+
+
 def test_config_check_names_every_file_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chain = {"blockchain-id": "0x" + "07" * 32, "rpc": ["http://x"], "upgrade-file": "/no/upgrade.json"}
     keys = {

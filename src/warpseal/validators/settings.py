@@ -88,6 +88,7 @@ class ValidatorSettings(Settings, frozen=True):
         "validator-sets",
         choice(SetSource),
         "source of validator sets: node, both or index; unset: both with an index of the P-Chain, else node",
+        "SOURCE",
         group=Group.NETWORK,
     )
 
