@@ -204,13 +204,17 @@ def test_an_older_store_must_be_upgraded_before_use(
         upgrade_all(engine, place.redacted, lambda version, done: None, Migrations(MIGRATIONS.versions[:1]))
     where, file = ("--store-url", any_store_url), tmp_path / "empty.jsonl"
     file.write_text('{"format":"warpseal-store","version":1}\n')
+    advice = f"needs {HEAD}: start the daemon, which upgrades it, or run `warpseal store upgrade` first; a copy"
     for needing in (("export",), ("check",), ("import", str(file))):
         assert store(*needing, *where) == 1
         assert "warpseal store upgrade" in capsys.readouterr().err
     assert store("info", *where) == 0
-    assert "This program needs schema version" in capsys.readouterr().out
+    assert advice in (shown := capsys.readouterr().out)
+    assert f".before-{HEAD}, stays beside it until a daemon has served with the new one.\n" in shown
     assert store("upgrade", *where) == 0
     output = capsys.readouterr()
+    kept = "" if place.path is None else f"{place.path}.before-{HEAD} has the store as it was before; the next daemon"
+    assert kept in output.out
     assert f"the store has schema version {HEAD} (before: 0001)" in output.out
     assert f"upgraded to version {HEAD}\n" in output.err
     assert store("upgrade", *where) == 0

@@ -216,8 +216,10 @@ async def test_a_slow_upgrade_is_refused_at_start_and_the_error_names_the_comman
     with pytest.raises(StoreNeedsUpgrade, match="warpseal store upgrade"):
         async with open_store(hasty_settings(any_store_url), None, migrations=migrations):
             pass
-    with pytest.raises(StoreNeedsUpgrade), engine.connect() as connection:
+    with pytest.raises(StoreNeedsUpgrade) as refused, engine.connect() as connection:
         check_version(connection, "here", migrations)
+    # Its start would not upgrade it.
+    assert "start the daemon" not in str(refused.value)
 
 
 def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine) -> None:

@@ -22,9 +22,9 @@ from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
-from warpseal.store.connection import Engine
+from warpseal.store.connection import Connection, Engine
 from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
-from warpseal.store.errors import StoreNetworkMismatch
+from warpseal.store.errors import StoreNeedsUpgrade, StoreNetworkMismatch, StoreTooNew
 from warpseal.store.eviction import measure
 from warpseal.store.export_import import (
     Importer,
@@ -63,6 +63,7 @@ def _info(args: argparse.Namespace) -> int:
         version = read_version(connection)
         users = find_users(url, connection)
         content: dict[str, object] = {"store": url.redacted, "schemaVersion": version, "usedBy": users}
+        advice = _upgrade_advice(connection, url)
         if version == HEAD:
             content |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
     if args.json:
@@ -71,9 +72,18 @@ def _info(args: argparse.Namespace) -> int:
     for name, value in content.items():
         text = ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
         print(f"{name + ':':20} {printable(text)}")
-    if version != HEAD:
-        print(f"This program needs schema version {HEAD}.")
+    if advice:
+        print(advice)
     return 0
+
+
+def _upgrade_advice(connection: Connection, url: StoreUrl) -> str:
+    """Return what happens to a store that has another schema version than this program; empty if it has the same."""
+    try:
+        check_version(connection, url.redacted)
+    except (StoreNeedsUpgrade, StoreTooNew) as error:
+        return printable(f"{error}.")
+    return ""
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -188,6 +198,8 @@ def _upgrade(args: argparse.Namespace) -> int:
 
         after = upgrade_all(engine, url.redacted, progress, keep_copy=lambda: _keep_copy(url))
     print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
+    if after != before and url.path is not None and (copy := upgrade_copy(url.path, HEAD)).exists():
+        print(f"{copy} has the store as it was before; the next daemon that serves with the new one removes it")
     return 0
 
 

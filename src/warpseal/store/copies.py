@@ -98,7 +98,8 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
     for other in _upgrade_copies(path):
         if other != copy:
             other.unlink(missing_ok=True)
-    log.info("kept a copy of the store before its upgrade", extra={"path": str(copy), "upgraded_to": version})
+    fields = {"path": str(copy), "upgraded_to": version, "kept_until": "the next start that serves without an upgrade"}
+    log.info("kept a copy of the store before its upgrade", extra=fields)
 
 
 def remove_upgrade_copies(path: Path) -> None:

@@ -61,12 +61,14 @@ class StoreTooNew(StartupError):
 
 
 class StoreNeedsUpgrade(StartupError):
-    """The store's schema is older than the program's, and the upgrade is too slow for the start of a daemon."""
+    """The store's schema is older than the program's. is_quick: the start of a daemon upgrades it."""
 
-    def __init__(self, where: str, version: str | None, own_version: str) -> None:
+    def __init__(self, where: str, version: str | None, own_version: str, *, is_quick: bool) -> None:
+        first = "start the daemon, which upgrades it, or " if is_quick else ""
         super().__init__(
             f"the store {where} has schema version {version or 'none'}, and this program needs {own_version}: "
-            "run `warpseal store upgrade` first"
+            f"{first}run `warpseal store upgrade` first; a copy of a SQLite file, .before-{own_version}, stays beside "
+            "it until a daemon has served with the new one"
         )
 
 

@@ -119,8 +119,9 @@ def check_version(connection: Connection, where: str, migrations: Migrations = M
     version = read_version(connection)
     if version == migrations.head:
         return version
-    _pending(connection, version, where, migrations)
-    raise StoreNeedsUpgrade(where, version, migrations.head)
+    pending = _pending(connection, version, where, migrations)
+    is_quick = all(migration.step is None for migration in pending)
+    raise StoreNeedsUpgrade(where, version, migrations.head, is_quick=is_quick)
 
 
 def check_known(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> None:
@@ -161,7 +162,7 @@ def find_quick_upgrades(
     version = read_version(connection)
     pending = _pending(connection, version, where, migrations)
     if any(migration.step is not None for migration in pending):
-        raise StoreNeedsUpgrade(where, version, migrations.head)
+        raise StoreNeedsUpgrade(where, version, migrations.head, is_quick=False)
     return pending
 
 
