@@ -189,6 +189,9 @@ async def test_a_second_daemon_on_the_same_data_dir_exits_with_an_error(tmp_path
             holder = f"another daemon (pid {first.pid})"
             assert refusal == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own data-dir"
             assert "Traceback" not in second.stderr
+            # Clients and commands of the machine go to the first one all the time.
+            assert "is listening" not in second.stdout
+            assert " listening " not in second.stderr
             # The first one did not notice.
             assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[1]))[0] == 200
 

@@ -15,6 +15,7 @@ from warpseal.daemon.listening import listening_file
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.peers.data_dir import may_be_in_use
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import first_error, hangup_signal, running, stop_signals, ungrouped
 from warpseal.version import __version__
@@ -48,9 +49,10 @@ async def serve(
 
     SIGHUP opens the log files again.
 
-    announce: called with the URLs of the API and of the metrics page once both ports listen. loggers: those
-    whose levels the node API shows and changes. index_command: starts the index process if a chain is indexed;
-    empty: another service manager starts it. on_loaded: called once all modules are imported that a daemon needs.
+    announce: called with the URLs of the API and of the metrics page once both ports listen; beside another daemon on
+    the data folder, once this one holds the folder of its network. loggers: those whose levels the node API shows and
+    changes. index_command: starts the index process if a chain is indexed; empty: another service manager starts it.
+    on_loaded: called once all modules are imported that a daemon needs.
     """
     stopping = asyncio.Event()
 
@@ -78,12 +80,25 @@ async def serve(
         if config.peers.is_configured_identity_missing:
             # A client that waits for the first response reads these files next.
             identity.create_configured_identity(config.peers)
-        addresses = {name.replace("-", "_"): listener.address for name, listener in listeners.items()}
-        log.info("listening", extra={"version": __version__, **addresses, "data_dir": config.peers.data_dir})
+        announced = ExitStack()
+        is_announced = False
+
+        def announce_once() -> None:
+            """Log, print and write where the daemon listens, unless that is done."""
+            nonlocal is_announced
+            if is_announced:
+                return
+            is_announced = True
+            addresses = {name.replace("-", "_"): listener.address for name, listener in listeners.items()}
+            log.info("listening", extra={"version": __version__, **addresses, "data_dir": config.peers.data_dir})
+            api_url, metrics_url = listeners["api"].url, listeners["metrics"].url
+            announced.enter_context(listening_file(config.peers.data_dir, api_url, metrics_url))
+            announce(api_url, metrics_url)
 
         failures: list[StartupError] = []
 
         def start_indexer() -> None:
+            announce_once()
             if (config.indexer.chains or config.node.has_evm_index) and index_command:
                 tasks.create_task(run_indexer())
 
@@ -107,9 +122,10 @@ async def serve(
 
         api_servers = [server for name, server in ports.servers.items() if name in ("api", "grpc")]
         other_servers = [server for name, server in ports.servers.items() if name not in ("api", "grpc")]
-        api_url, metrics_url = listeners["api"].url, listeners["metrics"].url
-        with listening_file(config.peers.data_dir, api_url, metrics_url):
-            announce(api_url, metrics_url)
+        with announced:
+            # A daemon of another network may have its own folder in data-dir.
+            if not may_be_in_use(config.peers.data_dir):
+                announce_once()
             async with ports.evm_api.opened(), tracing, asyncio.TaskGroup() as tasks:
                 serving_api = [tasks.create_task(server.run()) for server in api_servers]
                 serving_others = [tasks.create_task(server.run()) for server in other_servers]

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from warpseal.peers.data_dir import write_atomically
+from warpseal.runtime.process import is_running
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def listening_file(data_dir: Path, api_url: str, metrics_url: str) -> Iterator[N
     finally:
         if read_listening_daemon(data_dir) == own:
             with suppress(OSError):
-                if before is not None and before.pid != own.pid and _is_running(before.pid):
+                if before is not None and before.pid != own.pid and is_running(before.pid):
                     _write(path, before)
                 else:
                     path.unlink()
@@ -55,16 +56,6 @@ def listening_file(data_dir: Path, api_url: str, metrics_url: str) -> Iterator[N
 
 def _write(path: Path, daemon: ListeningDaemon) -> None:
     write_atomically(path, msgspec.json.encode(daemon) + b"\n", mode=0o644)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
 
 
 def read_listening_daemon(data_dir: Path) -> ListeningDaemon | None:

@@ -203,23 +203,24 @@ class NodeApi:
                 logged = str(error)
                 log.warning("primary chains are not known", extra={"reason": logged, "next_try_s": round(delay_s, 1)})
 
-        retrier = Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure)
+        failures: Mapping[type[Exception], str] = {NodeUnavailable: "nodes"}
 
         async def from_nodes() -> PrimaryChains:
             return PrimaryChains(await info.blockchain_id("X"), await info.blockchain_id("C"))
 
         chains, evm_id = PUBLIC_CHAINS.get(network_id), PUBLIC_C_CHAIN_EVM_IDS.get(network_id)
         if chains is None:
-            chains = await retrier.call(from_nodes)
+            chains = await Retrier(_BACKOFF, failures, on_failure).call(from_nodes)
         self.aliases.add_primary_chains(chains.x, chains.c)
         self._route(chains.x, PrimaryChain.X)
         self._route(chains.c, PrimaryChain.C)
         if not self._chains.done():
             self._chains.set_result(chains)
         self.interfaces.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
-        self.add_evm_chain_id(
-            chains.c, await retrier.call(upstream.c_blocks.evm_chain_id) if evm_id is None else evm_id
-        )
+        if evm_id is None:
+            # Of a private network a node may serve no C-Chain.
+            evm_id = await Retrier(_BACKOFF, failures).call(upstream.c_blocks.evm_chain_id)
+        self.add_evm_chain_id(chains.c, evm_id)
 
     async def primary_chains(self) -> PrimaryChains:
         """Return the ids of the X- and C-Chain once they are known, and have their paths."""

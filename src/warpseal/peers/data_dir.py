@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpseal.errors import StartupError
-from warpseal.runtime.process import os_error_text, read_pid, write_pid
+from warpseal.runtime.process import is_running, os_error_text, read_pid, write_pid
 
 LOCK_NAME = "lock"
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -55,6 +55,20 @@ def find_files(data_dir: Path, *names: str) -> list[Path]:
         advice = "run the command as the user of the daemon"
         raise StartupError(f"data-dir: {error.filename} cannot be read: {os_error_text(error)}: {advice}") from error
     return sorted(folder / name for folder, entries in entries_by_folder.items() for name in names if name in entries)
+
+
+def may_be_in_use(data_dir: Path) -> bool:
+    """Return whether a process that runs has locked the folder of a network; it may be that of another network."""
+    try:
+        locks = find_files(data_dir, LOCK_NAME)
+    except StartupError:
+        return False
+    for lock in locks:
+        with suppress(OSError), lock.open("rb") as file:
+            pid = read_pid(file.fileno())
+            if pid is not None and pid != os.getpid() and is_running(pid):
+                return True
+    return False
 
 
 @contextmanager

@@ -147,6 +147,17 @@ def write_pid(descriptor: int) -> None:
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process runs."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
 def read_pid(descriptor: int) -> int | None:
     """Return the pid in a lock file; None if the file has none."""
     with suppress(OSError):
