@@ -58,6 +58,7 @@ async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None
         assert f"subnet {l1}: 50.0 % of the weight is connected" in output.stdout
         assert "1 validator missing, 25.0 % inactive or without a BLS key)" in output.stdout
         assert f"missing {missing}  25.0 %" in output.stdout
+        assert "unreachable: Connection refused\n" in output.stdout
         assert f"inactive {inactive}  25.0 %" in output.stdout
         assert "inactive or without a BLS key" in output.stdout.partition("\n\n")[0]
         in_json = await ask(tmp_path, "status", "--json")
@@ -211,6 +212,10 @@ def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", waits]
     traced = ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="6")
     assert list(_chain_cells(traced))[-1] == "internal creations up to 6"
+    assert _chain_cells(msgspec.structs.replace(indexed, chain_name="P-Chain"))[0] == "index p-chain"
+    assert _chain_cells(msgspec.structs.replace(traced, name="2q9e4r6Mu", chain_name="Games"))[0] == (
+        "index Games (2q9e4r6Mu)"
+    )
 
 
 def test_a_node_that_contradicts_others_is_marked() -> None:
@@ -249,6 +254,8 @@ def test_a_missing_validator_has_its_reason_since_when_and_the_next_try() -> Non
         "waiting: unreachable, next try 2026-01-01T00:01:00Z",
         "2026-01-01T00:00:00Z",
     ]
+    refused = msgspec.structs.replace(row, detail="Connection refused", next_try_at=None)
+    assert _validator_cells(refused)[2] == "waiting: unreachable: Connection refused"
 
 
 def test_texts_of_other_machines_cannot_control_the_terminal() -> None:

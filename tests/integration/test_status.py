@@ -81,7 +81,8 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
 
         def is_complete(document: dict[str, Any]) -> bool:
             rows = rows_of(document, l1)
-            return len(rows) == 6 and all("balance" in row for row in rows) and any("reason" in row for row in rows)
+            was_dialed = any(row.get("reason") == "unreachable" for row in rows)
+            return len(rows) == 6 and all("balance" in row for row in rows) and was_dialed
 
         document = await status_when(daemon, is_complete)
         rows = rows_of(document, l1)
@@ -94,6 +95,7 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         assert [row["state"] for row in rows[:3]] == ["connected"] * 3
         assert rows[3]["state"] in ("waiting", "dialing")
         assert (rows[3]["reason"], rows[4]["state"]) == ("unreachable", "connected")
+        assert rows[3]["detail"] == "Connection refused"
         assert [row["balance"] for row in rows[4:]] == ["2000", "0"]
         assert all(row["address"].startswith("127.0.0.1:") for row in rows[:3])
         assert all(row["version"] == "avalanchego/1.15.3" or row["version"] == "1.15.3" for row in rows[:3])

@@ -293,7 +293,13 @@ async def test_a_missing_connection_has_address_last_error_start_and_next_try(tm
         unknown = NodeID(b"\2" * 20)
         introduce(peers, network.validators)
         peers.track(L1, [unknown])
+        waiting = peers.status(unknown)
+        assert waiting is not None
+        assert (waiting.stage, waiting.failure, waiting.detail) == ("waiting", "not_dialed_yet", None)
         await until(lambda: peers.is_connected(up.node_id) and peers.totals.dial_failures["unreachable"] >= 1)
+        refused = peers.status(closed.node_id)
+        assert refused is not None
+        assert (refused.failure, refused.detail) == ("unreachable", "Connection refused")
         assert peers.missing_connection(up.node_id) is None
         assert peers.missing_connection(NodeID(b"\1" * 20)) is None
         lost = peers.missing_connection(closed.node_id)

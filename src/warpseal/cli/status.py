@@ -18,6 +18,7 @@ from warpseal.api.status.document import (
     AggregationStatus,
     ChainSummary,
     ForecastStatus,
+    MissingStatus,
     RouteUsage,
     StatusDocument,
     SubnetStatus,
@@ -163,7 +164,7 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         print(f"\n{printable(_subnet_line(subnet))}")
         total = int(subnet.total_weight)
         for missing in subnet.missing[:_MAX_MISSING]:
-            why = f"{missing.state}: {missing.reason}" if missing.reason else missing.state
+            why = _state_text(missing)
             line = f"missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)}  {why}"
             print(f"  {printable(line)}")
         if subnet.missing_validators > _MAX_MISSING:
@@ -221,8 +222,13 @@ def _subnet_line(subnet: SubnetStatus) -> str:
     return f"subnet {subnet.subnet_id}: {shares} ({counts})"
 
 
+def _state_text(row: MissingStatus | ValidatorStatus) -> str:
+    """Return the state of a validator, and why it is not connected."""
+    return ": ".join(filter(None, (row.state, row.reason, row.detail)))
+
+
 def _validator_cells(row: ValidatorStatus) -> Sequence[str]:
-    state = f"{row.state}: {row.reason}" if row.reason else row.state
+    state = _state_text(row)
     state += f", next try {row.next_try_at}" if row.next_try_at else ""
     return (
         ", ".join(row.node_ids),

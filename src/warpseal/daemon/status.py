@@ -294,6 +294,8 @@ class PeerDescriber:
             last_reply=self._moment(peer.responded_at),
             validation_id=None if validation is None else _id_text(validation.validation_id),
             balance=None if validation is None else str(validation.balance),
+            # It may quote the address.
+            detail=peer.detail if self._with_addresses else None,
         )
 
 
@@ -325,7 +327,7 @@ def _subnet(
         required_weight=str(subnet.needed),
         total_weight=str(subnet.total),
         missing_validators=len(subnet.missing),
-        missing=[MissingStatus(row.node_ids, row.weight, row.state, row.reason) for row in missing],
+        missing=[MissingStatus(row.node_ids, row.weight, row.state, row.reason, row.detail) for row in missing],
         keyless_weight=str(subnet.keyless),
         inactive_validators=len(inactive),
         inactive=[

@@ -59,6 +59,8 @@ _LATE_PONG: Final = 0.25
 _MAX_TICK_INTERVAL_S: Final = 1.0
 _TICKS_PER_TIMEOUT: Final = 8
 _MAX_ERROR_TEXT: Final = 200
+# A validator that was tracked a moment ago, or that waits for the dials of others.
+_NOT_DIALED: Final = "not_dialed_yet"
 
 
 class PeerNetwork:
@@ -266,11 +268,14 @@ class PeerNetwork:
                 responded_at=responded_at,
             )
         address = next(iter(self._book.candidates(node_id)), None)
-        is_private = state.stage is DialStage.NO_ADDRESS and self._book.only_private(node_id)
+        failure = state.reason or (_NOT_DIALED if state.stage is DialStage.WAITING else None)
+        if state.stage is DialStage.NO_ADDRESS and self._book.only_private(node_id):
+            failure = UnreachableReason.PRIVATE_ADDRESS.value
         return PeerStatus(
             state.stage.value,
             None if address is None else str(address),
-            failure=UnreachableReason.PRIVATE_ADDRESS.value if is_private else state.reason or None,
+            failure=failure,
+            detail=state.detail[:_MAX_ERROR_TEXT] or None,
             disconnected_at=state.disconnected_at,
             next_dial_at=state.due_at if state.stage is DialStage.WAITING else None,
             latency_s=latency_s,

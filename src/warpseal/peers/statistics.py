@@ -99,13 +99,15 @@ class PeerStatus(Struct, frozen=True):
     Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a connection that is down.
 
     stage: connected, dialing, waiting (for the next dial), no_address. address: of the connection, else the one to dial
-    next. failure: why the last dial failed. next_dial_at: while waiting. version: version of the node's handshake.
+    next. failure: why the last dial failed, or that there was none; detail: the same in the system's or the library's
+    words. next_dial_at: while waiting. version: version of the node's handshake.
     """
 
     stage: str
     address: str | None = None
     connected_at: float | None = None
     failure: str | None = None
+    detail: str | None = None
     disconnected_at: float | None = None
     next_dial_at: float | None = None
     version: str | None = None

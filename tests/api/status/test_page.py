@@ -387,6 +387,14 @@ async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_c
     assert 'if (time.id === "time") return time.dateTime' in page.scripts[0]
 
 
+async def test_a_missing_validator_is_shown_with_what_its_machine_answered() -> None:
+    refused = {"reason": "unreachable", "detail": "Connection <refused>"}
+    subnet = msgspec.structs.replace(SUBNET, missing=[MissingStatus(["NodeID-b"], "30", "waiting", **refused)])
+    row = ValidatorStatus("sub", ["NodeID-b"], "30", "waiting", **refused)
+    html, _ = await load(msgspec.structs.replace(DOCUMENT, subnets=[subnet], validators=[row]))
+    assert html.count("waiting: unreachable: Connection &lt;refused&gt;") == 2
+
+
 async def test_the_dashboards_are_linked_where_the_setting_says() -> None:
     html, _ = await load(DOCUMENT, dashboards_url="https://grafana.example/d/1?a=1&b=2")
     assert "https://grafana.example/d/1?a=1&b=2" in [item["href"] for item in Page(html).all("a")]

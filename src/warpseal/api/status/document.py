@@ -38,12 +38,13 @@ NOT_TRACKED: Final = "not_tracked"
 
 
 class MissingStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A validator that cannot sign now. state, reason: as in ValidatorStatus."""
+    """A validator that cannot sign now. state, reason, detail: as in ValidatorStatus."""
 
     node_ids: list[str]
     weight: str
     state: str
     reason: str | None = None
+    detail: str | None = None
 
 
 class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -71,9 +72,10 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One validator of a subnet: one key, which several nodes may hold.
 
-    state: connected, dialing, waiting (for the next dial), no_address, not_tracked (this daemon itself), or inactive
-    (an L1 validator without balance, whose key is in no set any more). reason: why it is not connected. The connection
-    is that of the first connected node. last_reply: to a signature request. validation_id, balance (nAVAX): of L1s.
+    state: connected, dialing, waiting (for the next dial), no_address, not_tracked (this daemon itself), or
+    inactive (an L1 validator without balance, whose key is in no set any more). reason: why it is not connected;
+    detail: the same in the words of the system. The connection is that of the first connected node. last_reply: to
+    a signature request. validation_id, balance (nAVAX): of L1s.
     """
 
     subnet_id: str
@@ -90,6 +92,7 @@ class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     last_reply: str | None = None
     validation_id: str | None = None
     balance: str | None = None
+    detail: str | None = None
 
     @property
     def key(self) -> str:

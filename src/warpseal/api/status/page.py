@@ -22,6 +22,7 @@ from warpseal.api.status.document import (
     ChainSummary,
     ForecastStatus,
     LossStatus,
+    MissingStatus,
     NodeStatus,
     RouteUsage,
     StatusDocument,
@@ -226,7 +227,7 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
     if subnet.missing_validators:
         yield _open_details(subnet_id, subnet.missing_validators, "validator", "missing")
         for missing in subnet.missing:
-            share, reason = _percent(int(missing.weight), total), _with_reason(missing.state, missing.reason)
+            share, reason = _percent(int(missing.weight), total), _with_reason(missing)
             yield f"<li>{_short_names(missing.node_ids)} {share}, {reason}</li>"
         yield "</ul></details>"
     yield "</div>"
@@ -402,7 +403,7 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
         f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
         f"<td>{names}</td><td>{_subnet_name(row.subnet_id)}</td>"
         f'<td class="n" data-value="{weight}">{_weight(weight, row.subnet_id)} ({_percent(weight, total)})</td>'
-        f'<td class="{kind}"><span>{_with_reason(row.state, row.reason)}{since}</span></td>'
+        f'<td class="{kind}"><span>{_with_reason(row)}{since}</span></td>'
         f"<td>{address}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
         f'<td class="n" data-value="{latency[0]}">{latency[1]}</td>'
         f"<td{_time_value(row.last_reply)}>{_time(row.last_reply)}</td>"
@@ -442,9 +443,10 @@ def _weight(weight: int, subnet_id: str) -> str:
     return f"{weight // _NAVAX:,}{'.' if fraction else ''}{fraction}\N{NO-BREAK SPACE}AVAX"
 
 
-def _with_reason(state: str, reason: str | None) -> str:
-    words = state.replace("_", " ")
-    return escape(f"{words}: {reason.replace('_', ' ')}" if reason else words)
+def _with_reason(row: MissingStatus | ValidatorStatus) -> str:
+    """Return the state of a validator, and why it is not connected."""
+    words = [text.replace("_", " ") for text in (row.state, row.reason) if text]
+    return escape(": ".join([*words, row.detail] if row.detail else words))
 
 
 def _time(moment: str | None) -> str:
