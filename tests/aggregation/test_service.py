@@ -86,7 +86,8 @@ def test_no_signature_leaves_that_was_forbidden_while_validators_were_asked_or_l
         forbidden.clear()
         aggregation = await service.aggregate(request())
         assert aggregation.cached
-        assert service.first_signed == aggregation.signed_message
+        assert service.first_signed is not None
+        assert service.first_signed.signed_message == aggregation.signed_message
         forbidden.add(message())
         requests = len(setup.network.asked_numbers())
         for refused in (request(), request(stored_only=True), request(is_pinned=True)):

@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from tests.eventually import TIMEOUT_S
-from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest, SignedRequest
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
@@ -270,7 +270,7 @@ class ApiSetup:
     interval_s: float = 2.0
     write_timeout_s: float = 20.0
     chain_lookups: int = 0
-    first_signed: bytes | None = None
+    first_signed: SignedRequest | None = None
     metrics: Metrics = field(default_factory=Metrics)
     gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
 

@@ -25,6 +25,7 @@ from tests.forwarding.primary.serving import GatewayNode, recorded, serve_nodes
 from tests.indexer.evm_chains import recorded_chain
 from tests.integration.browser import needs_chromium, open_tab
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.l1_daemon import run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.openapi.examples import load_examples
@@ -33,6 +34,7 @@ from warpseal.daemon import ports
 from warpseal.simnet.main import add_arguments, build_plan
 from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
+from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal.warp.message import SignedMessage
 
 # They need an index; tests of the Data API send them to a daemon that has one.
@@ -49,6 +51,7 @@ NEED_INDEX = {
 }
 # Streams, a WebSocket, a redirect, and the metrics port.
 NO_RESPONSE = {"getStatusEvents", "listenEvents", "openEvmSocket", "findMetrics", "getMetrics"}
+V1_PATH = "/v1/signatureAggregator/{network}/aggregateSignatures"
 TOKEN = "an-admin-token-of-tests"
 EXAMPLE_WEBHOOK_ID = load_examples()["removeWebhook"].parameters["webhookId"]
 GENESIS = json.loads(recorded_chain("localnet", "c-chain").headers[0])
@@ -198,3 +201,19 @@ async def test_a_phone_shows_descriptions_parameters_and_responses_in_all_of_its
             assert await narrowest(selector) > 240, selector
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
         assert tab.log == []
+
+
+async def test_the_example_of_an_l1_message_brings_its_justification_and_signing_subnet(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running:
+        # Validators sign the removal of an initial validator only with its justification.
+        removal = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 2))
+        signed = (await running.deliver(removal)).signed
+        document = (await running.daemon.get("/openapi.json")).body
+        for path, network in ((V1_PATH, "fuji"), ("/aggregate-signatures", "")):
+            operation = document["paths"][path]["post"]
+            ((name, example),) = operation["requestBody"]["content"]["application/json"]["examples"].items()
+            assert (name, example["value"]["signingSubnetId"]) == ("a message of this network", id_text(running.l1))
+            url = running.daemon.api_url + path.replace("{network}", network)
+            async with running.daemon.session.post(url, json=example["value"]) as reply:
+                assert reply.status in (200, 201), await reply.text()
+                assert signed in await reply.text()

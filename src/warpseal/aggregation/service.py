@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from cachetools import LRUCache, TTLCache
 from msgspec import Struct, field
@@ -71,6 +71,14 @@ class Aggregation(Struct, frozen=True):
     signed_weight: int
 
 
+class SignedRequest(NamedTuple):
+    """A signed message, and what the request for it had beside the message. signing_subnet_id: None: it had none."""
+
+    signed_message: bytes
+    justification: bytes = b""
+    signing_subnet_id: SubnetID | None = None
+
+
 class AggregationRecord(Struct, frozen=True):
     """One finished aggregation, for operators.
 
@@ -122,7 +130,7 @@ class SignatureAggregator:
         self.recent: Final[deque[AggregationRecord]] = deque(maxlen=_MAX_RECENT)
         self.last_hour: Final = LastHour()
         self.check_allowed: Final = deps.check_allowed
-        self._first_signed: bytes | None = None
+        self._first_signed: SignedRequest | None = None
         self._memory = SharedByteLimit(settings.cache_bytes)
         # Shares are attached first, so they are evicted first: a result is worth more than its shares.
         self._shares = ShareCache(settings.signature_cache_size, self._memory)
@@ -169,7 +177,9 @@ class SignatureAggregator:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
             if self._first_signed is None:
-                self._first_signed = aggregation.signed_message
+                self._first_signed = SignedRequest(
+                    aggregation.signed_message, request.justification, request.signing_subnet_id
+                )
         except WarpsealError as error:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
@@ -201,11 +211,11 @@ class SignatureAggregator:
                 log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
 
     @property
-    def first_signed(self) -> bytes | None:
-        """The first signed message; None before it, and while it may not be handed out."""
+    def first_signed(self) -> SignedRequest | None:
+        """The first signed message with its request; None before it, and while it may not be handed out."""
         if self._first_signed is not None:
             with suppress(WarpsealError):
-                self.check_allowed(SignedMessage.parse(self._first_signed).unsigned, None)
+                self.check_allowed(SignedMessage.parse(self._first_signed.signed_message).unsigned, None)
                 return self._first_signed
         return None
 

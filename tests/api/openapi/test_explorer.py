@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tests.api.fixtures import MESSAGE, SIGNED, V1, ApiSetup, client_of
+from warpseal.aggregation.service import SignedRequest
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.explorer import DOCUMENT_PATH, EXPLORER_PATH
@@ -59,7 +60,7 @@ async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_i
         assert Hash.parse(message.payload).hash.hex().startswith("31ced5b9")
         async with client_of(setup) as client:
             tag = (await client.get(DOCUMENT_PATH)).headers["etag"]
-            setup.first_signed = SIGNED
+            setup.first_signed = SignedRequest(SIGNED)
             async with client.get(DOCUMENT_PATH, headers={"If-None-Match": tag}) as reply:
                 body = await reply.json()
         assert example_of(body, path) == (name, MESSAGE.raw)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from warpseal.resources.chains import PUBLIC_CHAINS
+from warpseal.warp.ids import id_text
 from warpseal.warp.message import Hash, SignedMessage, UnsignedMessage
+
+if TYPE_CHECKING:
+    from warpseal.aggregation.service import SignedRequest
 
 
 class OperationExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,20 +37,25 @@ def load_examples() -> Mapping[str, OperationExample]:
 
 
 class RunningNetwork(NamedTuple):
-    """The network of a daemon, the name of it in paths, and a message that the daemon has signed, if there is one."""
+    """The network of a daemon, the name of it in paths, and a request that the daemon has answered, if there is one."""
 
     network_id: int
     name: str
-    signed_message: bytes | None = None
+    signed: SignedRequest | None = None
 
 
 def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
     """Return the examples for a network; a message of the network replaces that of the simulated one."""
     examples = {operation: _with_name(example, network.name) for operation, example in load_examples().items()}
-    signed, chains = network.signed_message, PUBLIC_CHAINS.get(network.network_id)
+    signed, chains, fields = network.signed, PUBLIC_CHAINS.get(network.network_id), dict[str, Any]()
     if signed is not None:
-        message = SignedMessage.parse(signed).unsigned.raw
-        body = {"signedMessage": signed.hex(), "destinationBlockchainId": "C"}
+        signed_hex = signed.signed_message.hex()
+        message = SignedMessage.parse(signed.signed_message).unsigned.raw
+        if signed.justification:
+            fields["justification"] = signed.justification.hex()
+        if signed.signing_subnet_id is not None:
+            fields["signingSubnetId"] = id_text(signed.signing_subnet_id)
+        body = {"signedMessage": signed_hex, "destinationBlockchainId": "C"}
         verify = examples["verifySignedMessage"]
         examples["verifySignedMessage"] = msgspec.structs.replace(verify, bodies={"a message at the C-Chain": body})
     elif chains is not None:
@@ -55,8 +64,8 @@ def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
         return examples
     for operation in _SIGNING_OPERATIONS:
         example = examples[operation]
-        response = example.response if signed is None else dict.fromkeys(example.response, signed.hex())
-        bodies = {"a message of this network": {"message": message.hex(), "quorumPercentage": 67}}
+        response = example.response if signed is None else dict.fromkeys(example.response, signed_hex)
+        bodies = {"a message of this network": {"message": message.hex(), **fields, "quorumPercentage": 67}}
         examples[operation] = msgspec.structs.replace(example, bodies=bodies, response=response)
     return examples
 

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from warpseal.aggregation.errors import NoValidators, QuorumNotReached
-from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest, SignedRequest
 from warpseal.api.http.clients import client_network
 from warpseal.api.http.error_response import with_kebab_names
 from warpseal.api.http.errors import TooManyRequests
@@ -109,7 +109,8 @@ class SigningServices(Struct, frozen=True, kw_only=True):
     readiness: of the Primary Network and each tracked subnet. background: state of what signing does not need.
     missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked subnet without enough
     balance. refresh_status: reads the old parts of the background state again. primary_chains: raises NodeUnavailable.
-    first_signed: the first message that was signed since the start. find_message: of the store; raises StoreDown.
+    first_signed: the first message that was signed since the start, with its request. find_message: of the store;
+    raises StoreDown.
     """
 
     network_id: int
@@ -125,7 +126,7 @@ class SigningServices(Struct, frozen=True, kw_only=True):
     refresh_status: Callable[[], Awaitable[None]] | None = None
     verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]]
     primary_chains: Callable[[], Awaitable[PrimaryChains]]
-    first_signed: Callable[[], bytes | None]
+    first_signed: Callable[[], SignedRequest | None]
     find_message: Callable[[MessageID], Awaitable[UnsignedMessage | None]]
 
 
