@@ -637,6 +637,8 @@ def test_a_cached_result_asks_no_validator() -> None:
         shares, results = setup.service.caches()
         assert (results.hits, results.misses) == (1, 1)
         assert (shares.hits, shares.misses) == (0, 5)
+        # As many as the reference, which aggregates the four signatures again, counts for the second request.
+        assert (results.signatures, shares.signatures) == (first.signers, 0)
         assert shares.size_bytes > 0 < results.size_bytes
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 
-from tests.paths import DOCS, VECTORS
+from tests.paths import DOCS, ROOT, VECTORS
 from tests.test_metrics import full_metrics, text_of
 from warpseal.validators.errors import UnknownChain
 
@@ -33,3 +34,13 @@ async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_type_of_
 def test_the_status_of_an_unknown_chain_is_that_of_the_page() -> None:
     status = UnknownChain.http_status
     assert f"| {status}, `{UnknownChain.code}`:" in PAGE
+
+
+def test_the_reference_starts_with_the_config_of_fuji() -> None:
+    table = PAGE.partition("## Keys")[2].partition("## Routes")[0]
+    keys = {key for cell in re.findall(r"^\| (`[^|]*) \|", table, re.M) for key in re.findall(r"`([\w-]+)`", cell)}
+    # As the page says, its release 0.5.4 refuses this one.
+    refused = "validator-refresh-period-seconds"
+    assert refused in keys
+    assert f"has the keys of the [table above](#keys) without `{refused}`" in " ".join(PAGE.split())
+    assert set(json.loads((ROOT / "configs" / "fuji.json").read_text())) <= keys - {refused}

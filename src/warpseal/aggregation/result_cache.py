@@ -44,10 +44,14 @@ class _Entry(Struct, eq=False):
 
 
 class ResultCache:
-    """Results within the shared limit, and within half of it; the least recently used are evicted first."""
+    """Results within the shared limit, and within half of it; the least recently used are evicted first.
+
+    served_signatures: signers of the results that were found, which nobody was asked for again.
+    """
 
     def __init__(self, limit: SharedByteLimit, limit_bytes: int, below_buffer_s: float) -> None:
         self.lookups: Final = CacheLookups()
+        self.served_signatures = 0
         self._limit = limit
         self._below_buffer_s = below_buffer_s
         self._entries: LRUCache[tuple[MessageID, bytes], _Entry] = LRUCache(limit_bytes // 2, attrgetter("cost_bytes"))
@@ -70,8 +74,11 @@ class ResultCache:
             until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
             if hit is None and now < until:
                 hit = below_buffer
-        self.lookups.hits += hit is not None
-        self.lookups.misses += hit is None
+        if hit is None:
+            self.lookups.misses += 1
+        else:
+            self.lookups.hits += 1
+            self.served_signatures += hit.signers
         return hit
 
     def put(self, message_id: MessageID, set_digest: bytes, result: SignedResult, goal: QuorumGoal, now: float) -> None:

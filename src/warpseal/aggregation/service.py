@@ -233,7 +233,7 @@ class SignatureAggregator:
         results_bytes = self._results.used_bytes
         return (
             CacheSample("shares", shares.hits, shares.misses, self._memory.used_bytes - results_bytes),
-            CacheSample("answers", results.hits, results.misses, results_bytes),
+            CacheSample("answers", results.hits, results.misses, results_bytes, self._results.served_signatures),
         )
 
     async def _aggregate(self, request: AggregationRequest, trace: _RequestTrace) -> Aggregation:

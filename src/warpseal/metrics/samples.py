@@ -102,12 +102,16 @@ class NetworkSample(Sample, frozen=True):
 
 
 class CacheSample(Sample, frozen=True):
-    """One cache: "shares", "answers", "validator_sets". Counters since the start; size_bytes is what it holds."""
+    """One cache: "shares", "answers", "validator_sets". Counters since the start; size_bytes is what it holds.
+
+    signatures: in the answers that were found.
+    """
 
     cache: str
     hits: int = 0
     misses: int = 0
     size_bytes: int = metric(0, "warpseal_cache_bytes", "Bytes that a cache holds")
+    signatures: int = 0
 
 
 class FollowerSample(Sample, frozen=True):
