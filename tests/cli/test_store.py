@@ -209,8 +209,8 @@ def test_an_older_store_must_be_upgraded_before_use(
         assert store(*needing, *where) == 1
         assert "warpseal store upgrade" in capsys.readouterr().err
     assert store("info", *where) == 0
-    assert advice in (shown := capsys.readouterr().out)
-    assert f".before-{HEAD}, stays beside it until a daemon has served with the new one.\n" in shown
+    assert advice in (info := capsys.readouterr().out)
+    assert f".before-{HEAD}, stays beside it until a daemon has served with the new one.\n" in info
     assert store("upgrade", *where) == 0
     output = capsys.readouterr()
     kept = "" if place.path is None else f"{place.path}.before-{HEAD} has the store as it was before; the next daemon"

@@ -13,8 +13,8 @@ from tests.paths import ROOT
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_checks_that_run_at_once_do_not_mix_their_outputs() -> None:
     features = subprocess.run(["make", "-pn", "clean"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    printed = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    (line,) = [line for line in printed.splitlines() if "--jobs=3" in line]
+    output = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in output.splitlines() if "--jobs=3" in line]
     assert ("--output-sync" in line) == ("output-sync" in features)
 
 

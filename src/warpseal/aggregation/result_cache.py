@@ -46,7 +46,7 @@ class _Entry(Struct, eq=False):
 class ResultCache:
     """Results within the shared limit, and within half of it; the least recently used are evicted first.
 
-    served_signatures: signers of the results that were found, which nobody was asked for again.
+    served_signatures: signatures in the results that were found.
     """
 
     def __init__(self, limit: SharedByteLimit, limit_bytes: int, below_buffer_s: float) -> None:

@@ -210,15 +210,14 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
 
 def find_missing_files(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
     """Yield the files that do not exist and that the daemon only reads: it creates a missing certificate and key."""
-    files = {key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"}
+    files: dict[str, Path | None] = {key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"}
     pair = [files["tls-cert-path"], files["tls-key-path"]]
     if all(path is not None and is_missing(path) for path in pair):
         del files["tls-cert-path"], files["tls-key-path"]
     for number, chain in enumerate(parsed.get("evm-chains", ())):
         files[f"evm-chains[{number}].upgrade-file"] = chain.upgrade_file
     for name in _DATABASES:
-        for parameter, path in tls_files(parsed.get(name, "")):
-            files[f"{name}[{parameter}]"] = path
+        files |= {f"{name}[{parameter}]": path for parameter, path in tls_files(parsed.get(name, ""))}
     for name, path in files.items():
         if path is not None and is_missing(path):
             yield SettingError(name, f"there is no file {path}")

@@ -388,9 +388,9 @@ async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_c
 
 
 async def test_a_missing_validator_is_shown_with_what_its_machine_answered() -> None:
-    refused = {"reason": "unreachable", "detail": "Connection <refused>"}
-    subnet = msgspec.structs.replace(SUBNET, missing=[MissingStatus(["NodeID-b"], "30", "waiting", **refused)])
-    row = ValidatorStatus("sub", ["NodeID-b"], "30", "waiting", **refused)
+    refused = ("unreachable", "Connection <refused>")
+    subnet = msgspec.structs.replace(SUBNET, missing=[MissingStatus(["NodeID-b"], "30", "waiting", *refused)])
+    row = ValidatorStatus("sub", ["NodeID-b"], "30", "waiting", refused[0], detail=refused[1])
     html, _ = await load(msgspec.structs.replace(DOCUMENT, subnets=[subnet], validators=[row]))
     assert html.count("waiting: unreachable: Connection &lt;refused&gt;") == 2
 

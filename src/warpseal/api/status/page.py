@@ -126,8 +126,8 @@ def render_page(
     yield f"<title>Warpseal</title><style>{_STYLE}</style></head><body><header>"
     yield '<h1>Warpseal <span id="live" class="pill soft" hidden>snapshot</span></h1>'
     moment = escape(document.time)
-    shown = moment.replace("T", " ").replace("Z", " UTC")
-    yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{shown}</time>'
+    text = moment.replace("T", " ").replace("Z", " UTC")
+    yield f'<p class="soft">Last change: <time id="time" datetime="{moment}">{text}</time>'
     yield "<noscript>. Reload the page for a newer snapshot</noscript></p>"
     yield f'<div id="state">{sections["state"]}</div></header><main>'
     for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast")):
