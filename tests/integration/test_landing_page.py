@@ -84,8 +84,9 @@ async def test_the_page_agrees_with_ready_and_metrics_and_follows_them(tmp_path:
         assert (await daemon.aggregate(network.messages_of(PRIMARY_NETWORK)[0])).status == 200
         await tab.until("document.querySelector('#aggregations td:nth-child(2)')?.textContent === 'ok'")
         assert await tab.evaluate("window.isSamePage") is True
-        # Moments are relative also after a change.
-        assert (await tab.evaluate("document.getElementById('time').textContent")).endswith(("now", "ago"))
+        # Moments are relative also after a change, but that of the change itself.
+        assert (await tab.evaluate("document.querySelector('#aggregations time').textContent")).endswith(("now", "ago"))
+        assert (await tab.evaluate("document.getElementById('time').textContent")).endswith(" UTC")
         assert tab.log == []
 
 
