@@ -17,8 +17,8 @@ from warpseal.bls import SHARE_BYTES
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.framing import Zstd
 from warpseal.protocol.messages import encode_app_request, encode_signature_request
-from warpseal.simnet import frames
 from warpseal.warp.message import SignedMessage, UnsignedMessage, decode_signers
+from warpseal_simnet import frames
 
 SIZES = (1000, 100, 5)
 QUICK_SIZES = (20, 5)

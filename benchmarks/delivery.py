@@ -16,10 +16,10 @@ from benchmarks.daemon import REQUEST_PATH, Daemon, RequestFailed, Start, daemon
 from benchmarks.load import Load, post_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, mean, violations_figure
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.report import aggregator_config
 from warpseal.warp.ids import ChainID, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.report import aggregator_config
 
 VALIDATORS = 1000
 QUICK_VALIDATORS = 10

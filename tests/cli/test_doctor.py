@@ -15,10 +15,10 @@ from tests.integration.daemon import build_config, run_daemon, run_network, writ
 from tests.integration.process import FinishedCommand, run_command
 from tests.node.recorded_node import closed_port, refusing_uri
 from warpseal.bls import BACKEND
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.settings import NodeSettings
 
 PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
 

@@ -11,8 +11,8 @@ from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, serving_evm
 from tests.integration.daemon import run_network, write_config_file
 from tests.integration.process import run_command
 from tests.node.recorded_node import refusing_uri
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.plan import L1Plan, Plan
 
 
 def entry(chain: ServedChain, *urls: str, **index: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from tests.integration.daemon import Daemon, build_config, run_daemon, run_netwo
 from tests.integration.l1_daemon import attested_message
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import FinishedCommand, run_command
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, cb58_encode, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import SimMessage
 
 # Of the first L1, a half of the weight does not listen; of the second one, all validators sign.
 PLAN = Plan(

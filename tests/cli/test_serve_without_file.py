@@ -19,9 +19,9 @@ from tests.integration.daemon import run_network
 from tests.integration.process import run_command, start_command
 from warpseal.cli.evm_chain import find_blockchain_id
 from warpseal.errors import StartupError
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import ID_BYTES, id_text
 from warpseal.warp.message import WARP_PRECOMPILE
+from warpseal_simnet.plan import Plan
 
 EVM_CHAIN_ID = 99_999
 OWN_ID = id_text(EVM_CHAIN_ID.to_bytes(ID_BYTES, "big"))

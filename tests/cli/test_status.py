@@ -24,9 +24,9 @@ from warpseal.api.status.document import (
 from warpseal.cli.running_daemon import DaemonUnreachable, find_url, printable
 from warpseal.cli.status import _chain_cells, _forecast_cells, _node_rows, _usage_cells, _validator_cells
 from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.report import free_ports
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.report import free_ports
 
 PLAN = Plan(
     validators=4, l1s=(L1Plan(validators=4),), rules=tuple(map(parse_rule, ("l1-0/0:closed", "l1-0/3:inactive")))

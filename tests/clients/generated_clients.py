@@ -19,8 +19,8 @@ from tests.eventually import TIMEOUT_S
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.plan import Plan
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _BUILD = paths.ROOT / ".venv" / "generated"

@@ -32,10 +32,10 @@ from tests.integration.message_verifier import verify_signed_message
 from warpseal.index.evm.records import ContractFacts
 from warpseal.resources.evm import ErcType
 from warpseal.resources.text import account_text, hex_text
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
 from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text, node_id_text
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OF_TELEPORTER = (

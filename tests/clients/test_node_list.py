@@ -32,8 +32,8 @@ from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
 from tests.ops.plugins.machines import install, vm_id
 from tests.ops.profiles.read_profile import read_profile
 from warpseal.forwarding.evm.methods import SUBNET_EVM
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.plan import L1Plan, Plan
 
 RPC = f"/ext/bc/{L1_CHAIN}/rpc"
 VALIDATORS_PATH = f"/ext/bc/{L1_CHAIN}/validators"

@@ -16,19 +16,19 @@ from tests.simnet.sessions import Clock
 from tests.validators.fixtures import ValidatorServices
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
-from warpseal.simnet.destination import RefusalCode
-from warpseal.simnet.messages import teleporter_call
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.settings import NodeSettings as SimNodeSettings
-from warpseal.simnet.signing import sign, signing_height
-from warpseal.simnet.warp_config import WarpRule
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import open_session
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator, bootstrap_validation_id
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
+from warpseal_simnet.destination import RefusalCode
+from warpseal_simnet.messages import teleporter_call
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.settings import NodeSettings as SimNodeSettings
+from warpseal_simnet.signing import sign, signing_height
+from warpseal_simnet.warp_config import WarpRule
 
 CALL: Final = AddressedCall(b"\x01" * 20, b"data").encode()
 PLAN: Final = Plan(

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests import paths
 from tests.examples.route import Route, open_route, relay_messages
-from warpseal.simnet.report import free_ports
+from warpseal_simnet.report import free_ports
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _BUILD = paths.ROOT / ".venv" / "generated" / "examples"

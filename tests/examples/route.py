@@ -27,10 +27,10 @@ from tests.indexer.evm.anvil_chain import open_anvil_chain
 from tests.indexer.evm.test_icm_contracts import MESSENGER, SEND, IcmNode, sent
 from tests.integration.daemon import run_network, write_config_file
 from tests.integration.process import start_command
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
 
 # As the stand-in for the precompile has it.
 NETWORK_ID: Final = 12_345

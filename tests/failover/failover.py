@@ -30,8 +30,8 @@ from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_f
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import start_command
 from warpseal.index.settings import IndexSettings
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
 
 KILLS = int(os.environ.get("KILLS", "20"))
 # Every third kill takes Patroni as well, as the loss of a machine: the lease of the primary in etcd has to end.

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from tests.integration.daemon import AGGREGATE_PATH
-from warpseal.simnet.values import SimMessage
+from warpseal_simnet.values import SimMessage
 
 USAGE_PATH = "/v1/primaryNetworkRpcUsageMetrics?network=fuji&timeInterval=monthly"
 _NODE_PATH = "/ext/bc/P"

@@ -22,9 +22,9 @@ from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_f
 from tests.integration.l1_daemon import count_signature_requests
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import RunningCommand, start_command
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 # One way; a round trip between two regions takes 80 ms.
 DELAY_S = 0.04

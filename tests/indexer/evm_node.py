@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tests.indexer.evm_chains import ServedChain
-from warpseal.simnet.listener import reserve_port
+from warpseal_simnet.listener import reserve_port
 
 UNFINALIZED: Final = (-32000, "cannot query unfinalized data")
 LENGTH_MISMATCH: Final = (-32000, "receipts length mismatch: 1 vs 2")

@@ -27,9 +27,9 @@ from warpseal.indexer.worker import IndexOpener, Processors, Worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain
-from warpseal.simnet.network import SimulatedNetwork
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import open_session
+from warpseal_simnet.network import SimulatedNetwork
 
 GENESIS = parse_p_genesis(genesis_bytes("localnet"))
 FAST = IndexerSettings(

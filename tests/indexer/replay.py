@@ -18,7 +18,7 @@ from tests.chains.exchanges import lines, results
 from tests.chains.p_vectors import checked_hex, genesis_bytes, recorded
 from tests.ledger.recorded import p_blocks, x_blocks
 from warpseal.chains.p_blocks import parse_p_genesis
-from warpseal.simnet.listener import reserve_port
+from warpseal_simnet.listener import reserve_port
 
 Message = dict[str, Any]
 # Until then the genesis locks its stakeable outputs: 2026-11-28.

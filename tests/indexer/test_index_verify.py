@@ -23,11 +23,11 @@ from warpseal.indexer.verify import IndexFinding, IndexVerifier, SnapshotReader,
 from warpseal.node.upstream import Upstream
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
-from warpseal.simnet.plan import L1Plan, parse_rule
-from warpseal.simnet.state import StateAt
-from warpseal.simnet.versions import DEPRECATED_METHODS
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text, node_id_text
+from warpseal_simnet.plan import L1Plan, parse_rule
+from warpseal_simnet.state import StateAt
+from warpseal_simnet.versions import DEPRECATED_METHODS
 
 ADDRESSES = tuple(params["addresses"][0] for params, _ in results_of("platform.getBalance"))
 # The subjects in the recording, and the supply, which is that of a replay of the blocks.

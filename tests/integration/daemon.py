@@ -23,11 +23,11 @@ from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.daemon.app import serve
 from warpseal.daemon.startup import start_services
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan
-from warpseal.simnet.report import aggregator_config
-from warpseal.simnet.values import SimMessage
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan
+from warpseal_simnet.report import aggregator_config
+from warpseal_simnet.values import SimMessage
 
 AGGREGATE_PATH = "/aggregate-signatures"
 AGGREGATE_V1_PATH = "/v1/signatureAggregator/fuji/aggregateSignatures"
@@ -229,7 +229,7 @@ def _leaked_tasks() -> Iterator[str]:
         if not isinstance(code, CodeType):
             continue
         file = Path(code.co_filename)
-        if file.is_relative_to(_PACKAGE) and not file.is_relative_to(_PACKAGE / "simnet"):
+        if file.is_relative_to(_PACKAGE):
             yield str(code)
 
 

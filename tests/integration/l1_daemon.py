@@ -11,11 +11,11 @@ from typing import Any
 from tests.eventually import until
 from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import SubnetID, ValidationID
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 HEIGHT = "X-Warpseal-P-Chain-Height"
 HEIGHT_SOURCE = "X-Warpseal-P-Chain-Height-Source"

@@ -13,9 +13,9 @@ from fractions import Fraction
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.bls.witness import fast_aggregate_verify
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import SubnetID
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.validator_sets import SetEntry
 
 _FIELD_MODULUS = 0x1A0111EA397FE69A4B1BA7B6434BACD764774B84F38512BF6730D2A0F6B0F6241EABFFFEB153FFFFB9FEFFFFFFFFAAAB
 

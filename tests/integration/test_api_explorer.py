@@ -31,11 +31,11 @@ from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.openapi.examples import load_examples
 from warpseal.api.routes import metrics_app
 from warpseal.daemon import ports
-from warpseal.simnet.main import add_arguments, build_plan
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal.warp.message import SignedMessage
+from warpseal_simnet.main import add_arguments, build_plan
+from warpseal_simnet.plan import Plan
 
 # They need an index; tests of the Data API send them to a daemon that has one.
 NEED_INDEX = {

@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network, write_config_file
 from warpseal.cli.main import main
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.plan import Plan
 
 
 async def run(*arguments: str) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 from tests.eventually import finish
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import SimMessage
 
 # Far beyond what a test may take: a request that never gets its buffer fails the test.
 LONG = {"buffer_wait_s": 600.0, "default_timeout_s": 1200.0, "max_timeout_s": 1200.0}

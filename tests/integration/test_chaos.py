@@ -11,10 +11,10 @@ import pytest
 
 from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.values import SimMessage
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.values import SimMessage
 
 BEHAVIOURS = (
     *("", "", "", "slow=20ms-200ms", "silent", "after=200ms", "refuse=1", "refuse=-2", "refuse=11", "wrong", "stolen"),

@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.eventually import finish, until
 from tests.integration.daemon import AGGREGATE_PATH, LONG, Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
-from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.plan import Plan, parse_rule
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.values import SimMessage
 
 PLAN = Plan(validators=10)
 DOWN = {"*": Outage(OutageKind.DROP)}

@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_PATH, ASKED_ONCE, Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.rpc import Outage
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan, parse_rule
+from warpseal_simnet.rpc import Outage
 
 CROWD = 200
 

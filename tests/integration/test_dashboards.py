@@ -15,8 +15,8 @@ import pytest
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.indexed_daemon import run_recorded_daemon
 from tests.paths import DOCS, ROOT
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
+from warpseal_simnet.plan import Plan
 
 DASHBOARDS = sorted((ROOT / "configs" / "grafana").glob("*.json"))
 ALERTS = ROOT / "configs" / "prometheus" / "alerts.yml"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.integration.daemon import build_config, run_daemon, run_network
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.plan import Plan
 
 PLAN = Plan(validators=5)
 

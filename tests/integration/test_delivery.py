@@ -8,15 +8,15 @@ from typing import Any
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.proposervm import ChainEpoch
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.values import ChainKind, SimMessage
-from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import canonical_sort_key
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.proposervm import ChainEpoch
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.values import ChainKind, SimMessage
+from warpseal_simnet.warp_config import WarpRule
 
 PLAN = Plan(
     validators=4,

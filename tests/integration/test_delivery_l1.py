@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.eventually import until
 from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.values import ChainKind
-from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import ChainID, id_text
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.plan import L1Plan
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.values import ChainKind
+from warpseal_simnet.warp_config import WarpRule
 
 DEMANDING = replace(L1_PLAN, l1s=(L1Plan(validators=10, idle=True, warp=WarpRule(quorum=85)),))
 

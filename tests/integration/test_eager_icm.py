@@ -20,10 +20,10 @@ from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.events import index_events
 from warpseal.icm import signer
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SentMessage, SimMessage
 from warpseal.warp.ids import ChainID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SentMessage, SimMessage
 
 # Two L1s; the chain of the second one has no blocks but those that a test builds.
 PLAN = Plan(network_id=NETWORK_ID, validators=4, l1s=(L1Plan(validators=8), L1Plan(shared=True, idle=True)), messages=1)

@@ -26,9 +26,9 @@ from tests.integration.test_forecast import HALF, QUICK
 from tests.store.conftest import postgres_server, postgres_url
 from warpseal.cli.main import main
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import P_CHAIN, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 
 __all__ = ["postgres_server", "postgres_url"]
 

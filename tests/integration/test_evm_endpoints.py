@@ -16,8 +16,8 @@ from tests.eventually import until
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.daemon.usage import open_metrics_database
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.plan import L1Plan, Plan
 
 CHAIN_ID = id_text(h.CHAIN.blockchain_id)
 TOKENS = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"

@@ -16,11 +16,11 @@ from warpseal.config.load import load
 from warpseal.daemon import startup
 from warpseal.node.info import InfoClient
 from warpseal.runtime.retry import Backoff
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
 
 SHARED = Plan(validators=10)
 QUICK_GOSSIP = {"gossip_interval_s": 0.05, "address_save_interval_s": 0.05}

@@ -10,8 +10,8 @@ import pytest
 from tests.eventually import finish, until
 from tests.integration.daemon import LONG, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.plan import Plan, parse_rule
 
 
 @pytest.mark.parametrize("rule", ["0:flood=20000", "0:flood=20000+bomb", "0:flood=300"])

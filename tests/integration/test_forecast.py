@@ -14,12 +14,12 @@ from tests.integration.indexed_daemon import run_recorded_daemon
 from tests.integration.process import run_command
 from tests.node.recorded_node import L1, recorded_result
 from tests.paths import ROOT
-from warpseal.simnet.fees import FeeConfig
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import NodeSettings
 from warpseal.validators.forecast.service import FEE_STATE
 from warpseal.warp.ids import SubnetID, id_text
+from warpseal_simnet.fees import FeeConfig
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.settings import NodeSettings
 
 ALERTS = (ROOT / "configs" / "prometheus" / "alerts.yml").read_text()
 QUICK = {"validators": {"forecast_ttl_s": 0.05, "forecast_refresh_s": 0.05, "height_poll_s": 0.05}}

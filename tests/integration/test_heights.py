@@ -9,11 +9,11 @@ from typing import Any
 from tests.eventually import finish, until
 from tests.integration.daemon import AGGREGATE_PATH, ASKED_ONCE, LONG, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import SimMessage
 
 QUICK = {"height_poll_s": 0.02, "validator_refresh_period_s": 0.1}
 PLAN = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), height=20)

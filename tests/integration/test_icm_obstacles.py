@@ -14,11 +14,11 @@ from tests.index.evm.icm_rows import icm_writer, join
 from tests.integration.daemon import ASKED_ONCE, Daemon, build_config, run_daemon, run_network
 from warpseal.index.evm.records import IcmOptions
 from warpseal.resources.text import account_text
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 PLAN = Plan(
     network_id=NETWORK_ID, validators=2, l1s=(L1Plan(validators=4), L1Plan(shared=True)), messages=0, epoch_s=3_600

@@ -15,10 +15,10 @@ import pytest
 from tests.eventually import finish, until
 from tests.integration.daemon import ASKED_ONCE, LONG, Daemon, Reply, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import SimMessage
 
 CLIENTS_RETRY_ON = re.compile(r"threshold|no signatures|signature weight is insufficient")
 LESS_UPTIME = "0-3:refuse=2/current uptime is less"

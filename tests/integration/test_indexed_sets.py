@@ -18,11 +18,11 @@ from tests.integration.l1_daemon import attested_message
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.resources.chains import PrimaryChain
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.node_behaviours import parse_node_behaviour
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import SubnetID, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.node_behaviours import parse_node_behaviour
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.rpc import Outage, OutageKind
 
 PLAN = Plan(validators=2, l1s=(L1Plan(validators=4, weights="4/3/2/1"),), messages=8, nodes=2)
 QUICK: dict[str, Any] = {

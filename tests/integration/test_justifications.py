@@ -8,10 +8,10 @@ import pytest
 
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.message_verifier import parse_signed_message, verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 PLAN = Plan(validators=6, l1s=(L1Plan(validators=5), L1Plan(validators=4)), messages=40)
 

@@ -14,9 +14,9 @@ import uvloop
 from tests.integration.daemon import Daemon, build_config, run_daemon
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.threaded_network import ThreadedNetwork, run_threaded_network
-from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.plan import Plan, parse_rule
+from warpseal_simnet.settings import NodeSettings
 
 INTERVAL_S = 0.04
 CYCLES = 300

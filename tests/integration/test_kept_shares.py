@@ -17,13 +17,13 @@ from tests.integration.process import start_command
 from tests.store.fixtures import shares_in
 from tests.store.signed import create_store
 from warpseal.bls import sign
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.store.access import open_exclusive
 from warpseal.store.export_import import Importer
 from warpseal.store.jsonl import open_lines
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 
 GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
 

@@ -17,13 +17,13 @@ from tests.eventually import TIMEOUT_S, until
 from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_file
 from tests.integration.process import start_command
 from tests.store.postgres import PostgresServer
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
 from warpseal.store.access import open_read_only
 from warpseal.store.integrity import IntegrityCheck
 from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 # Kills for each kind of store; both share most of the code.
 KILLS = {"sqlite": 120, "postgresql": 80}

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.eventually import until
 from tests.integration.daemon import run_network
 from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_daemon, run_l1_network, validation_id_of
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.plan import L1Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.plan import L1Plan
 
 EAGER = {"eager-l1-messages": True}
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.integration.l1_daemon import L1_PLAN, attested_message, run_l1_network, validation_id_of
-from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE
 from warpseal.warp.ids import cb58_encode, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.plan import L1Plan, parse_rule
 
 BLIND = {"bootstrap_indices": 0}
 

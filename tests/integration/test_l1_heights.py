@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.daemon import Reply, run_network
 from tests.integration.l1_daemon import HEIGHT, HEIGHT_SOURCE, L1_PLAN, run_l1_daemon, run_l1_network
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.plan import L1Plan, Plan
 
 EPOCH = "proposervm.getCurrentEpoch"
 LONG = replace(L1_PLAN, epoch_blocks=10)

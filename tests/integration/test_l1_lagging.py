@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.integration.daemon import run_network
 from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_daemon, validation_id_of
-from warpseal.simnet.ledger import Transaction
+from warpseal_simnet.ledger import Transaction
 
 UNFOLLOWED = {"follow-p-chain": False}
 

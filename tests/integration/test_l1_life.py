@@ -17,10 +17,10 @@ from tests.integration.l1_daemon import (
     run_l1_network,
     validation_id_of,
 )
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import PRIMARY_NETWORK, cb58_encode, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.plan import L1Plan, Plan
 
 
 def l1_plan(manager: str) -> Plan:

@@ -16,13 +16,13 @@ from tests.integration.l1_daemon import (
     until_status,
     validation_id_of,
 )
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan
+from warpseal_simnet.rpc import Outage, OutageKind
 
 UNFOLLOWED = {"follow-p-chain": False}
 # Settings with which hashing finds no initial validator.

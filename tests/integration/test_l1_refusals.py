@@ -13,7 +13,6 @@ from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_V1_PATH, ASKED_ONCE, Reply
 from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_network, until_status, validation_id_of
 from warpseal.aggregation.refusals import P_CHAIN_REFUSALS
-from warpseal.simnet.ledger import Transaction
 from warpseal.warp.ids import P_CHAIN, NodeID, SubnetID, ValidationID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification as Proof
 from warpseal.warp.l1_messages import (
@@ -25,6 +24,7 @@ from warpseal.warp.l1_messages import (
     bootstrap_validation_id,
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
+from warpseal_simnet.ledger import Transaction
 
 UNKNOWN_VALIDATION = ValidationID(b"\x09" * 32)
 MAY_CHANGE = {6, 11, 12, 14, 16, 17}

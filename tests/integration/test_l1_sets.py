@@ -12,12 +12,12 @@ from tests.eventually import until
 from tests.integration.daemon import Reply, run_network
 from tests.integration.l1_daemon import HEIGHT, L1Daemon, run_l1_daemon, until_status
 from tests.integration.message_verifier import build_canonical_keys, parse_signed_message, verify_with_py_ecc
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.validator_sets import SetEntry
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=6, unconverted=True, spare=1),), messages=0)
 

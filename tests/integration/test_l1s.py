@@ -8,10 +8,10 @@ from typing import Any
 from tests.eventually import finish, until
 from tests.integration.daemon import LONG, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import SimMessage
 
 QUICK = {"height_poll_s": 0.02}
 

@@ -23,8 +23,8 @@ from tests.index.evm.icm_histories import A, B
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
 from warpseal.api.status.document import MAX_VALIDATORS, AggregationStatus, ChainSummary, ValidatorStatus
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 
 PLAN = Plan(
     validators=6,

@@ -10,9 +10,9 @@ import pytest
 
 from tests.integration.daemon import ASKED_ONCE, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import ChainKind
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import ChainKind
 
 LATE_S = 1.2
 

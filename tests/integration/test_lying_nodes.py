@@ -9,8 +9,8 @@ import pytest
 
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network
-from warpseal.simnet.node_behaviours import NodeBehaviour
-from warpseal.simnet.plan import Plan
+from warpseal_simnet.node_behaviours import NodeBehaviour
+from warpseal_simnet.plan import Plan
 
 VALIDATORS = 4
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan, parse_rule
 
 LIARS = (0, 4, 7)
 LIES = ("wrong", "stolen", "garbage", "notapoint", "short", "long", "empty", "silent")

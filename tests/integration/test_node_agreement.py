@@ -17,16 +17,16 @@ from tests.simnet.sessions import Clock
 from warpseal.node.platform import PlatformClient
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
-from warpseal.simnet.fees import FeeConfig
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.node_behaviours import parse_node_behaviour, parse_node_rule
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import NodeSettings as SimulatedSettings
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodesDisagree
 from warpseal.upstream.node import open_session
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 from warpseal.warp.validator_set import ValidatorEntry
+from warpseal_simnet.fees import FeeConfig
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.node_behaviours import parse_node_behaviour, parse_node_rule
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.settings import NodeSettings as SimulatedSettings
 
 PLAN = Plan(validators=6, l1s=(L1Plan(shared=True), L1Plan(validators=3)), nodes=3, churn_every=1)
 BLAMED = "upstream node contradicts the others"

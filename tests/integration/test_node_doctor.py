@@ -15,15 +15,15 @@ from warpseal.config.keys import Config
 from warpseal.doctor.nodes import check_heights, compare_nodes
 from warpseal.node.upstream import connect_upstream
 from warpseal.ops.health.registry import Finding, Grade
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.node_behaviours import parse_node_behaviour
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.settings import NodeSettings
 from warpseal.upstream.node import open_session
 from warpseal.upstream.pool import NodeResult
 from warpseal.upstream.probe import EndpointResponse
 from warpseal.warp.ids import id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.node_behaviours import parse_node_behaviour
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.settings import NodeSettings
 
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), nodes=3, churn_every=1)
 REPLY = EndpointResponse(200, "JSON-RPC result", clock_offset_s=0.4)

@@ -15,10 +15,10 @@ import pytest
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan
+from warpseal_simnet.rpc import Outage, OutageKind
 
 PLAN = Plan(validators=6)
 ADMIN, HEALTH = "/ext/admin", "/ext/health"

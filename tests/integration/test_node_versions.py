@@ -23,15 +23,15 @@ from warpseal.indexer.network import fetch_network
 from warpseal.indexer.verify import IndexVerifier
 from warpseal.ops.health.registry import Grade
 from warpseal.resources.chains import PrimaryChain
-from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.tx_builder import OWNER
-from warpseal.simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
 from warpseal.store.url import StoreUrl
 from warpseal.validators.p_chain_rows import PChainRows, read_rows
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
+from warpseal_simnet.plan import L1Plan
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.tx_builder import OWNER
+from warpseal_simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
 
 # The first L1 signs the messages for the manager of the last one, so that only a list of subnets names that one.
 PLAN = replace(L1_PLAN, l1s=(L1Plan(validators=4), L1Plan(validators=4, spare=2, manager="l1-0")), messages=2)

@@ -12,10 +12,10 @@ from tests.eventually import until
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from tests.node.recorded_node import closed_port, refusing_uri
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
 
 PLAN = Plan(validators=8, l1s=(L1Plan(shared=True),), nodes=2)
 QUICK: dict[str, Any] = {"validators": {"height_poll_s": 0.02, "height_stale_after_s": 0.4}}

@@ -11,11 +11,11 @@ from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.store.fixtures import PATIENCE_S, store_at
 from warpseal.config.keys import Config
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.node_uptime import HOUR_MS, Uptime
 from warpseal.warp.ids import NodeID, parse_node_id
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan
 
 PLAN = Plan(validators=4, messages=0)
 NETWORKS = "/v1/networks/mainnet"

@@ -14,10 +14,10 @@ from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.runtime.request_id import request_id
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.settings import NodeSettings
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.settings import NodeSettings
 
 PLAN = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule("0-3:refuse=7/no"),))
 V1_ROUTE = "/v1/signatureAggregator/{network}/aggregateSignatures"

@@ -18,9 +18,6 @@ from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import start_command
 from tests.paths import VECTORS
 from warpseal.bls import parse_public_key, verify, verify_aggregate
-from warpseal.simnet.build import seeded_id
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.store.api_key import digest_key
 from warpseal.store.connection import Connection
 from warpseal.store.migrate import HEAD
@@ -28,6 +25,9 @@ from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID
 from warpseal.warp.message import UnsignedMessage
+from warpseal_simnet.build import seeded_id
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import ChainKind, SimChain
 
 OLD = VECTORS / "data-folder-443d240"
 # A later folder, with usage: some of it is merged into buckets, some is not merged yet.

@@ -17,9 +17,9 @@ from aiohttp import web
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, node_id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
 
 TRACKED, PERMISSIONED, UNTRACKED = 1, 2, 3
 PLAN = Plan(

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.ops.plugins.machines import install, read_events, vm_id
-from warpseal.simnet.plan import Plan
+from warpseal_simnet.plan import Plan
 
 NOT_FOUND = "handshake failed: vm process not found"
 

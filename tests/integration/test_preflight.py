@@ -13,8 +13,8 @@ from tests.integration.daemon import Daemon
 from tests.integration.l1_daemon import run_l1_network, validation_id_of
 from warpseal.chains.p_txs import RegisterL1ValidatorTx, parse_p_tx
 from warpseal.cli.main import main
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
+from warpseal_simnet.plan import L1Plan, Plan
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=0, epoch_s=3_600)
 PATH = "/v1/signatureAggregator/fuji/verify"

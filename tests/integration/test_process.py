@@ -20,13 +20,13 @@ from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, run_netw
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import run_command, start_command
 from tests.node.recorded_node import RecordedNode, serve_nodes
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.values import SimMessage
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan, parse_rule
+from warpseal_simnet.values import SimMessage
 
 PLAN = Plan(validators=6, l1s=())
 

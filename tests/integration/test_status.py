@@ -12,11 +12,11 @@ from tests.integration.indexed_daemon import run_recorded_daemon
 from warpseal import bls
 from warpseal.api.status.document import RouteUsage
 from warpseal.daemon.status import route_usage, share_limits
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.usage.recorder import MethodUsage
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.rpc import Outage, OutageKind
 
 # One validator of the L1 is inactive, one nearly drained, one unreachable; none of the Primary Network is.
 PLAN = Plan(

@@ -23,8 +23,8 @@ from tests.integration.l1_daemon import (
 )
 from tests.integration.message_verifier import verify_signed_message
 from tests.store.postgres import PostgresServer
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=12, epoch_blocks=40)
 QUICK = {"retry_first_s": 0.05, "retry_cap_s": 0.2}

@@ -15,10 +15,10 @@ from tests.integration.l1_daemon import L1Daemon, count_signature_requests, run_
 from tests.integration.message_verifier import verify_signed_message
 from tests.store.fixtures import shares_in
 from warpseal.errors import StartupError
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.values import SimMessage
 
 UNCHECKED = "X-Warpseal-Unchecked"
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=4, epoch_blocks=40)

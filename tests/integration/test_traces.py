@@ -28,9 +28,9 @@ from warpseal.pb import warpseal_pb2 as pb
 from warpseal.pb.warpseal_pb2_grpc import WarpsealStub
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.tracing import TRACING
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan
 
 PLAN: Final = Plan(validators=5, l1s=(), height=20, weights="equal:3500000000000000000")
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -22,8 +22,8 @@ from tests.integration.process import start_command
 from tests.integration.usage_clients import GROUPS, MAX_BATCH, Expected, UsageClient, run_clients
 from tests.recorded.recording import RECORDING
 from tests.store.postgres import PostgresServer
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.recorded import recorded_network
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.recorded import recorded_network
 
 CHAIN = blockchain_id("l1-0")
 EVM_PATH = f"/ext/bc/{CHAIN}/rpc"

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan
 
 _INTERVAL_S = 0.005
 

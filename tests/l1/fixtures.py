@@ -26,8 +26,6 @@ from warpseal.metrics.registry import Metrics
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.store.store import Store, open_store
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.node import open_session, open_sessions
@@ -38,6 +36,8 @@ from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import ChainID, SubnetID, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
 

@@ -10,9 +10,9 @@ from msgspec.json import encode
 
 from tests.l1.fixtures import L1Setup, build_request, started_l1_service
 from tests.l1.test_service import QUICK, validation_id_of
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.plan import L1Plan, Plan
 
 
 async def explain(running: L1Setup, transaction: Transaction, **changes: Any) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.request import L1Request, L1SignedMessage, PresentStatement, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import derive_attestation
-from warpseal.simnet.ledger import Transaction
 from warpseal.store.locks import Leadership
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.values import BlockRange, EagerTask, L1Transaction, RegistrationOrigin
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
+from warpseal_simnet.ledger import Transaction
 
 EAGER = L1Settings(eager_l1_messages=True)
 OTHER = SubnetID(b"\x09" * 32)

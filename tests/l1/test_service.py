@@ -16,12 +16,12 @@ from warpseal.l1.explain import ExplainedTruth
 from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.errors import NoMessage
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal.warp.message import SignedMessage
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 
 # The longest timeout that a request may have.
 LONGEST_S = 55.0

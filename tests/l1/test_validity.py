@@ -12,13 +12,13 @@ from warpseal.l1.request import PresentStatement
 from warpseal.l1.validity import Superseded, Unknown, Valid, check_validity, find_supersession
 from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.node.p_chain import L1ValidatorState, ValidationAt
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.store.values import L1Transaction
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
 from warpseal.warp.message import AddressedCall
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
 
 NETWORK_ID = 88_888
 

@@ -16,10 +16,10 @@ from aiohttp import web
 from tests import paths
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.simnet.listener import reserve_port
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import CallObserver, open_session
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, parse_id, parse_node_id
+from warpseal_simnet.listener import reserve_port
 
 RECORDINGS = paths.LOCALNET
 NETWORK_ID = 88_888

@@ -17,12 +17,12 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.messages import encode_signature_request
 from warpseal.protocol.requests import PeerRequest, PeerResponse
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.values import SimValidator
 from warpseal.store.addresses import Addresses
 from warpseal.store.values import AddressRow
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.values import SimValidator
 
 TURNS_PER_STEP = 20
 

@@ -20,9 +20,9 @@ from tests.peers.fixtures import (
     started_network,
 )
 from warpseal.peers import pong_scheduler
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.peer import PeerSession
-from warpseal.simnet.settings import NodeSettings
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.peer import PeerSession
+from warpseal_simnet.settings import NodeSettings
 
 NEVER_S = 1_000.0
 

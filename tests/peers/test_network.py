@@ -18,12 +18,12 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.handshake import TESTED_VERSION
 from warpseal.protocol.messages import encode_signature_request
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.settings import NodeSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal.warp.quorum_shortfall import rfc3339
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.settings import NodeSettings
 
 # Tolerance of a time of the loop's clock that was made a wall-clock time.
 ROUNDING_S = 0.001

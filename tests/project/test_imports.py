@@ -71,7 +71,7 @@ UNUSED_MODULES = (
 @cache
 def import_graph() -> grimp.ImportGraph:
     """Return all modules and imports, read when a test needs them: each process that collects the tests would else."""
-    return grimp.build_graph("warpseal", cache_dir=None)
+    return grimp.build_graph("warpseal", "warpseal_simnet", cache_dir=None)
 
 
 @pytest.mark.parametrize("name", LAZY_MODULES)

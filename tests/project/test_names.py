@@ -11,7 +11,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src" / "warpseal"
-TREES: Final = (SOURCE, ROOT / "tests", ROOT / "benchmarks")
+TREES: Final = (SOURCE, ROOT / "src" / "warpseal_simnet", ROOT / "tests", ROOT / "benchmarks")
 # Class names that exist twice, with the reason.
 SHARED_NAMES: Final = {
     "Compressor": "one interface, two zstd backends",
@@ -67,7 +67,7 @@ FILES: Final = python_files()
 def test_no_public_class_name_exists_twice() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for file in FILES:
-        if not file.is_relative_to(SOURCE) or file.is_relative_to(SOURCE / "simnet"):
+        if not file.is_relative_to(SOURCE):
             continue
         for name in CLASS.findall(file.read_text()):
             homes[name].append(str(file.relative_to(SOURCE)))
@@ -96,7 +96,7 @@ def _unplain_words(file: Path) -> Iterator[str]:
     fields = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
     nouns = {name.strip("_") for name in variables | fields | parameters}
-    is_product = file.is_relative_to(SOURCE) and not file.is_relative_to(SOURCE / "simnet")
+    is_product = file.is_relative_to(SOURCE)
     yield from nouns & (PARTICIPLES if is_product else PARTICIPLES_OF_TESTS)
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     functions = {node.name for node in nodes if isinstance(node, definitions) and not node.name.startswith("test_")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpseal.protocol import limits
-from warpseal.simnet import bloom, certificates, frames, gossip, handshake
+from warpseal_simnet import bloom, certificates, frames, gossip, handshake
 
 
 def test_the_simulated_network_has_the_limits_of_nodes() -> None:

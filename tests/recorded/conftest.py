@@ -12,8 +12,8 @@ import uvloop
 from tests.integration.daemon import Daemon
 from tests.recorded.recording import RECORDING
 from tests.recorded.starting import started
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.recorded import recorded_network
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.recorded import recorded_network
 
 
 def pytest_asyncio_loop_factories(

@@ -10,8 +10,8 @@ from typing import Any, Final
 from tests import paths
 from tests.bls.witness import aggregate
 from tests.integration.message_verifier import build_canonical_keys, parse_signed_message
-from warpseal.simnet.validator_sets import SetEntry
 from warpseal.warp.ids import EMPTY_NODE_ID
+from warpseal_simnet.validator_sets import SetEntry
 
 RECORDING: Final = paths.LOCALNET
 

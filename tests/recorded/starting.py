@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.integration.daemon import Daemon, build_config, run_daemon
-from warpseal.simnet.network import SimulatedNetwork
+from warpseal_simnet.network import SimulatedNetwork
 
 # Only a request without any reply would take so long; the longest timeout is 55 s.
 REQUEST_TIMEOUT_S: Final = 50.0

@@ -8,8 +8,8 @@ from tests.api.signing.reference_table import load_exchanges
 from tests.integration.daemon import AGGREGATE_V1_PATH, Daemon
 from tests.node.recorded_node import C_CHAIN, L1_CHAIN
 from tests.recorded import recording
-from warpseal.simnet.network import SimulatedNetwork
 from warpseal.warp.ids import ChainID, id_text
+from warpseal_simnet.network import SimulatedNetwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,9 +10,9 @@ import pytest
 from tests.integration.daemon import Daemon
 from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from tests.messages.test_attestation import delivered, recorded_txs
-from warpseal.simnet.network import SimulatedNetwork
 from warpseal.warp.ids import SubnetID, id_text, parse_id
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
+from warpseal_simnet.network import SimulatedNetwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

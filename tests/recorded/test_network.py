@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from tests.recorded import recording
-from warpseal.simnet.network import SimulatedNetwork
+from warpseal_simnet.network import SimulatedNetwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,7 +15,7 @@ from tests.integration.daemon import Daemon
 from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording
 from tests.recorded.starting import started
-from warpseal.simnet.network import SimulatedNetwork
+from warpseal_simnet.network import SimulatedNetwork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

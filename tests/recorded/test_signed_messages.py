@@ -12,9 +12,9 @@ from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, Daemon
 from tests.integration.message_verifier import parse_signed_message, verify_signed_message
 from tests.recorded import recording
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.recorded import rewritten_node_ids
 from warpseal.warp.ids import SubnetID, parse_id
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.recorded import rewritten_node_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

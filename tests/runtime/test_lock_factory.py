@@ -14,7 +14,7 @@ SOURCE = Path(warpseal.__file__).parent
 LOCK_TYPES = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Barrier", "ThreadPoolExecutor"}
 LOCK_MODULES = {"asyncio", "threading", "futures"}
 # The simulated network is not part of the daemon.
-EXCLUDED_PACKAGES = {"simnet", "pb"}
+EXCLUDED_PACKAGES = {"pb"}
 
 
 def modules() -> Iterator[Path]:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from tests import paths
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet.addresses import sign_address
-from warpseal.simnet.certificates import Leaf, parse_leaf
-from warpseal.simnet.frames import FrameReader, decode, encode
-from warpseal.simnet.identity import Identity, make_identity
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.peer import PeerSession
-from warpseal.simnet.plan import Plan
-from warpseal.simnet.recorded import recorded_network
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.state import ChainState, StateAt
+from warpseal_simnet.addresses import sign_address
+from warpseal_simnet.certificates import Leaf, parse_leaf
+from warpseal_simnet.frames import FrameReader, decode, encode
+from warpseal_simnet.identity import Identity, make_identity
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.peer import PeerSession
+from warpseal_simnet.plan import Plan
+from warpseal_simnet.recorded import recorded_network
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.state import ChainState, StateAt
 
 VECTORS = paths.LOCALNET
 NOW = 1_795_226_900

@@ -9,10 +9,10 @@ from tests.simnet.test_session import NETWORK, ask, evm_message, request
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
-from warpseal.simnet import frames
-from warpseal.simnet.behaviours import Behaviour, InvalidBehaviour, ListenMode, Refusal, ReplyKind, parse_behaviour
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan, parse_rule
+from warpseal_simnet import frames
+from warpseal_simnet.behaviours import Behaviour, InvalidBehaviour, ListenMode, Refusal, ReplyKind, parse_behaviour
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan, parse_rule
 
 
 def behaving(words: str) -> tuple[SimulatedNetwork, Line]:

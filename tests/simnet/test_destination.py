@@ -10,17 +10,17 @@ import pytest
 from tests import paths
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal import bls
-from warpseal.simnet.destination import Delivery, RefusalCode
-from warpseal.simnet.evm import EvmChain
-from warpseal.simnet.messages import teleporter_call
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.signing import sign
-from warpseal.simnet.teleporter import MESSENGER
-from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator, bootstrap_validation_id
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
+from warpseal_simnet.destination import Delivery, RefusalCode
+from warpseal_simnet.evm import EvmChain
+from warpseal_simnet.messages import teleporter_call
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan
+from warpseal_simnet.signing import sign
+from warpseal_simnet.teleporter import MESSENGER
+from warpseal_simnet.warp_config import WarpRule
 
 CALL = AddressedCall(b"\x01" * 20, b"data").encode()
 """The payload of no contract in particular."""

@@ -6,10 +6,10 @@ import pytest
 
 from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.proposervm import ChainEpoch
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.proposervm import ChainEpoch
 
 FIRST = ChainEpoch(1, NOW, 20)
 

@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 
 from tests.simnet.client import connected
-from warpseal.simnet.evm import PRECOMPILE, SEND_WARP_MESSAGE
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 from warpseal.warp.l1_messages import RegisterL1Validator
 from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_data
+from warpseal_simnet.evm import PRECOMPILE, SEND_WARP_MESSAGE
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
 
 
 @pytest.fixture

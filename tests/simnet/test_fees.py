@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.ledger.chain_time import advance_excess, l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import MAINNET, L1FeeConfig
-from warpseal.simnet.fees import FeeConfig, FeeState, fee_config
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.p_chain import BALANCE_NAVAX
-from warpseal.simnet.plan import InvalidPlan, L1Plan, parse_rule
-from warpseal.simnet.state import StateAt
-from warpseal.simnet.tx_executor import RejectedTransaction
 from warpseal.warp.ids import ValidationID
+from warpseal_simnet.fees import FeeConfig, FeeState, fee_config
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.p_chain import BALANCE_NAVAX
+from warpseal_simnet.plan import InvalidPlan, L1Plan, parse_rule
+from warpseal_simnet.state import StateAt
+from warpseal_simnet.tx_executor import RejectedTransaction
 
 SURPLUS = FeeConfig(min_price=7, excess_conversion=500, target=2)
 SMALL = FeeConfig(min_price=7, excess_conversion=500, target=10)

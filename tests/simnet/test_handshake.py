@@ -18,11 +18,11 @@ from tests.simnet.sessions import (
 )
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet.addresses import sign_address
-from warpseal.simnet.frames import decode
-from warpseal.simnet.handshake import HandshakePolicy, MessageRejected, check_handshake
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.violations import ViolationKind
+from warpseal_simnet.addresses import sign_address
+from warpseal_simnet.frames import decode
+from warpseal_simnet.handshake import HandshakePolicy, MessageRejected, check_handshake
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.violations import ViolationKind
 
 NETWORK = 88888
 INFINITY = bytes([0xC0]) + bytes(95)

@@ -15,9 +15,9 @@ from tests.simnet.sessions import small_network, state_at_tip
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.messages.attestation import derive_attestation
 from warpseal.messages.errors import NoMessage
-from warpseal.simnet import main, p_chain_verifier
-from warpseal.simnet.l1_scenario import SCENARIO_L1, L1Scenario
-from warpseal.simnet.plan import L1Plan
+from warpseal_simnet import main, p_chain_verifier
+from warpseal_simnet.l1_scenario import SCENARIO_L1, L1Scenario
+from warpseal_simnet.plan import L1Plan
 
 KINDS = [
     "ConvertSubnetToL1Tx",

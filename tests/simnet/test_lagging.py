@@ -13,13 +13,13 @@ import pytest
 from tests.simnet.client import call, connected
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.signing import validator_state
 from warpseal.warp.ids import P_CHAIN, id_text
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.signing import validator_state
 
 PLAN = Plan(validators=3, messages=0, nodes=2, l1s=(L1Plan(shared=True, spare=1), L1Plan(2, unconverted=True)))
 

@@ -6,11 +6,6 @@ import pytest
 
 from tests.simnet.sessions import small_network
 from warpseal import bls
-from warpseal.simnet.destination import Delivery
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.signing import sign
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import (
     L1ValidatorRegistration,
@@ -18,6 +13,11 @@ from warpseal.warp.l1_messages import (
     build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
+from warpseal_simnet.destination import Delivery
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan
+from warpseal_simnet.signing import sign
 
 
 def signed_at(network: SimulatedNetwork, transaction: Transaction, height: int, subnet: int = 1) -> bytes:

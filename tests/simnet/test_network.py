@@ -17,12 +17,12 @@ from tests.simnet.client import Identity, call, connected, dialled, report
 from tests.simnet.sessions import VECTORS
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet.certificates import node_id_of
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan, parse_rule
-from warpseal.simnet.recorded import recorded_network
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.violations import ViolationKind
+from warpseal_simnet.certificates import node_id_of
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.recorded import recorded_network
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.violations import ViolationKind
 
 SMALL = Plan(validators=3, messages=10)
 

@@ -13,13 +13,13 @@ import pytest
 
 from tests.simnet.client import call
 from tests.simnet.sessions import VECTORS, Clock, small_network
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import Plan, parse_rule
-from warpseal.simnet.recorded import recorded_network, rewritten_node_ids
-from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.versions import DEPRECATED_METHODS, VERSIONS
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import Plan, parse_rule
+from warpseal_simnet.recorded import recorded_network, rewritten_node_ids
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.versions import DEPRECATED_METHODS, VERSIONS
 
 ASKED_NODE = "NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"
 SMALL = Plan(validators=3, messages=1)

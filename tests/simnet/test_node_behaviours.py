@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tests.simnet.client import call
-from warpseal.simnet.build import build_state
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.node_behaviours import (
+from warpseal.warp.ids import id_text
+from warpseal_simnet.build import build_state
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.node_behaviours import (
     InvalidNodeBehaviour,
     NodeBehaviour,
     NodeRule,
     parse_node_behaviour,
     parse_node_rule,
 )
-from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan
-from warpseal.warp.ids import id_text
+from warpseal_simnet.plan import InvalidPlan, L1Plan, Plan
 
 PLAN = Plan(validators=4, l1s=(L1Plan(),), messages=0, churn_every=1, nodes=3)
 

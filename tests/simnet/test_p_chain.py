@@ -10,16 +10,16 @@ from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.messages.attestation import derive_attestation
-from warpseal.simnet import p_chain_verifier
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.p_chain import BALANCE_NAVAX
-from warpseal.simnet.p_chain_verifier import PChainCode
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.state import StateAt
-from warpseal.simnet.tx_executor import RejectedTransaction
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
+from warpseal_simnet import p_chain_verifier
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.p_chain import BALANCE_NAVAX
+from warpseal_simnet.p_chain_verifier import PChainCode
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.state import StateAt
+from warpseal_simnet.tx_executor import RejectedTransaction
 
 ONE_L1 = (L1Plan(shared=True, spare=2),)
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.simnet.sessions import NOW, Clock, recorded, small_network, state_at_tip
-from warpseal.simnet import p_chain_verifier
-from warpseal.simnet.p_chain_verifier import PChainCode
-from warpseal.simnet.recorded import RecordedSigner
-from warpseal.simnet.signing import LiveSigner, SignatureRequest
-from warpseal.simnet.state import ChainState
-from warpseal.simnet.values import ChainKind
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (
@@ -24,6 +18,12 @@ from warpseal.warp.l1_messages import (
     build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
+from warpseal_simnet import p_chain_verifier
+from warpseal_simnet.p_chain_verifier import PChainCode
+from warpseal_simnet.recorded import RecordedSigner
+from warpseal_simnet.signing import LiveSigner, SignatureRequest
+from warpseal_simnet.state import ChainState
+from warpseal_simnet.values import ChainKind
 
 NETWORK = 88888
 NO_OWNER = PChainOwner(1, (bytes(20),))

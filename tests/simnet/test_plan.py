@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from tests.simnet.sessions import NOW, Clock, small_network
-from warpseal.simnet.build import build_state
-from warpseal.simnet.plan import InvalidPlan, L1Plan, Plan, Rule, parse_l1, parse_rule, parse_weights, select_members
-from warpseal.simnet.proposervm import ChainEpoch
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.state import ChainState, StateAt
-from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator, bootstrap_validation_id
+from warpseal_simnet.build import build_state
+from warpseal_simnet.plan import InvalidPlan, L1Plan, Plan, Rule, parse_l1, parse_rule, parse_weights, select_members
+from warpseal_simnet.proposervm import ChainEpoch
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.warp_config import WarpRule
 
 
 def state(**plan: object) -> ChainState:

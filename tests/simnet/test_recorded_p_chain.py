@@ -15,15 +15,6 @@ from tests.simnet.client import call
 from tests.simnet.sessions import VECTORS, recorded, small_network, state_at_tip
 from tests.warp import fuji, l1_txs
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet import p_chain_verifier
-from warpseal.simnet.behaviours import Refusal
-from warpseal.simnet.frames import LENGTH_BYTES, decode
-from warpseal.simnet.p_chain_verifier import PChainCode
-from warpseal.simnet.recorded import recorded_network
-from warpseal.simnet.signing import parse_signature_request
-from warpseal.simnet.state import ChainState
-from warpseal.simnet.validator_sets import Validation
-from warpseal.simnet.values import SimSubnet
 from warpseal.warp.ids import P_CHAIN, ChainID, NodeID, ValidationID, parse_id
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (
@@ -35,6 +26,15 @@ from warpseal.warp.l1_messages import (
     build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
+from warpseal_simnet import p_chain_verifier
+from warpseal_simnet.behaviours import Refusal
+from warpseal_simnet.frames import LENGTH_BYTES, decode
+from warpseal_simnet.p_chain_verifier import PChainCode
+from warpseal_simnet.recorded import recorded_network
+from warpseal_simnet.signing import parse_signature_request
+from warpseal_simnet.state import ChainState
+from warpseal_simnet.validator_sets import Validation
+from warpseal_simnet.values import SimSubnet
 
 STORY_CONVERSION = parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz")
 STORY_VALIDATION = ValidationID(parse_id("S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"))

@@ -12,16 +12,16 @@ from tests.simnet.sessions import CLIENT, NOW, Clock, Line, hello, peer_list, sm
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
-from warpseal.simnet import bloom, frames
-from warpseal.simnet.addresses import SignedAddress, sign_address
-from warpseal.simnet.certificates import node_id_of
-from warpseal.simnet.identity import Identity
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.values import ChainKind, SimMessage
-from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import P_CHAIN, NodeID
+from warpseal_simnet import bloom, frames
+from warpseal_simnet.addresses import SignedAddress, sign_address
+from warpseal_simnet.certificates import node_id_of
+from warpseal_simnet.identity import Identity
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.values import ChainKind, SimMessage
+from warpseal_simnet.violations import ViolationKind
 
 NETWORK = 88888
 TEN_SECONDS_NS = 10_000_000_000

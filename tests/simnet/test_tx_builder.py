@@ -17,13 +17,13 @@ from warpseal import bls
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.simnet import tx_builder
-from warpseal.simnet.destination import ReceivedMessage, verify_for_set
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, parse_rule
-from warpseal.simnet.tx_builder import Funding, TxDraft, Utxo, Wallet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, ValidationID, cb58_encode
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator
+from warpseal_simnet import tx_builder
+from warpseal_simnet.destination import ReceivedMessage, verify_for_set
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, parse_rule
+from warpseal_simnet.tx_builder import Funding, TxDraft, Utxo, Wallet
 
 VALIDATION = ValidationID(bytes.fromhex("38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd"))
 CREDENTIAL_BYTES = 4 + 4 + 65

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.simnet.sessions import VECTORS
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
-from warpseal.simnet import bloom, frames
-from warpseal.simnet.addresses import address_preimage, gossip_id, parse_wire_ip, sign_address
-from warpseal.simnet.certificates import RefusedCertificate, node_id_of, parse_leaf
-from warpseal.simnet.identity import make_certificate, make_identity
 from warpseal.warp.ids import node_id_text, parse_node_id
+from warpseal_simnet import bloom, frames
+from warpseal_simnet.addresses import address_preimage, gossip_id, parse_wire_ip, sign_address
+from warpseal_simnet.certificates import RefusedCertificate, node_id_of, parse_leaf
+from warpseal_simnet.identity import make_certificate, make_identity
 
 STAKERS = json.loads((VECTORS.parent / "peers" / "stakers.json").read_text())
 STAKER_1 = parse_node_id("NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg")

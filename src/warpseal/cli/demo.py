@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from warpseal.cli.process import Command, run_on_loop
 from warpseal.runtime.lazy import LazyModule
-from warpseal.simnet import main as simnet
 from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
 from warpseal.warp.message import SignedMessage, decode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, required_weight
+from warpseal_simnet import main as simnet
 
 if TYPE_CHECKING:
     import eth_typing

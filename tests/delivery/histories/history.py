@@ -14,13 +14,13 @@ from tests.delivery.histories import clock
 from tests.delivery.histories.setup import EPOCH_S, WINDOW_S, HistorySetup
 from tests.delivery.histories.subjects import Subject, choose_subject
 from tests.integration.daemon import AGGREGATE_V1_PATH, Reply
-from warpseal.simnet.destination import ReceivedMessage, RefusalCode, canonical_keys, verify_for_set
-from warpseal.simnet.proposervm import NO_EPOCH
-from warpseal.simnet.signing import sign
-from warpseal.simnet.validator_sets import SetEntry
-from warpseal.simnet.warp_config import DEFAULT_QUORUM, WarpRule
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, parse_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
+from warpseal_simnet.destination import ReceivedMessage, RefusalCode, canonical_keys, verify_for_set
+from warpseal_simnet.proposervm import NO_EPOCH
+from warpseal_simnet.signing import sign
+from warpseal_simnet.validator_sets import SetEntry
+from warpseal_simnet.warp_config import DEFAULT_QUORUM, WarpRule
 
 VERIFY_PATH: Final = "/v1/signatureAggregator/fuji/verify"
 _HURRY_S: Final = 2

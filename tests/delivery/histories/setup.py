@@ -16,15 +16,15 @@ import aiohttp
 from tests.delivery.histories import clock
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from warpseal.simnet.fees import FeeConfig
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.proposervm import ProposerVM
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.tx_executor import RejectedTransaction
-from warpseal.simnet.validator_sets import Validation
-from warpseal.simnet.warp_config import WarpRule
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
+from warpseal_simnet.fees import FeeConfig
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.proposervm import ProposerVM
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.tx_executor import RejectedTransaction
+from warpseal_simnet.validator_sets import Validation
+from warpseal_simnet.warp_config import WarpRule
 
 EPOCH_S: Final = 10
 WINDOW_S: Final = 4

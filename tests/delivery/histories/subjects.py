@@ -8,15 +8,15 @@ from hashlib import sha256
 from random import Random
 
 from tests.delivery.histories.setup import HistorySetup
-from warpseal.simnet.ledger import Transaction
-from warpseal.simnet.messages import teleporter_call
-from warpseal.simnet.p_chain_verifier import refusal_of
-from warpseal.simnet.state import StateAt
-from warpseal.simnet.tx_executor import RejectedTransaction
-from warpseal.simnet.values import SentMessage
 from warpseal.warp.ids import P_CHAIN, ChainID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal_simnet.ledger import Transaction
+from warpseal_simnet.messages import teleporter_call
+from warpseal_simnet.p_chain_verifier import refusal_of
+from warpseal_simnet.state import StateAt
+from warpseal_simnet.tx_executor import RejectedTransaction
+from warpseal_simnet.values import SentMessage
 
 _NO_OWNER = PChainOwner(0, ())
 

@@ -13,8 +13,8 @@ from tests.eventually import TIMEOUT_S, until
 from tests.forwarding.evm.evm import CHAIN, Node, open_proxy
 from tests.forwarding.evm.evm import serve_node as serving
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from warpseal.simnet.plan import Plan
 from warpseal.warp.ids import id_text
+from warpseal_simnet.plan import Plan
 
 NAME = id_text(CHAIN)
 ADMIN = {"jsonrpc": "2.0", "id": 1, "method": "admin.aliasChain", "params": {"chain": NAME, "alias": "mine"}}

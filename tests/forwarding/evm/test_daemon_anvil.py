@@ -15,7 +15,7 @@ from tests.forwarding.evm.test_daemon_derived import ask, blockchain_id, file_of
 from tests.integration.daemon import Daemon, build_config, run_daemon
 from tests.recorded.recording import RECORDING
 from warpseal.forwarding.evm.subnet_evm import FEE_MANAGER_ADDRESS
-from warpseal.simnet.recorded import recorded_network
+from warpseal_simnet.recorded import recorded_network
 
 CHAIN = blockchain_id("l1-0")
 UPGRADES = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1, "adminAddresses": [FIRST]}}]}

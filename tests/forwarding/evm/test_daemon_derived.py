@@ -19,8 +19,8 @@ from tests.integration.daemon import Daemon, build_config, run_daemon
 from tests.recorded.recording import RECORDING
 from warpseal.cli.main import main
 from warpseal.forwarding.evm.methods import SUBNET_EVM
-from warpseal.simnet.recorded import recorded_network
 from warpseal.warp.ids import id_text
+from warpseal_simnet.recorded import recorded_network
 
 
 def blockchain_id(chain: str) -> str:

@@ -10,8 +10,8 @@ import pytest
 from tests.forwarding.primary.serving import AVAX, INFO, P, X, serve_gateway
 from tests.simnet.sessions import Clock, small_network
 from warpseal.forwarding.primary.methods import KNOWN_METHODS
-from warpseal.simnet.settings import NodeSettings
-from warpseal.simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
 
 PATHS = {"platform": P, "avm": X, "avax": AVAX, "info": INFO}
 JSON = "application/json"

@@ -9,12 +9,12 @@ from tests.eventually import until
 from tests.l1.follower.fixtures import MemoryStore, following, is_done
 from tests.node.recorded_node import build_settings, connect
 from warpseal.node.blocks import PBlocksClient
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, Plan
-from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.store.values import L1Transaction
 from warpseal.upstream.node import open_session
 from warpseal.warp.ids import SubnetID
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
 
 ABOUT_L1S = {
     "ConvertSubnetToL1Tx",

@@ -11,14 +11,14 @@ from tests.simnet.sessions import Clock, small_network
 from tests.validators.fixtures import Clock as MonotonicClock
 from tests.validators.fixtures import ValidatorServices
 from tests.validators.forecast.fixtures import Observed, build_service
-from warpseal.simnet.fees import FeeConfig
-from warpseal.simnet.network import SimulatedNetwork
-from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.upstream.node import open_session
 from warpseal.validators.forecast.outlook import TOP_UP_S
 from warpseal.validators.forecast.service import ActiveSource, ForecastService, SubnetForecast
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID
+from warpseal_simnet.fees import FeeConfig
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.plan import L1Plan, parse_rule
 
 
 @dataclass

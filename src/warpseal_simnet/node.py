@@ -1,0 +1,131 @@
+"""The simulated node: its HTTP server with the RPC calls, and the reports of the simulation."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from warpseal.warp.ids import ChainID, NodeID, id_text, node_id_text
+from warpseal_simnet.balances import Balances, atomic_methods, x_balance_methods
+from warpseal_simnet.blocks import Blocks, x_methods
+from warpseal_simnet.evm import EvmChain
+from warpseal_simnet.info import Info, NodeIdentity, proposervm_methods
+from warpseal_simnet.listener import LOOPBACK, reserve_port
+from warpseal_simnet.node_behaviours import NodeBehaviour, with_info_lies, with_lies
+from warpseal_simnet.platform import Platform
+from warpseal_simnet.rpc import Method, RpcServer
+from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.values import ChainKind, SimChain
+from warpseal_simnet.versions import methods_of
+from warpseal_simnet.violations import Violations
+
+_SHUTDOWN_TIMEOUT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """The common state of all nodes: the chain state, the listed peers, and the reports of the simulation."""
+
+    state: ChainState
+    settings: NodeSettings
+    violations: Violations
+    named_peers: set[NodeID]
+    x_transactions: Mapping[bytes, bytes]
+    stats: Callable[[], dict[str, Any]]
+
+
+class SimNode:
+    """One node's HTTP server on the loopback address."""
+
+    def __init__(self, identity: NodeIdentity, view: NodeContext) -> None:
+        self._view = view
+        # The number of blocks by which the node's own chain is behind the tip.
+        self.lag = 0
+        self.behaviour = NodeBehaviour()
+        self.rpc = RpcServer(node_id_text(identity.identity.node_id))
+        info = Info(view.state, view.settings, identity, view.named_peers)
+        self._serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
+        sources = Platform(view.state, self._current_state), Blocks(self._current_state), Balances(self._current_state)
+        platform = {name: method for source in sources for name, method in source.methods().items()}
+        self._serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
+        for chain in view.state.chains.values():
+            self._serve_chain(chain)
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+        self._reserved: socket.socket | None = None
+
+    @property
+    def uri(self) -> str:
+        """The base URL of the node."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def _current_state(self) -> StateAt:
+        return StateAt(self._view.state, self._view.state.heights.current - self.lag)
+
+    def _serve(self, paths: tuple[str, ...], methods: Mapping[str, Method]) -> None:
+        self.rpc.serve(paths, methods_of(self._view.settings.version, methods))
+
+    def _serve_chain(self, chain: SimChain) -> None:
+        paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
+        if not chain.is_simplex:
+            proposervm = proposervm_methods(self._view.state.proposervm[chain.chain_id], self._current_state)
+            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
+        if chain.kind is ChainKind.X:
+            self._serve(("/ext/X", *paths), x_methods(self._view.x_transactions) | x_balance_methods())
+        if chain.alias == "C":
+            self._serve(("/ext/C/avax", *(f"{path}/avax" for path in paths)), atomic_methods())
+        if chain.kind is ChainKind.EVM:
+            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).respond)
+
+    def stop_chain(self, chain_id: ChainID) -> None:
+        """Stop running a chain: its calls get status 404."""
+        chain = self._view.state.chains[chain_id]
+        self.rpc.absent.update(f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name)
+
+    async def down(self) -> None:
+        """Stop serving, but keep the port."""
+        if self._runner is not None:
+            self._reserved = reserve_port(self.port)
+        await self._end()
+
+    async def up(self) -> None:
+        """Serve again on the same port."""
+        await self.start(self.port)
+
+    async def start(self, port: int = 0) -> None:
+        """Serve on `port`; 0 lets the system choose one. Raises OSError if the port is in use."""
+        if port and self._reserved is None:
+            # With SO_REUSEPORT two processes would share the port.
+            socket.create_server((LOOPBACK, port)).close()
+        application = self.rpc.application({"/simnet/violations": self._violations, "/simnet/stats": self._stats})
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, LOOPBACK, port, reuse_port=True).start()
+        self.port = int(self._runner.addresses[0][1])
+        self._release_port()
+
+    async def stop(self) -> None:
+        """Stop serving; connections are ended."""
+        await self._end()
+        self._release_port()
+
+    async def _end(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def _release_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    async def _violations(self, _request: web.Request) -> web.StreamResponse:
+        return web.json_response(self._view.violations.as_json())
+
+    async def _stats(self, _request: web.Request) -> web.StreamResponse:
+        return web.json_response(self._view.stats())
