@@ -382,7 +382,7 @@ def test_config_check_names_the_genesis_or_upgrade_file_that_cannot_be_used(
     file = write(tmp_path, {**LEAST, "evm-chains": chains, "genesis-file": str(genesis)})
     assert exit_code("config", "check", file) == 1
     missing = f"evm-chains[2].upgrade-file: there is no file {files[2]}"
-    assert missing in capsys.readouterr().err
+    assert missing in capsys.readouterr().out
     file = write(tmp_path, {**LEAST, "evm-chains": chains[:2], "genesis-file": str(genesis)})
     assert exit_code("config", "check", file) == 1
     of_genesis, of_listed = capsys.readouterr().out.splitlines()
