@@ -24,7 +24,7 @@ from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
 from benchmarks.load import RECEIVE_BYTES, STALLED_S, LoadFailed
 from benchmarks.process import Process, allow_many_sockets, running
 from benchmarks.report import Aim, Figure, Report, quantile
-from warpseal.api.data.event_endpoints import MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT
+from warpseal.api.data.routes import MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT
 from warpseal.api.data.services import DataServices
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.events.feed import EventFeed

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
 from benchmarks.index_server import KnownKeys
-from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import PageQuery, PageTokens
 from warpseal.chains.ids import Address, address_text
 from warpseal.index.index import Index
@@ -94,7 +93,7 @@ def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
 
 async def page_behind(key: int, now: float) -> BenchmarkQuery:
     """Return the query for the page of all transactions after a key. now: unix seconds."""
-    query = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
+    query = PageQuery("listLatestPrimaryNetworkTransactions", _P.value.encode(), {}, PAGE)
     token = await PageTokens(KnownKeys(), lambda: now).encode(query, (key,))
     page = PageRequest(PAGE, (key,))
     path = _url(f"{_CHAIN}/transactions", {"pageToken": token})

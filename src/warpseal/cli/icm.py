@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from warpseal.api.data.bodies import EvmChainList, IcmMessage, IcmMessages
+from warpseal.api.data.bodies import EvmChainList, IcmMessage
+from warpseal.api.data.endpoints import find_endpoint
 from warpseal.api.data.errors import IndexBehind, MessageNotFound
+from warpseal.api.data.pages import page_class
 from warpseal.chains.evm.icm_events import ICM_READERS
 from warpseal.chains.keccak import keccak
 from warpseal.cli.message import format_lines
@@ -22,6 +24,7 @@ from warpseal.resources.text import hex_text
 from warpseal.warp.ids import MalformedID, parse_id
 
 _MAX_MESSAGES: Final = 100
+_PAGE: Final = page_class(find_endpoint("listIcmMessages").page)
 _MAX_SECOND: Final = 2**37
 # Events whose first topic is the id of a message.
 _TOPICS: Final = {hex_text(keccak(text.encode())) for text in ICM_READERS if "(bytes32," in text}
@@ -78,7 +81,7 @@ def _list(args: argparse.Namespace) -> int:
     # A page may be empty and not the last one.
     while len(messages) < _MAX_MESSAGES and "nextPageToken" in page:
         place = urlencode({**query, "pageSize": _MAX_MESSAGES, "pageToken": page["nextPageToken"]})
-        page = _fetch(args, f"/v1/icm/messages?{place}", IcmMessages)
+        page = _fetch(args, f"/v1/icm/messages?{place}", _PAGE)
         messages = (messages + page["messages"])[:_MAX_MESSAGES]
     if args.json:
         print(json.dumps(messages, indent=2))

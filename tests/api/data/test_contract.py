@@ -26,7 +26,7 @@ from tests.api.data.test_icm import history_of, icm_setup, write_chains
 from tests.api.fixtures import serving
 from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B
 from warpseal.api.data import evm_context
-from warpseal.api.data.operations import CHAIN_IDS, EVM, ICM, METRICS_API, OPERATIONS, REWARDS
+from warpseal.api.data.endpoints import ENDPOINTS, EVENT_LOG, EVM, ICM, METRICS_API, SIGNING
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.document import document
 from warpseal.chains.ids import bech32_text
@@ -50,10 +50,10 @@ SETUPS: Final = {
 }
 # No text is likely to be an id or an address by chance; these make most requests go all the way.
 CHAINS = ["p-chain", "x-chain", "c-chain", *(id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN))]
-NEED_ADDRESSES = (CHAIN_IDS, REWARDS)
-OF_EVM = [item for item in OPERATIONS if item.tag in (EVM, METRICS_API)]
-OF_ICM = [item for item in OPERATIONS if item.tag == ICM]
-PRIMARY = [item for item in OPERATIONS if item not in (*OF_EVM, *OF_ICM)]
+NEED_ADDRESSES = ("getChainIdsForAddresses", "listHistoricalPrimaryNetworkRewards")
+OF_EVM = [item for item in ENDPOINTS if item.tag in (EVM, METRICS_API)]
+OF_ICM = [item for item in ENDPOINTS if item.tag == ICM]
+PRIMARY = [item for item in ENDPOINTS if item.tag not in (EVM, METRICS_API, ICM, EVENT_LOG, SIGNING)]
 ICM_HISTORY: Final = history_of(41)
 ICM_CHAINS = [id_text(chain_id) for chain_id in (A, B, ABSENT)]
 ICM_ACCOUNTS = [h.text(address) for address in PEOPLE]
@@ -97,7 +97,8 @@ def test_responses_match_the_openapi_document(operation: Any, setup: str) -> Non
     def ask(case: Any, data: st.DataObject) -> None:
         _make_likely(case.path_parameters, IN_PATH, data)
         if data.draw(st.booleans()):
-            case.query = {"addresses": "", **(case.query or {})} if operation in NEED_ADDRESSES else case.query or {}
+            needed = {"addresses": ""} if operation.name in NEED_ADDRESSES else {}
+            case.query = {**needed, **(case.query or {})}
             case.query.pop("pageToken", None)
             _make_likely(case.query, IN_QUERY, data)
         case.call_and_validate(app=app, excluded_checks=[positive_data_acceptance])

@@ -18,7 +18,7 @@ from tests.clients.published import Call, are_installed, outcomes
 from tests.eventually import finish, until
 from tests.store.fixtures import message, signature, sqlite_url, store_at
 from tests.store.test_events import SUBNET, new_event
-from warpseal.api.data.event_endpoints import MAX_LISTENERS_PER_CLIENT
+from warpseal.api.data.routes import MAX_LISTENERS_PER_CLIENT
 from warpseal.events.feed import EventFeed
 from warpseal.store.event_rows import add_events, delete_old_events
 from warpseal.store.store import Store

@@ -23,7 +23,6 @@ from tests.index.evm.model import EvmModel
 from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, IndexFiller, Model, replaced
 from warpseal.api.data import evm_context
 from warpseal.api.data.contract_info import ContractInfoFolder
-from warpseal.api.data.operations import TOKEN_HOLDERS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import Erc20Transfer
@@ -35,6 +34,7 @@ from warpseal.resources.text import account_text
 from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text
 
+TOKEN_HOLDERS = "getAddressesByBalanceOverTime"
 CHAIN = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)
 BASE = f"/v2/chains/{IDENTITY.evm_chain_id}/contracts"
 MAX = 2**256 - 1
@@ -344,12 +344,10 @@ async def test_the_example_of_the_openapi_document_is_a_response(tmp_path: Path)
     filler.write([replaced(made_block(0), START, moves), replaced(made_block(1), START + 2, spent)])
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, CHAIN_ID)
-    (example,) = (
-        request_example for request_example in example_requests() if request_example.name == TOKEN_HOLDERS.name
-    )
+    (example,) = (example for example in example_requests() if example.name == TOKEN_HOLDERS)
     async with metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup, client_of(setup) as client:
         response = await request(client, example.path)
-    assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS.name].response)
+    assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS].response)
 
 
 async def test_names_of_the_operator_win(folder: Path, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from tests.index.evm.icm_histories import ABSENT, COIN, PEOPLE, RELAYERS, A, B, 
 from tests.index.evm.icm_rows import icm_writers, join
 from tests.index.evm.test_icm_pages import QUERIES, STUCK_S, expected
 from warpseal.api.data import icm_endpoints
-from warpseal.api.data.operations import ICM as ICM_TAG
-from warpseal.api.data.operations import OPERATIONS
+from warpseal.api.data.endpoints import ENDPOINTS
+from warpseal.api.data.endpoints import ICM as ICM_TAG
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index.checkpoint import ChainStatus
@@ -226,7 +226,7 @@ async def test_each_status_has_the_fields_that_the_sdks_require(small_folder: Pa
 
 
 async def test_the_examples_of_the_openapi_document_are_responses(small_folder: Path) -> None:
-    names = {operation.name for operation in OPERATIONS if operation.tag == ICM_TAG}
+    names = {operation.name for operation in ENDPOINTS if operation.tag == ICM_TAG}
     async with icm_setup(small_folder) as setup, client_of(setup) as client:
         for example in example_requests():
             if example.name in names:

@@ -26,8 +26,8 @@ from tests.api.data.fixtures import (
 )
 from tests.store.fixtures import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.data import page_tokens
+from warpseal.api.data.endpoints import find_endpoint
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
-from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import (
     ROUNDING_S,
     VALID_S,
@@ -39,6 +39,7 @@ from warpseal.api.data.services import EphemeralKeys
 from warpseal.chains.ids import bech32_text
 from warpseal.warp.ids import id_text
 
+TRANSACTIONS = find_endpoint("listLatestPrimaryNetworkTransactions")
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
 MANY = [s.p_tx(n, "BaseTx" if n % 3 else "ExportTx", owner=s.ALICE if n % 2 else s.BOB) for n in range(1, 31)]
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, DataApiSetup, get, indexed
 from tests.api.data.memory_index import FixedPrices, FixedReach, MemoryNode
-from warpseal.api.data.bodies import HistoricalRewards, Validators
+from warpseal.api.data.endpoints import find_endpoint
+from warpseal.api.data.pages import page_class
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.resources.base import RewardType
@@ -56,7 +57,8 @@ async def test_a_reward_has_every_field_that_clients_require() -> None:
             }
         ]
     }
-    assert msgspec.convert(page, HistoricalRewards).historical_rewards[0].reward.amount == "33"
+    rewards: Any = msgspec.convert(page, page_class(find_endpoint("listHistoricalPrimaryNetworkRewards").page))
+    assert rewards.items[0].reward.amount == "33"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,8 @@ async def test_the_four_states_have_the_fields_that_clients_require() -> None:
         "rewardTxHash": id_text(s.tx_id(2)),
     }
     assert (completed["delegatorCount"], completed["amountDelegated"]) == (3, "9")
-    assert len(msgspec.convert(page, Validators).validators) == 5
+    validators: Any = msgspec.convert(page, page_class(find_endpoint("getSingleValidatorDetails").page))
+    assert len(validators.items) == 5
 
 
 async def test_uptimes_observed_for_a_day_replace_those_of_the_node() -> None:

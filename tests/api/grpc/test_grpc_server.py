@@ -32,7 +32,7 @@ from tests.store.fixtures import sqlite_url, store_at
 from tests.store.test_events import new_event
 from tests.test_errors import SAMPLES
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.api.data.event_endpoints import MAX_LISTENERS_PER_CLIENT
+from warpseal.api.data.routes import MAX_LISTENERS_PER_CLIENT
 from warpseal.api.data.services import DataServices
 from warpseal.api.grpc import calls as grpc_calls
 from warpseal.api.grpc.calls import GrpcCalls

@@ -1,4 +1,4 @@
-"""JSON bodies of the Data API and of the Metrics API: pages of resources. A last page has no nextPageToken."""
+"""JSON bodies of the Data API and of the Metrics API, and what pages have beside their items."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from warpseal.api.data.sdk_resources import SdkCChainTransaction, SdkXChainTransaction
-from warpseal.api.data.staking_resources import (
-    ActiveValidatorDetails,
-    CompletedValidatorDetails,
-    HistoricalReward,
-    PendingValidatorDetails,
-    RemovedValidatorDetails,
-)
 from warpseal.icm.resources import WarpsealBlock
 from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, UnsetType
-from warpseal.resources.blocks import PrimaryNetworkBlock
-from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, IcmStatus, NftToken
-from warpseal.resources.transactions import CChainTransaction, PChainTransaction, XChainTransaction
+from warpseal.resources.evm import IcmStatus
 from warpseal.store.values import SigningBlock
 
 
@@ -30,49 +20,9 @@ class ChainInfo(Resource, frozen=True, gc=False, kw_only=True):
     network: str
 
 
-class _Page(Resource, frozen=True, gc=False, kw_only=True):
-    next_page_token: str | UnsetType = UNSET
+class ChainPageFields(Resource, frozen=True, gc=False, kw_only=True):
+    """What a page of a primary chain has beside its items."""
 
-
-class PChainTransactions(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of P-Chain transactions."""
-
-    transactions: tuple[PChainTransaction, ...]
-    chain_info: ChainInfo
-
-
-class XChainTransactions(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of X-Chain transactions."""
-
-    transactions: tuple[XChainTransaction, ...]
-    chain_info: ChainInfo
-
-
-class CChainTransactions(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of the C-Chain's atomic transactions."""
-
-    transactions: tuple[CChainTransaction, ...]
-    chain_info: ChainInfo
-
-
-class SdkXChainTransactions(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of X-Chain transactions with `compat` "sdk"."""
-
-    transactions: tuple[SdkXChainTransaction, ...]
-    chain_info: ChainInfo
-
-
-class SdkCChainTransactions(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of the C-Chain's atomic transactions with `compat` "sdk"."""
-
-    transactions: tuple[SdkCChainTransaction, ...]
-    chain_info: ChainInfo
-
-
-class PrimaryNetworkBlocks(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of blocks, newest first."""
-
-    blocks: tuple[PrimaryNetworkBlock, ...]
     chain_info: ChainInfo
 
 
@@ -87,20 +37,6 @@ class ChainInteractions(Resource, frozen=True, gc=False, kw_only=True):
     """One entry for each address that was asked for."""
 
     addresses: tuple[ChainInteraction, ...]
-
-
-class HistoricalRewards(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of rewards."""
-
-    historical_rewards: tuple[HistoricalReward, ...]
-
-
-class Validators(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of a node's validations."""
-
-    validators: tuple[
-        PendingValidatorDetails | ActiveValidatorDetails | CompletedValidatorDetails | RemovedValidatorDetails, ...
-    ]
 
 
 class EvmFeature(StrEnum):
@@ -168,30 +104,6 @@ class EvmChainList(Resource, frozen=True, gc=False, kw_only=True):
     chains: tuple[EvmChainDetails, ...]
 
 
-class Erc1155Transfers(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of ERC-1155 transfers."""
-
-    transactions: tuple[Erc1155Transfer, ...]
-
-
-class CollectibleBalances(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of the NFTs that an address holds."""
-
-    collectible_balances: tuple[CollectibleBalance, ...]
-
-
-class DeployedContracts(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of the contracts that an address deployed."""
-
-    contracts: tuple[DeployedContract, ...]
-
-
-class NftTokens(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of the tokens of a collection."""
-
-    tokens: tuple[NftToken, ...]
-
-
 class TpsPoint(Resource, frozen=True, gc=False, kw_only=True):
     """Transactions per second of a UTC day. timestamp: 00:00 of it."""
 
@@ -199,10 +111,9 @@ class TpsPoint(Resource, frozen=True, gc=False, kw_only=True):
     value: float
 
 
-class AverageTps(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of days, newest first. lastRun: when the index last advanced. nextPageStartKey: nextPageToken."""
+class SeriesPageFields(Resource, frozen=True, gc=False, kw_only=True):
+    """What a page of a series has beside its points."""
 
-    results: tuple[TpsPoint, ...]
     status: int
     last_run: int
     next_page_start_key: str | UnsetType = UNSET
@@ -225,24 +136,15 @@ class SdkHolderEntry(Resource, frozen=True, gc=False, kw_only=True):
     sort_key: str
 
 
-class AddressesAboveThreshold(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of addresses, largest balance first. eventsInconsistent: the contract's events contradict each other."""
+class TokenPageFields(Resource, frozen=True, gc=False, kw_only=True):
+    """What a page of the holders of a token has beside them."""
 
-    addresses: tuple[HolderEntry, ...]
     events_inconsistent: bool | UnsetType = UNSET
 
 
-class SdkAddressesAboveThreshold(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of addresses with `compat` "sdk"."""
+class CollectionPageFields(Resource, frozen=True, gc=False, kw_only=True):
+    """What a page of the holders of a collection has beside them."""
 
-    addresses: tuple[SdkHolderEntry, ...]
-    events_inconsistent: bool | UnsetType = UNSET
-
-
-class NftHolders(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of holders, most token ids first; totals are of the collection, a name that it lacks is empty."""
-
-    addresses: tuple[HolderEntry, ...]
     nft_collection_name: str
     nft_symbol: str
     total_holders: int
@@ -250,10 +152,9 @@ class NftHolders(_Page, frozen=True, gc=False, kw_only=True):
     events_inconsistent: bool | UnsetType = UNSET
 
 
-class SdkNftHolders(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of holders with `compat` "sdk"."""
+class SdkCollectionPageFields(Resource, frozen=True, gc=False, kw_only=True):
+    """What a page of the holders of a collection has beside them with `compat` "sdk"."""
 
-    addresses: tuple[SdkHolderEntry, ...]
     nft_collection_name: tuple[str, ...]
     nft_symbol: tuple[str, ...]
     total_holders: int
@@ -325,18 +226,6 @@ class DeprecatedIcmMessage(_Message, frozen=True, gc=False, kw_only=True):
 
     teleporter_contract_address: str
     icm_contract_address: str | UnsetType = UNSET
-
-
-class IcmMessages(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of ICM messages, newest first."""
-
-    messages: tuple[IcmMessage, ...]
-
-
-class DeprecatedIcmMessages(_Page, frozen=True, gc=False, kw_only=True):
-    """A page of ICM messages at the deprecated paths."""
-
-    messages: tuple[DeprecatedIcmMessage, ...]
 
 
 class UsageNetwork(StrEnum):

@@ -7,19 +7,9 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from warpseal.api.data.bodies import (
-    CChainTransactions,
-    ChainInfo,
-    ChainInteraction,
-    ChainInteractions,
-    PChainTransactions,
-    PrimaryNetworkBlocks,
-    SdkCChainTransactions,
-    SdkXChainTransactions,
-    XChainTransactions,
-)
+from warpseal.api.data.bodies import ChainInfo, ChainInteraction, ChainInteractions
+from warpseal.api.data.endpoints import ADDRESSES
 from warpseal.api.data.parameters import (
-    REQUIRED_ADDRESSES,
     addresses_in,
     order_in,
     parse_address_parameter,
@@ -39,13 +29,11 @@ from warpseal.resources.text import hex_text, shared_id_text
 from warpseal.validators.errors import UnknownChain
 from warpseal.warp.ids import ChainID, ValidationID, id_text
 
-# The pages in the specification's dialect and in the SDKs', and the translation between them.
-_PAGES: Final[
-    Mapping[PrimaryChain, tuple[Callable[..., Resource], Callable[..., Resource], Callable[[Any], Resource]]]
-] = {
-    PrimaryChain.P: (PChainTransactions, PChainTransactions, sdk_p_transaction),
-    PrimaryChain.X: (XChainTransactions, SdkXChainTransactions, sdk_x_transaction),
-    PrimaryChain.C: (CChainTransactions, SdkCChainTransactions, sdk_c_transaction),
+# From the specification's dialect to the SDKs'.
+_TRANSLATIONS: Final[Mapping[PrimaryChain, Callable[[Any], Resource]]] = {
+    PrimaryChain.P: sdk_p_transaction,
+    PrimaryChain.X: sdk_x_transaction,
+    PrimaryChain.C: sdk_c_transaction,
 }
 _NEEDS_A_SUBJECT: Final = ("txTypes", "startTimestamp", "endTimestamp")
 
@@ -56,17 +44,11 @@ async def list_transactions(context: PrimaryNetworkContext) -> Response:
     chain = context.chain()
     query = await context.page_query(chain.encode())
     result = await index.transactions(transaction_query(chain, query.values), query.page)
-    page, sdk_page, translate = _PAGES[chain]
     transactions: Sequence[Resource] = result.items
     if context.for_sdk:
-        page, transactions = sdk_page, tuple([translate(transaction) for transaction in result.items])
-    return await context.respond(
-        page(
-            next_page_token=await context.next_token(query, result.next),
-            transactions=transactions,
-            chain_info=_chain_info(chain, context),
-        )
-    )
+        transactions = [_TRANSLATIONS[chain](transaction) for transaction in result.items]
+    chain_info = _chain_info(chain, context)
+    return await context.respond_page(query, transactions, result.next, chain_info=chain_info)
 
 
 async def list_blocks(context: PrimaryNetworkContext) -> Response:
@@ -76,15 +58,12 @@ async def list_blocks(context: PrimaryNetworkContext) -> Response:
     query = await context.page_query(chain.encode())
     times = time_range_in(query.values)
     blocks = await index.blocks(BlockQuery(chain, times), query.page)
-    body = PrimaryNetworkBlocks(
-        next_page_token=await context.next_token(query, blocks.next),
-        blocks=blocks.items,
-        chain_info=_chain_info(chain, context),
-    )
     # The newest page can change at any time, all others cannot.
     indexed_until = next(freshness.time for freshness in context.freshness if freshness.chain is chain)
     is_final = query.position is not None or (times.until is not None and times.until < indexed_until)
-    return await context.respond(body, FINAL_PAGE_S if is_final else 0)
+    final_s = FINAL_PAGE_S if is_final else 0
+    chain_info = _chain_info(chain, context)
+    return await context.respond_page(query, blocks.items, blocks.next, final_s, chain_info=chain_info)
 
 
 async def get_blockchain(context: PrimaryNetworkContext) -> Response:
@@ -102,7 +81,7 @@ async def list_chain_ids(context: PrimaryNetworkContext) -> Response:
     """GET .../addresses:listChainIds."""
     index = context.index("addresses")
     context.require_fresh(PrimaryChain)
-    name = REQUIRED_ADDRESSES.name
+    name = ADDRESSES.name
     values: dict[str, Any] = context.parameters()
     parsed = {text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]}
     addresses = tuple(Address(raw) for raw, is_account in parsed.values() if not is_account)

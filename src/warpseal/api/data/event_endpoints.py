@@ -14,10 +14,8 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from warpseal.api.data.errors import EventsNotEnabled
-from warpseal.api.data.parameters import AFTER
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NotFound
-from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.responses import unstored_response
 from warpseal.errors import InvalidRequest
 from warpseal.events.feed import EventFeed, EventFilter
@@ -27,21 +25,19 @@ from warpseal.runtime.http_url import InvalidUrl, parse_http_url
 from warpseal.upstream.address_policy import AddressRefused
 from warpseal.upstream.checked_resolver import checked_session
 
-MAX_LISTENERS: Final = 1_000
-MAX_LISTENERS_PER_CLIENT: Final = 16
 _LAST_EVENT_ID: Final = "last-event-id"
 _MAX_URL_CHARACTERS: Final = 2_048
 
 
-async def listen(streams: EventStreams, context: RequestContext) -> Response:
+async def listen(context: RequestContext) -> Response:
     """GET /v1/events. A broken stream is continued by the id of its last event, which clients send by themselves."""
     feed = context.services.events
     if feed is None:
         raise EventsNotEnabled
     values: dict[str, Any] = context.parameters()
-    after, event_filter = values.get(AFTER.name), msgspec.convert(values, EventFilter)
+    after, event_filter = values.get("after"), msgspec.convert(values, EventFilter)
     last_id = context.request.headers.get(_LAST_EVENT_ID)
-    number, cursor = await (feed.start(AFTER.name, after) if not last_id else feed.start(_LAST_EVENT_ID, last_id))
+    number, cursor = await (feed.start("after", after) if not last_id else feed.start(_LAST_EVENT_ID, last_id))
 
     async def next_events() -> bytes:
         nonlocal number, cursor
@@ -50,16 +46,38 @@ async def listen(streams: EventStreams, context: RequestContext) -> Response:
         return b"".join([b"id: %b\ndata: %b\n\n" % (event.cursor.encode(), event.encoded) for event in page.events])
 
     # A client keeps the id of a part without data, too: it continues from there, although no event was for it.
-    return streams.respond(context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode())
+    return context.event_streams.respond(context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode())
 
 
-async def list_or_add_webhooks(context: RequestContext) -> Response:
-    """GET or POST /v1/webhooks."""
-    feed, rows = await _load_webhooks(context)
-    if context.request.method == "POST":
-        return await _add_webhook(context, feed, len(rows))
+async def list_webhooks(context: RequestContext) -> Response:
+    """GET /v1/webhooks."""
+    _, rows = await _load_webhooks(context)
     webhooks = sorted(map(DECODER.decode, rows.values()), key=lambda webhook: webhook.created_at)
     return unstored_response(WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks])))
+
+
+async def add_webhook(context: RequestContext) -> Response:
+    """POST /v1/webhooks."""
+    feed, rows = await _load_webhooks(context)
+    values = await context.read_fields()
+    if len(values["url"]) > _MAX_URL_CHARACTERS:
+        raise InvalidRequest("url", f"expected at most {_MAX_URL_CHARACTERS} characters")
+    try:
+        context.settings.webhook_policy.check_url(parse_http_url(values["url"]))
+    except (InvalidUrl, AddressRefused) as error:
+        raise InvalidRequest("url", str(error)) from None
+    if len(rows) >= MAX_WEBHOOKS:
+        raise InvalidRequest("url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one")
+    _, cursor = await feed.start("cursor", None)
+    values |= {
+        "id": secrets.token_hex(8),
+        "createdAt": int(context.now),
+        "deliveries": (),
+        "secret": new_secret(),
+    }
+    webhook = msgspec.convert({**values, "cursor": cursor}, Webhook)
+    await feed.log.exchange_webhooks({webhook.id: (None, msgspec.json.encode(webhook))})
+    return unstored_response(webhook, 201)
 
 
 async def remove_webhook(context: RequestContext) -> Response:
@@ -96,25 +114,3 @@ async def _load_webhooks(context: RequestContext) -> tuple[EventFeed, dict[str, 
     if webhook_id is not None and webhook_id not in rows:
         raise NotFound("no webhook has this id; GET /v1/webhooks lists all")
     return feed, rows
-
-
-async def _add_webhook(context: RequestContext, feed: EventFeed, count: int) -> Response:
-    values = await context.read_fields()
-    if len(values["url"]) > _MAX_URL_CHARACTERS:
-        raise InvalidRequest("url", f"expected at most {_MAX_URL_CHARACTERS} characters")
-    try:
-        context.settings.webhook_policy.check_url(parse_http_url(values["url"]))
-    except (InvalidUrl, AddressRefused) as error:
-        raise InvalidRequest("url", str(error)) from None
-    if count >= MAX_WEBHOOKS:
-        raise InvalidRequest("url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one")
-    _, cursor = await feed.start("cursor", None)
-    values |= {
-        "id": secrets.token_hex(8),
-        "createdAt": int(context.now),
-        "deliveries": (),
-        "secret": new_secret(),
-    }
-    webhook = msgspec.convert({**values, "cursor": cursor}, Webhook)
-    await feed.log.exchange_webhooks({webhook.id: (None, msgspec.json.encode(webhook))})
-    return unstored_response(webhook, 201)

@@ -12,15 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import (
-    CollectibleBalances,
-    DeployedContracts,
-    Erc1155Transfers,
     EvmChainDetails,
     EvmChainList,
     EvmChainStatus,
     EvmFeature,
     NetworkToken,
-    NftTokens,
     UtilityAddresses,
 )
 from warpseal.api.data.errors import (
@@ -34,7 +30,7 @@ from warpseal.api.data.errors import (
 from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
 from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
 from warpseal.api.data.evm_resources import block_of_node
-from warpseal.api.data.parameters import CONTRACT_ADDRESS, block_range_in, order_in, read_block_id
+from warpseal.api.data.parameters import block_range_in, order_in, read_block_id
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.responses import FINAL_S, response_headers
 from warpseal.api.rpc.evm import SOURCE
@@ -105,13 +101,8 @@ async def list_deployments(context: EvmContext) -> Response:
     query = await context.page_query(address)
     index = context.index()
     page = await complete_page(context, lambda: index.deployments(address, query.page))
-    wording = context.wording
-    return await context.respond(
-        DeployedContracts(
-            next_page_token=await context.next_token(query, page.next),
-            contracts=tuple([wording.contract(contract) for contract in page.items]),
-        )
-    )
+    contracts = map(context.wording.contract, page.items)
+    return await context.respond_page(query, contracts, page.next)
 
 
 async def _describe_chain(context: RequestContext, chain: EvmChainService) -> EvmChainDetails:
@@ -219,13 +210,8 @@ async def list_erc1155_transfers(context: EvmContext) -> Response:
     described = context.services.evm.contracts_of(context.chain)
     criteria = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
     page = await complete_page(context, lambda: index.erc1155_transfers(criteria, query.page))
-    wording = context.wording
-    return await context.respond(
-        Erc1155Transfers(
-            next_page_token=await context.next_token(query, page.next),
-            transactions=tuple([wording.transfer(transfer) for transfer in page.items]),
-        )
-    )
+    transfers = map(context.wording.transfer, page.items)
+    return await context.respond_page(query, transfers, page.next)
 
 
 async def list_collectibles(context: EvmContext) -> Response:
@@ -235,18 +221,13 @@ async def list_collectibles(context: EvmContext) -> Response:
     index = context.index()
     described = context.services.evm.contracts_of(context.chain)
     values: Mapping[str, Any] = query.values
-    criteria = CollectibleQuery(address, values.get(CONTRACT_ADDRESS.name), described.hidden)
+    criteria = CollectibleQuery(address, values.get("contractAddress"), described.hidden)
     page = await complete_page(context, lambda: index.collectibles(criteria, query.page))
     items = page.items
     if context.freshness is not None and context.freshness.first_height:
         items = await _with_amounts(context, address, items)
-    wording = context.wording
-    return await context.respond(
-        CollectibleBalances(
-            next_page_token=await context.next_token(query, page.next),
-            collectible_balances=tuple([wording.token(item) for item in items]),
-        )
-    )
+    balances = map(context.wording.token, items)
+    return await context.respond_page(query, balances, page.next)
 
 
 async def list_tokens(context: EvmContext) -> Response:
@@ -255,13 +236,8 @@ async def list_tokens(context: EvmContext) -> Response:
     query = await context.page_query(contract)
     index = context.index()
     page = await complete_page(context, lambda: index.tokens(contract, query.page))
-    wording = context.wording
-    return await context.respond(
-        NftTokens(
-            next_page_token=await context.next_token(query, page.next),
-            tokens=tuple([wording.token(token) for token in page.items]),
-        )
-    )
+    tokens = map(context.wording.token, page.items)
+    return await context.respond_page(query, tokens, page.next)
 
 
 async def get_token(context: EvmContext) -> Response:

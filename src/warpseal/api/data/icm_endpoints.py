@@ -15,10 +15,8 @@ from starlette.responses import Response
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
     DeprecatedIcmMessage,
-    DeprecatedIcmMessages,
     IcmDestinationTransaction,
     IcmMessage,
-    IcmMessages,
     IcmReceipt,
     IcmRewardDetails,
     IcmSourceTransaction,
@@ -26,7 +24,6 @@ from warpseal.api.data.bodies import (
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, MessageNotFound
 from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmContext, indexed_contexts
 from warpseal.api.data.evm_resources import EvmWording
-from warpseal.api.data.operations import TELEPORTER
 from warpseal.api.data.request_context import RequestContext
 from warpseal.chains.evm.icm_events import decode_tail
 from warpseal.icm.resources import WarpsealBlock
@@ -60,19 +57,19 @@ async def list_messages(context: RequestContext) -> Response:
     values: Mapping[str, Any] = query.values
     _, indexes = await _open_indexes(context)
     criteria = IcmQuery(
-        chain=await _chain_in(context, values, p.MESSAGE_CHAIN),
-        source=await _chain_in(context, values, p.SOURCE),
-        destination=await _chain_in(context, values, p.DESTINATION),
-        sender=values.get(p.SENDER.name),
-        recipient=values.get(p.RECIPIENT.name),
+        chain=await _chain_in(context, values, "blockchainId"),
+        source=await _chain_in(context, values, "sourceBlockchainId"),
+        destination=await _chain_in(context, values, "destinationBlockchainId"),
+        sender=values.get("from"),
+        recipient=values.get("to"),
         address=address,
         times=p.time_range_in(values),
         indexed=frozenset(indexes),
-        status=None if p.MESSAGE_STATUS.name not in values else IcmStatus(values[p.MESSAGE_STATUS.name]),
-        is_stuck=values.get(p.IS_STUCK.name),
-        known_since=await _read_known_since(indexes) if p.IS_STUCK.name in values else {},
+        status=IcmStatus(values["status"]) if "status" in values else None,
+        is_stuck=values.get("isStuck"),
+        known_since=await _read_known_since(indexes) if "isStuck" in values else {},
     )
-    network = values.get(p.MESSAGE_NETWORK.name)
+    network = values.get("network")
     keys: Sequence[IcmKey] = ()
     more: IcmPosition | None = None
     if network is None or context.api_settings.serves(network, context.services.network_id):
@@ -85,11 +82,8 @@ async def list_messages(context: RequestContext) -> Response:
         joined = [message for message in joined if _status_of(message) is criteria.status]
     obstacles = context.services.icm
     blocks = [UNSET] * len(joined) if obstacles is None else await obstacles.outline(joined)
-    messages = tuple(_describe(context, message, block) for message, block in zip(joined, blocks, strict=True))
-    body = DeprecatedIcmMessages if context.operation in TELEPORTER else IcmMessages
-    return await context.respond(
-        body(next_page_token=await context.next_token(query, more), messages=messages)  # type: ignore[arg-type]
-    )
+    messages = [_describe(context, message, block) for message, block in zip(joined, blocks, strict=True)]
+    return await context.respond_page(query, messages, more)
 
 
 async def get_message(context: RequestContext) -> Response:
@@ -154,9 +148,9 @@ async def _open_indexes(context: RequestContext) -> tuple[Sequence[EvmContext], 
     return contexts, {chain.chain.entry.blockchain_id: chain.index() for chain in contexts}
 
 
-async def _chain_in(context: RequestContext, values: Mapping[str, Any], parameter: p.Parameter) -> ChainID | None:
+async def _chain_in(context: RequestContext, values: Mapping[str, Any], name: str) -> ChainID | None:
     """Return the chain that a parameter names. Raises InvalidRequest."""
-    return await context.chain_id_of(parameter.name, values[parameter.name]) if parameter.name in values else None
+    return await context.chain_id_of(name, values[name]) if name in values else None
 
 
 async def _read_page(
@@ -254,7 +248,7 @@ def _describe(
             deliverer_address=account_text(received.deliverer),
         )
     contract = account_text(side.messenger)
-    if context.operation not in TELEPORTER:
+    if context.endpoint.deprecated_at is None:
         return IcmMessage(icm_contract_address=contract, **fields)
     # In lists of the deprecated paths, the SDKs read this status by the model of the other ones.
     icm_contract = contract if sent is None else UNSET

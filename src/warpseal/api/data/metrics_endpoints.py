@@ -13,27 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from warpseal.api.data.bodies import (
-    AddressesAboveThreshold,
-    AverageTps,
-    HolderEntry,
-    NftHolders,
-    SdkAddressesAboveThreshold,
-    SdkHolderEntry,
-    SdkNftHolders,
-    TpsPoint,
-)
+from warpseal.api.data.bodies import HolderEntry, SdkHolderEntry, TpsPoint
+from warpseal.api.data.endpoints import PAGE_TOKEN
 from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady, NotAnErc20Token
 from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmContext, complete_page, indexed_contexts
 from warpseal.api.data.page_tokens import PageQuery
-from warpseal.api.data.parameters import FROM, PAGE_TOKEN, THRESHOLD, TO, time_range_in
+from warpseal.api.data.parameters import time_range_in
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.data.sdk_resources import copy_resource
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.errors import InvalidRequest
-from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.base import UNSET
 from warpseal.resources.evm import Holder, HolderQuery
-from warpseal.resources.queries import PageRequest
+from warpseal.resources.queries import PageRequest, Position
 from warpseal.resources.text import account_text
 
 if TYPE_CHECKING:
@@ -69,14 +60,9 @@ async def get_avg_tps(context: RequestContext) -> Response:
     points = [
         TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series)) for day in dates
     ]
+    advanced_at = max((days.advanced_at for days in series), default=0)
     return await context.respond(
-        AverageTps(
-            next_page_token=token,
-            next_page_start_key=token,
-            results=tuple(points),
-            status=_STATUS,
-            last_run=max((days.advanced_at for days in series), default=0),
-        )
+        context.page_body(points, token, status=_STATUS, last_run=advanced_at, next_page_start_key=token)
     )
 
 
@@ -100,10 +86,10 @@ def _newest_day(chain: EvmContext) -> int:
 
 def _requested_days(query: PageQuery) -> tuple[int, int]:
     """Return the first and the last day that the page may have. Raises InvalidRequest if `to` is before `from`."""
-    since: Any = query.values.get(FROM.name, 0)
-    until: Any = query.values.get(TO.name, _LAST_DAY * _DAY_S)
+    since: Any = query.values.get("from", 0)
+    until: Any = query.values.get("to", _LAST_DAY * _DAY_S)
     if until < since:
-        raise InvalidRequest(TO.name, f"{until} is before {FROM.name}, {since}")
+        raise InvalidRequest("to", f"{until} is before from, {since}")
     last_day = query.page.after_key
     return -(-since // _DAY_S), until // _DAY_S if last_day is None else last_day - 1
 
@@ -113,7 +99,7 @@ async def list_token_holders(context: EvmContext) -> Response:
     contract = context.address()
     query = await context.page_query(context.chain.entry.blockchain_id + contract)
     values: dict[str, Any] = query.values
-    holder_query = HolderQuery(contract, values[THRESHOLD.name], time_range_in(values))
+    holder_query = HolderQuery(contract, values["threshold"], time_range_in(values))
     index = context.index()
     entry = context.chain.entry.index
     is_complete = context.freshness is not None and context.freshness.first_height == 0
@@ -124,14 +110,12 @@ async def list_token_holders(context: EvmContext) -> Response:
     holders = _known(context, await index.holders_above(holder_query, page, at_block), at_block)
     if not holders.items and (kind := await index.unlisted_kind(contract)) is not None:
         raise NotAnErc20Token(account_text(contract), kind)
-    body = AddressesAboveThreshold(
-        next_page_token=await _next_token(context, query, holders),
-        addresses=await _entries(holders.items),
+    return await context.respond_page(
+        query,
+        await _entries(context, holders.items),
+        _next_position(holders),
         events_inconsistent=holders.events_inconsistent or UNSET,
     )
-    if not context.for_sdk:
-        return await context.respond(body)
-    return await context.respond(copy_resource(body, SdkAddressesAboveThreshold, addresses=_sdk_entries(body)))
 
 
 async def list_nft_holders(context: EvmContext) -> Response:
@@ -146,19 +130,16 @@ async def list_nft_holders(context: EvmContext) -> Response:
 
     holders = await complete_page(context, read)
     name, symbol = context.wording.names(contract, holders.name, holders.symbol)
-    body = NftHolders(
-        next_page_token=await _next_token(context, query, holders),
-        addresses=await _entries(holders.items),
-        nft_collection_name=name,
-        nft_symbol=symbol,
+    return await context.respond_page(
+        query,
+        await _entries(context, holders.items),
+        _next_position(holders),
+        nft_collection_name=_listed(name) if context.for_sdk else name,
+        nft_symbol=_listed(symbol) if context.for_sdk else symbol,
         total_holders=holders.total_holders,
         total_tokens=holders.total_tokens,
         events_inconsistent=holders.events_inconsistent or UNSET,
     )
-    if not context.for_sdk:
-        return await context.respond(body)
-    names = {"nft_collection_name": (name,) if name else (), "nft_symbol": (symbol,) if symbol else ()}
-    return await context.respond(copy_resource(body, SdkNftHolders, addresses=_sdk_entries(body), **names))
 
 
 def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
@@ -180,19 +161,21 @@ def _known(context: EvmContext, holders: HolderPage | None, at_block: int | None
     raise IndexNotReady(f"EVM chain {context.chain.name} with ERC-20 balances")
 
 
-async def _next_token(context: EvmContext, query: PageQuery, holders: HolderPage) -> str | UnsetType:
-    position = None if holders.next is None else (holders.block, *holders.next)
-    return await context.next_token(query, position)
+def _next_position(holders: HolderPage) -> Position | None:
+    return None if holders.next is None else (holders.block, *holders.next)
 
 
-async def _entries(holders: Sequence[Holder]) -> tuple[HolderEntry, ...]:
+def _listed(name: str) -> tuple[str, ...]:
+    """Return a name as the SDKs read it."""
+    return (name,) if name else ()
+
+
+async def _entries(context: EvmContext, holders: Sequence[Holder]) -> Sequence[HolderEntry | SdkHolderEntry]:
     """Return holders as responses show them. The checksums of a large page are computed in a thread."""
 
-    def encode() -> tuple[HolderEntry, ...]:
-        return tuple([HolderEntry(address=account_text(item.address), sort_key=item.balance) for item in holders])
+    def encode() -> Sequence[HolderEntry | SdkHolderEntry]:
+        if context.for_sdk:
+            return [SdkHolderEntry(address=account_text(item.address), sort_key=str(item.balance)) for item in holders]
+        return [HolderEntry(address=account_text(item.address), sort_key=item.balance) for item in holders]
 
     return encode() if len(holders) < _IN_THREAD_FROM else await asyncio.to_thread(encode)
-
-
-def _sdk_entries(body: AddressesAboveThreshold | NftHolders) -> tuple[SdkHolderEntry, ...]:
-    return tuple([SdkHolderEntry(address=entry.address, sort_key=str(entry.sort_key)) for entry in body.addresses])

@@ -29,7 +29,7 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
     freshness: tuple[ChainFreshness, ...]
 
     @classmethod
-    def of(cls, context: RequestContext) -> PrimaryNetworkContext:
+    async def of(cls, context: RequestContext) -> PrimaryNetworkContext:
         """Return the context, the index's freshness among the response headers. Raises NetworkNotServed."""
         services = context.services
         network = context.request.path_params["network"]

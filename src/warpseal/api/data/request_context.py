@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,19 +13,14 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from warpseal.api.data.endpoints import PAGE_SIZE, PAGE_TOKEN, START_KEY, EndpointRow
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken
-from warpseal.api.data.operations import METRICS_API, Operation
 from warpseal.api.data.page_tokens import PageQuery, PageTokens, check_unchanged
-from warpseal.api.data.parameters import (
-    PAGE_SIZE,
-    PAGE_TOKEN,
-    START_KEY,
-    Value,
-    normalize_addresses,
-    read_query,
-)
+from warpseal.api.data.pages import page_class
+from warpseal.api.data.parameters import Value, normalize_addresses, read_query
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
+from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.request_body import read_body
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
@@ -56,7 +51,7 @@ _ENCODER: Final = Encoder()
 class RequestContext(Struct, frozen=True):
     """One request. now: unix seconds. for_sdk: the client wants the SDKs' dialect.
 
-    metrics_tokens: of the Metrics API; None without a metrics database.
+    metrics_tokens: of the Metrics API; None without a metrics database. endpoint: the row that the request is for.
     """
 
     request: Request
@@ -68,12 +63,13 @@ class RequestContext(Struct, frozen=True):
     metrics_tokens: page_tokens.PageTokenStore | None
     now: float
     for_sdk: bool
-    operation: Operation
+    endpoint: EndpointRow
+    event_streams: EventStreams
     client_heights: ClientHeights
 
     def parameters(self) -> dict[str, Value]:
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
-        parameters, ignore_all = self.operation.parameters, self.api_settings.ignore_unknown_fields
+        parameters, ignore_all = self.endpoint.parameters, self.api_settings.ignore_unknown_fields
         names = [parameter.name for parameter in parameters]
         query = known_parameters(self.request.scope, names, ignore_all=ignore_all)
         return read_query(parameters, query, ignore_unknown=ignore_all)
@@ -88,7 +84,7 @@ class RequestContext(Struct, frozen=True):
         texts = {name: [value] if isinstance(value, str) else value for name, value in fields.items()}
         pairs = [(name, text) for name, values in texts.items() for text in values]
         ignore_unknown = self.api_settings.ignore_unknown_fields
-        return dict(read_query(self.operation.parameters, pairs, ignore_unknown=ignore_unknown))
+        return dict(read_query(self.endpoint.parameters, pairs, ignore_unknown=ignore_unknown))
 
     async def chain_id_of(self, name: str, text: str) -> ChainID:
         """Return the blockchain id of a chain that a parameter names by any of its names. Raises InvalidRequest."""
@@ -109,13 +105,13 @@ class RequestContext(Struct, frozen=True):
         size = values_by_name.pop(PAGE_SIZE.name, None)
         values = normalize_addresses(values_by_name, self.text.prefix)
         if not tokens:
-            return PageQuery(self.operation.name, subject, values, size or self.operation.default_page_size)
-        if self.operation.tag == METRICS_API:
+            return PageQuery(self.endpoint.name, subject, values, size or self.endpoint.default_page_size)
+        if self.endpoint.admission == "metrics":
             query = await self._read_metrics_query(tokens.pop(), subject)
             self.client_heights.continue_from(query.heights)
         else:
-            query = await self.tokens.decode(tokens.pop(), self.operation.name, subject)
-        check_unchanged(query, values, self.operation.parameters)
+            query = await self.tokens.decode(tokens.pop(), self.endpoint.name, subject)
+        check_unchanged(query, values, self.endpoint.parameters)
         return replace(query, size=size or query.size)
 
     async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
@@ -126,7 +122,7 @@ class RequestContext(Struct, frozen=True):
         if position is None:
             return UNSET
         query = replace(query, heights=self.client_heights.for_token())
-        if self.operation.tag == METRICS_API:
+        if self.endpoint.admission == "metrics":
             return await self._metrics_store().add(msgspec.json.encode(replace(query, position=position)))
         return await self.tokens.encode(query, position)
 
@@ -141,7 +137,7 @@ class RequestContext(Struct, frozen=True):
             query = msgspec.json.decode(row.body, type=PageQuery)
         except msgspec.DecodeError:
             raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
-        if (query.operation, query.subject) != (self.operation.name, subject):
+        if (query.operation, query.subject) != (self.endpoint.name, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         return query
 
@@ -149,6 +145,26 @@ class RequestContext(Struct, frozen=True):
         if self.metrics_tokens is None:
             raise StoreDown("there is no place for the metrics database; set metrics-db-url")
         return self.metrics_tokens
+
+    async def respond_page(
+        self,
+        query: PageQuery,
+        items: Iterable[Resource],
+        position: Position | None,
+        final_s: int = 0,
+        **beside: Any,
+    ) -> Response:
+        """Return the response with a page of items, as `respond` does.
+
+        position: of the next page, None if there is none. beside: what the row puts beside the items.
+        """
+        token = await self.next_token(query, position)
+        return await self.respond(self.page_body(items, token, **beside), final_s)
+
+    def page_body(self, items: Iterable[Resource], token: str | UnsetType, **beside: Any) -> Resource:
+        """Return the body of a page. token: of the next page."""
+        body = page_class(self.endpoint.page)
+        return body(next_page_token=token, items=tuple(items), **beside)
 
     async def respond(self, resource: Resource, final_s: int = 0) -> Response:
         """Return the response, which shared caches must not store if callers need a key.
@@ -168,15 +184,17 @@ class ContextFactory:
         gate: StartupGate[DataServices],
         settings: ApiSettings,
         data: DataApiSettings,
+        event_streams: EventStreams,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._gate = gate
+        self._event_streams = event_streams
         self._settings = settings
         self._data = data
         self._now = now
         self._shared: tuple[NetworkText, PageTokens, page_tokens.PageTokenStore | None] | None = None
 
-    async def create(self, request: Request, operation: Operation) -> RequestContext:
+    async def create(self, request: Request, endpoint: EndpointRow) -> RequestContext:
         """Return the context. Raises the reason if the services are not ready in time."""
         services = await self._gate.wait()
         if self._shared is None:
@@ -185,9 +203,9 @@ class ContextFactory:
             metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
-        if operation.deprecated_at is not None:
+        if endpoint.deprecated_at is not None:
             # RFC 9745.
-            response_headers(request.scope)["deprecation"] = f"@{operation.deprecated_at}"
+            response_headers(request.scope)["deprecation"] = f"@{endpoint.deprecated_at}"
         # Set in the task of the request, and shared by the tasks that it starts.
         CLIENT_HEIGHTS.set(client_heights := ClientHeights())
         for name in (PAGE_TOKEN.name, START_KEY.name):
@@ -204,7 +222,8 @@ class ContextFactory:
             metrics_tokens=metrics_tokens,
             now=self._now(),
             for_sdk=self._is_for_sdk(request),
-            operation=operation,
+            endpoint=endpoint,
+            event_streams=self._event_streams,
             client_heights=client_heights,
         )
 

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import SigningBlockList
+from warpseal.api.data.endpoints import BLOCK_KIND
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NotFound
 from warpseal.api.http.responses import unstored_response
@@ -19,12 +20,17 @@ from warpseal.warp.ids import id_text
 MAX_SIGNING_BLOCKS: Final = 1_000
 
 
-async def list_or_add(context: RequestContext) -> Response:
-    """GET or POST /v1/signing-blocks."""
+async def list_blocks(context: RequestContext) -> Response:
+    """GET /v1/signing-blocks."""
     store = context.services.signing_blocks
     assert store is not None
-    if context.request.method == "GET":
-        return unstored_response(SigningBlockList(signing_blocks=tuple(await store.load())))
+    return unstored_response(SigningBlockList(signing_blocks=tuple(await store.load())))
+
+
+async def add(context: RequestContext) -> Response:
+    """POST /v1/signing-blocks."""
+    store = context.services.signing_blocks
+    assert store is not None
     fields = await context.read_fields()
     kind = SigningBlockKind(fields["kind"])
     value = await _read_value(context, kind, fields["value"])
@@ -40,7 +46,7 @@ async def remove(context: RequestContext) -> Response:
     """DELETE /v1/signing-blocks/{kind}/{value}."""
     store, texts = context.services.signing_blocks, context.request.path_params
     assert store is not None
-    kind = SigningBlockKind(str(p.BLOCK_KIND.read("kind", texts["kind"])))
+    kind = SigningBlockKind(str(p.read_value(BLOCK_KIND, texts["kind"])))
     value = await _read_value(context, kind, texts["value"])
     block = next((block for block in await store.load() if (block.kind, block.value) == (kind, value)), None)
     if block is None:

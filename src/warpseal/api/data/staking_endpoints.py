@@ -9,7 +9,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.errors import IndexNotEnabled
 from warpseal.api.data.forecast_resources import forecast_resource
 from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
@@ -49,11 +48,7 @@ async def list_rewards(context: PrimaryNetworkContext) -> Response:
     rewards = [
         reward_resource(reward, await _price(context, reward, currency), context.text) for reward in reward_page.items
     ]
-    return await context.respond(
-        HistoricalRewards(
-            next_page_token=await context.next_token(query, reward_page.next), historical_rewards=tuple(rewards)
-        )
-    )
+    return await context.respond_page(query, rewards, reward_page.next)
 
 
 async def get_validator(context: PrimaryNetworkContext) -> Response:
@@ -67,9 +62,7 @@ async def get_validator(context: PrimaryNetworkContext) -> Response:
     validations = await _find_validations(context, validation_query, query.page)
     connectivity = await _connectivity(context, node_id, validations.items)
     validators = [validation_resource(validation, connectivity, context.text) for validation in validations.items]
-    return await context.respond(
-        Validators(next_page_token=await context.next_token(query, validations.next), validators=tuple(validators))
-    )
+    return await context.respond_page(query, validators, validations.next)
 
 
 def node_page(validations: Sequence[Validation], query: ValidationQuery, page: PageRequest) -> Page[Validation]:

@@ -29,9 +29,9 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.data.endpoints import EVENT_FILTERS, find_endpoint
 from warpseal.api.data.errors import EventsNotEnabled, MessageNotFound
-from warpseal.api.data.operations import EVENTS
-from warpseal.api.data.parameters import EVENT_FILTERS, read_query
+from warpseal.api.data.parameters import read_query
 from warpseal.api.data.routes import DataApi
 from warpseal.api.http.errors import NotFound, ReceiveTimeout
 from warpseal.api.http.middleware import client_address, log_fields
@@ -69,6 +69,8 @@ _MAX_OTHER_CALLS_PER_CLIENT: Final = 16
 # a moment.
 _MAX_ARRIVING: Final = 4_096
 _MAX_ARRIVING_PER_CLIENT: Final = 1_000
+
+_EVENTS: Final = find_endpoint("listenEvents")
 
 _Signed = Aggregation | L1SignedMessage
 
@@ -159,7 +161,7 @@ class GrpcCalls:
 
     async def listen_events(self, call: Call) -> None:
         """Write EventBatches until the caller leaves."""
-        await self._data.access.admit(Request(call.scope), EVENTS.units)
+        await self._data.access.admit(Request(call.scope), _EVENTS.units)
         request = await self._read(pb.ListenEventsRequest, call)
         with self._data.event_streams.open.slot(call.client):
             filters = read_query(EVENT_FILTERS, _pairs(request, "cursor"), ignore_unknown=False)

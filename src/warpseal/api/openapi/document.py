@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API port, made from the resources and from the tables of operations and parameters.
+"""The OpenAPI document of the API port, made from the resources and from the table of endpoints.
 
 Source of truth: OpenAPI 3.1; docs/node-interfaces.md and docs/gateway.md for the paths under `/ext`.
 """
@@ -10,25 +10,21 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.data.bodies import SigningBlockList
-from warpseal.api.data.operations import (
+from warpseal.api.data.endpoints import (
+    ENDPOINTS,
     EVENT_LOG,
-    EVENTS,
     EVM,
     ICM,
     METRICS_API,
-    OPERATIONS,
     PRIMARY_NETWORK,
-    SIGNING_BLOCK,
-    SIGNING_BLOCKS,
+    SIGNING,
     SUBNETS,
     USAGE,
-    WEBHOOK,
-    WEBHOOK_TEST,
-    WEBHOOKS,
-    Operation,
+    EndpointRow,
+    Parameter,
 )
-from warpseal.api.data.parameters import Parameter
+from warpseal.api.data.pages import body_classes
+from warpseal.api.data.parameters import schema_of
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.error_bodies import Error, KebabError, MetricsApiError
@@ -56,12 +52,10 @@ from warpseal.api.signing.requests import CALL_FIELDS, QUERY_FIELDS, VERIFY_FIEL
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer
-from warpseal.events.webhooks import Webhook, WebhookDelivery, WebhookList
 from warpseal.forwarding.primary.methods import ROUTES
 from warpseal.l1.explain import Explanation
 from warpseal.ops.health.registry import NodeHealth
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.store.values import SigningBlock
 from warpseal.version import __version__
 
 _ADMIN: Final = "/ext/admin"
@@ -77,13 +71,12 @@ _CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys((400, 403, 404, 413, 
 _ADMIN_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT}
 _FORWARDING_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT, 429: JsonRpcReply}
 _API_KEY: Final = describe_query("apikey", "An API key, for clients that cannot set headers.", type="string")
-_SIGNING: Final = "Signature Aggregator"
 _SERVICE: Final = "Service"
 _NODE: Final = "Node Interfaces"
 _GATEWAY: Final = "Primary Network RPC"
 _PAGES: Final = "Pages"
 _TAGS: Final = {
-    _SIGNING: "Signed messages, by message or by P-Chain transaction.",
+    SIGNING: "Signed messages, by message or by P-Chain transaction.",
     _SERVICE: "State of the daemon.",
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
     SUBNETS: "Forecasts of the quorum of subnets and L1s, from a node.",
@@ -115,14 +108,10 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
     """Return the whole document, JSON-ready. network: of the examples; None: the simulated one."""
     examples = load_examples() if network is None else examples_of(network)
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
-    history: Paths = {
-        operation.path: {operation.method.lower(): _describe(operation)} for operation in (*OPERATIONS, EVENTS)
-    }
     paths = {
         **_signing_paths(),
         **_service_paths(),
-        **history,
-        **_admin_paths(),
+        **_data_paths(),
         **_node_paths(),
         **_gateway_paths(),
         **_page_paths(),
@@ -153,10 +142,9 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
 
 _RESOURCES: Final = dict.fromkeys(
     (
-        *(resource for operation in OPERATIONS for resource in operation.resources),
+        *(body for endpoint in ENDPOINTS for body in body_classes(endpoint)),
         *(SignedMessage, SignedL1Message, Explanation, KebabSignedMessage, PreflightAnswer),
         *(Health, Readiness),
-        *(Webhook, WebhookDelivery, WebhookList, SigningBlock, SigningBlockList),
         *(StatusDocument, Error, KebabError, MetricsApiError),
         *(JsonRpcCall, JsonRpcReply, NodeHealth),
     )
@@ -175,24 +163,30 @@ _REQUEST_BODIES: Final = {
 """Schemas of the bodies that are parsed by tables of fields."""
 
 
-def _describe(operation: Operation) -> dict[str, Any]:
-    """Return the description of an endpoint of the history."""
-    parameters = [_parameter(parameter) for parameter in operation.parameters]
-    errors = _METRICS_API_ERRORS if operation.tag == METRICS_API else _ERRORS
-    if operation.tag == EVENT_LOG:
+def _data_paths() -> Paths:
+    """Return the descriptions of the Data API and of the Metrics API."""
+    paths: Paths = {}
+    for endpoint in ENDPOINTS:
+        described = _describe_admin(endpoint) if endpoint.admission == "admin" else _describe(endpoint)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = described
+    return paths
+
+
+def _describe(endpoint: EndpointRow) -> dict[str, Any]:
+    """Return the description of an endpoint for callers."""
+    parameters = [_parameter(parameter) for parameter in endpoint.parameters]
+    errors = _METRICS_API_ERRORS if endpoint.admission == "metrics" else _ERRORS
+    if endpoint.tag == EVENT_LOG:
         errors = {200: "text/event-stream", **errors}
-    row = OperationRow(operation.method, operation.path, operation.name, operation.summary, errors, parameters)
-    described = row.describe(operation.tag)
-    if operation.tag == EVENT_LOG:
-        return described | {"x-compute-units": operation.units}
-    if operation.method == "POST":
+    row = OperationRow(endpoint.method, endpoint.path, endpoint.name, endpoint.summary, errors, parameters)
+    described = row.describe(endpoint.tag)
+    units = {"x-compute-units": endpoint.units}
+    if endpoint.tag == EVENT_LOG:
+        return described | units
+    if endpoint.method == "POST":
         created = {"description": "Accepted.", "headers": _HEADERS}
-        return {
-            **described,
-            "responses": {"201": created, **described["responses"]},
-            "x-compute-units": operation.units,
-        }
-    schemas = [refer_to(resource) for resource in operation.resources]
+        return {**described, "responses": {"201": created, **described["responses"]}, **units}
+    schemas = [refer_to(body) for body in body_classes(endpoint)]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     response = {**describe_response(200, describe_json(schema)), "headers": _HEADERS}
     unchanged = {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."}
@@ -202,8 +196,32 @@ def _describe(operation: Operation) -> dict[str, Any]:
         **described["responses"],
     }
     # Without an entry, the keys of the whole document would apply.
-    security: dict[str, Any] = {"security": []} if operation.tag == METRICS_API else {}
-    return {**described, **security, "x-compute-units": operation.units}
+    security: dict[str, Any] = {"security": []} if endpoint.admission == "metrics" else {}
+    return {**described, **security, **units}
+
+
+def _describe_admin(endpoint: EndpointRow) -> dict[str, Any]:
+    """Return the description of an endpoint that needs the admin token; the parameters of a POST are its body."""
+    (resource,) = body_classes(endpoint)
+    responses = {endpoint.status: resource, **_ERRORS}
+    body = {
+        "type": "object",
+        "properties": {field.name: schema_of(field) for field in endpoint.parameters},
+        "required": [field.name for field in endpoint.parameters if field.required],
+    }
+    row = OperationRow(
+        endpoint.method,
+        endpoint.path,
+        endpoint.name,
+        endpoint.summary,
+        responses,
+        body=body if endpoint.parameters else None,
+    )
+    return {
+        **row.describe(endpoint.tag),
+        "security": [{_ADMIN_TOKEN: []}],
+        "x-compute-units": endpoint.units,
+    }
 
 
 def _signing_paths() -> Paths:
@@ -227,38 +245,7 @@ def _signing_paths() -> Paths:
         OperationRow("put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body),
         OperationRow("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
     )
-    return describe_paths(_SIGNING, operations)
-
-
-def _admin_paths() -> Paths:
-    """Return the descriptions of the webhooks and of the signing blocks, which need the admin token."""
-    add = "Send events to a URL from now on; only this response has the secret that signs the requests."
-    test = "Send a request without events; if that succeeds, a webhook that fails or is paused continues."
-    body, block_body = (
-        {
-            "type": "object",
-            "properties": {field.name: field.schema for field in operation.parameters},
-            "required": [field.name for field in operation.parameters if field.required],
-        }
-        for operation in (WEBHOOKS, SIGNING_BLOCKS)
-    )
-    webhooks = (
-        OperationRow("get", WEBHOOKS.path, "listWebhooks", "All webhooks.", {200: WebhookList, **_ERRORS}),
-        OperationRow("post", WEBHOOKS.path, "addWebhook", add, {201: Webhook, **_ERRORS}, body=body),
-        OperationRow("delete", WEBHOOK.path, "removeWebhook", "Send no more events.", {200: Webhook, **_ERRORS}),
-        OperationRow("post", WEBHOOK_TEST.path, "testWebhook", test, {200: WebhookDelivery, **_ERRORS}),
-    )
-    block, blocks = {200: SigningBlock, **_ERRORS}, {200: SigningBlockList, **_ERRORS}
-    created, disable = {201: SigningBlock, **_ERRORS}, "Disable signing, on all daemons of the store."
-    signing_blocks = (
-        OperationRow("get", SIGNING_BLOCKS.path, "listSigningBlocks", "All signing blocks.", blocks),
-        OperationRow("post", SIGNING_BLOCKS.path, "addSigningBlock", disable, created, body=block_body),
-        OperationRow("delete", SIGNING_BLOCK.path, "removeSigningBlock", "Enable signing again.", block),
-    )
-    paths = {**describe_paths(EVENT_LOG, webhooks), **describe_paths(_SIGNING, signing_blocks)}
-    for described in (operation for item in paths.values() for operation in item.values()):
-        described |= {"security": [{_ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
-    return paths
+    return describe_paths(SIGNING, operations)
 
 
 def _service_paths() -> Paths:
@@ -276,7 +263,7 @@ def _service_paths() -> Paths:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
-    schema = parameter.schema
+    schema = schema_of(parameter)
     described = describe_query(parameter.name, parameter.description, **schema) | {"required": parameter.required}
     return described | ({"style": "form", "explode": True} if schema.get("type") == "array" else {})
 
