@@ -117,9 +117,10 @@ bench: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak $(SOAK)
 
-# The table of settings in the docs is made from their declarations.
+# The tables of settings and of endpoints in the docs are made from their declarations.
 docs-table: $(STAMP)
 	$(BIN)/python -m tests.config.settings_tables
+	$(BIN)/python -m tests.api.data.endpoints_table
 
 # The one command that makes src/warpseal/pb from proto/.
 proto: $(STAMP)

@@ -11,6 +11,7 @@ import pytest
 from starlette.routing import Match
 
 from tests.api.data import samples as s
+from tests.api.data.endpoints_table import PAGE, replace_endpoints_table
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, get, indexed
 from warpseal.api.data.endpoints import ENDPOINTS, EndpointRow, PageBody, ParameterKind, load
 from warpseal.api.data.pages import body_classes
@@ -39,6 +40,11 @@ def test_a_list_takes_a_page_token_and_a_page_size(endpoint: EndpointRow) -> Non
     if is_list:
         assert all(issubclass(body, Resource) for body in body_classes(endpoint))
         assert endpoint.default_page_size >= 10
+
+
+def test_the_table_of_the_docs_is_current() -> None:
+    page = PAGE.read_text()
+    assert page == replace_endpoints_table(page), "run `make docs-table`"
 
 
 def test_each_kind_of_parameters_has_a_parser() -> None:

@@ -83,12 +83,14 @@ class PageBody(Struct, frozen=True):
 class EndpointRow(Struct, frozen=True, kw_only=True):
     """A row. name: the operation id, which page tokens carry, so that it never changes.
 
+    number: of the specification's endpoint; None: it has none.
     bodies: of a success: pages, or "module:class" of resources; several are of several chains or dialects, and the
     first page is the one that is sent. context: "module:class" of what the handler takes. units: compute units of a
     request. since: the first version that had it. status: of a success. deprecated_at: unix seconds.
     """
 
     name: str
+    number: int | None = None
     path: str
     summary: str
     handler: str
@@ -193,6 +195,7 @@ def _transactions(resource: str, title: str, description: str) -> PageBody:
 _PRIMARY_ENDPOINTS: Final = (
     EndpointRow(
         name="listLatestPrimaryNetworkTransactions",
+        number=3,
         path=_CHAIN + "/transactions",
         summary="Transactions of a primary chain: the latest ones, those of addresses, or those of an L1 validation.",
         parameters=(
@@ -248,6 +251,7 @@ _PRIMARY_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="listLatestPrimaryNetworkBlocks",
+        number=4,
         path=_CHAIN + "/blocks",
         summary="Blocks of a primary chain, newest first.",
         parameters=(START_TIMESTAMP, END_TIMESTAMP, *PAGED),
@@ -268,6 +272,7 @@ _PRIMARY_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="getBlockchainById",
+        number=5,
         path=_CHAIN,
         summary="A blockchain of any subnet or L1.",
         bodies=("resources.blocks:BlockchainDetails",),
@@ -279,6 +284,7 @@ _PRIMARY_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="getChainIdsForAddresses",
+        number=6,
         path=_NETWORK + "/addresses:listChainIds",
         summary="Which primary chains addresses have touched.",
         parameters=(replace(ADDRESSES, required=True),),
@@ -291,6 +297,7 @@ _PRIMARY_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="listHistoricalPrimaryNetworkRewards",
+        number=7,
         path=_NETWORK + "/rewards",
         summary="Rewards that were paid to addresses, or for validations of nodes.",
         parameters=(
@@ -325,6 +332,7 @@ _PRIMARY_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="getSingleValidatorDetails",
+        number=8,
         path=_NETWORK + "/validators/{nodeId}",
         summary="The validations of a node, of every subnet and state.",
         parameters=(
@@ -368,6 +376,7 @@ _PRIMARY_ENDPOINTS: Final = (
 _EVM_ENDPOINTS: Final = (
     EndpointRow(
         name="getChainInfo",
+        number=9,
         path=_EVM_CHAIN,
         summary="An EVM chain.",
         bodies=("api.data.bodies:EvmChainDetails",),
@@ -393,6 +402,7 @@ _EVM_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="getBlock",
+        number=10,
         path=_EVM_CHAIN + "/blocks/{blockId}",
         summary="A block of an EVM chain.",
         bodies=("resources.evm:EvmBlock",),
@@ -404,6 +414,7 @@ _EVM_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="listErc1155Transactions",
+        number=11,
         path=_EVM_CHAIN + "/addresses/{address}/transactions:listErc1155",
         summary="ERC-1155 transfers that an address sent or received; a batch transfer has one entry per token id.",
         parameters=(
@@ -428,6 +439,7 @@ _EVM_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="listCollectibleBalances",
+        number=12,
         path=_EVM_CHAIN + "/addresses/{address}/balances:listCollectibles",
         summary="NFTs that an address holds.",
         parameters=(
@@ -451,6 +463,7 @@ _EVM_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="listContractDeployments",
+        number=13,
         path=_EVM_CHAIN + "/contracts/{address}/deployments",
         summary="Contracts that an account deployed, or that a contract created; newest first.",
         parameters=PAGED,
@@ -470,6 +483,7 @@ _EVM_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="listTokens",
+        number=14,
         path=_COLLECTION,
         summary="Tokens of an NFT collection.",
         parameters=PAGED,
@@ -500,6 +514,7 @@ _EVM_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="reindexNft",
+        number=15,
         path=_TOKEN + ":reindex",
         method="POST",
         summary="Fetch the metadata of a token again; once per hour and token.",
@@ -601,6 +616,7 @@ def _at_teleporter(endpoint: EndpointRow) -> EndpointRow:
 _USAGE_ENDPOINTS: Final = (
     EndpointRow(
         name="getPrimaryNetworkRpcUsageMetrics",
+        number=16,
         path="/v1/primaryNetworkRpcUsageMetrics",
         summary="Usage of the RPC routes that this daemon forwards, by hour, day, week or month.",
         parameters=(
@@ -663,6 +679,7 @@ _HOLDERS_DESCRIPTION: Final = (
 _METRICS_ENDPOINTS: Final = (
     EndpointRow(
         name="getAvgTps",
+        number=17,
         path="/v1/avg_tps/{chainId}",
         summary="Average transactions per second of each UTC day, newest first; with `total`, `mainnet`, `testnet` of "
         "all chains.",
@@ -690,6 +707,7 @@ _METRICS_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="getAddressesByBalanceOverTime",
+        number=18,
         path=_CONTRACT + "/balances",
         summary="Addresses that held more of an ERC-20 token than a threshold within a time, and their latest "
         "balances.",
@@ -730,6 +748,7 @@ _METRICS_ENDPOINTS: Final = (
     ),
     EndpointRow(
         name="getNftHoldersByContractAddress",
+        number=19,
         path=_CONTRACT + "/nfts:listHolders",
         summary="Addresses that hold NFTs of a collection, and how many token ids each holds.",
         parameters=METRICS_PAGED,
