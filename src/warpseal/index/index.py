@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
 
+P = TypeVar("P", bound=Page[Any])
 T = TypeVar("T")
 
 _FAILURES_UNTIL_WARNING: Final = 2
@@ -122,15 +123,15 @@ class Index:
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
         """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
-        self._count(query.chain, "transactions")
         text = self.text
         assert text is not None
-        return await self._reader.read(lambda session: tx_reader.transactions(session, text, query, page))
+        return await self.page(
+            "transactions", lambda session: tx_reader.transactions(session, text, query, page), query.chain
+        )
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first. Raises StoreDown."""
-        self._count(query.chain, "blocks")
-        return await self._reader.read(lambda session: block_reader.blocks(session, query, page))
+        return await self.page("blocks", lambda session: block_reader.blocks(session, query, page), query.chain)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain of any subnet, None if the P-Chain has none with this id. Raises StoreDown."""
@@ -144,20 +145,23 @@ class Index:
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order. Raises StoreDown."""
-        self._count(PrimaryChain.P, "rewards")
-        return await self._reader.read(lambda session: staking_reader.rewards(session, query, page))
+        return await self.page("rewards", lambda session: staking_reader.rewards(session, query, page))
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order. Raises StoreDown."""
-        self._count(PrimaryChain.P, "validations")
-        return await self._reader.read(lambda session: staking_reader.validations(session, query, page))
+        return await self.page("validations", lambda session: staking_reader.validations(session, query, page))
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
         """Return the result of a query of signing in one snapshot. Raises StoreDown."""
         return await self._signing_reader.read(query)
 
-    def _count(self, chain: PrimaryChain, kind: str) -> None:
+    async def page(self, kind: str, query: Callable[[ReadSession], P], chain: PrimaryChain = PrimaryChain.P) -> P:
+        """Return a page that a query reads in one snapshot, and count it. Raises StoreDown.
+
+        kind: what it lists. chain: the chain whose items it lists.
+        """
         self._page_counts.setdefault(chain, Counter())[kind] += 1
+        return await self._reader.read(query)
 
 
 def _read_heights(session: ReadSession) -> Mapping[str, int]:

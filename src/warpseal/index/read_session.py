@@ -18,7 +18,8 @@ from warpseal.chains.ids import AssetID
 from warpseal.errors import WarpsealError
 from warpseal.index import bulk, database
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.keys import prefix_of
+from warpseal.index.keys import CHAINS, prefix_of
+from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.outputs import Asset
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Heights
@@ -107,6 +108,12 @@ class ReadSession:
         """Return all rows of a statement that names `{keys}` before all values; none without keys."""
         listed = list(keys)
         return bulk.run(self._connection, text, listed, *values) if listed else ()
+
+    def raw_block(self, chain: int, height: int) -> bytes:
+        """Return a block as a node sent it. Raises IndexDamaged if it is not stored."""
+        for raw in read_blocks(self._connection, chain, height, height):
+            return raw
+        raise IndexDamaged(f"block {height} of the {CHAINS[chain]} is not stored")
 
     def load_ids(self, keys: Iterable[int]) -> None:
         """Load the ids of keys, for `id_of`."""

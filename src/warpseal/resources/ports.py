@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -14,6 +14,8 @@ from warpseal.resources.outputs import Asset
 from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.resources.transactions import Reward, Transaction, Validation
 from warpseal.warp.ids import ChainID, NodeID
+
+P = TypeVar("P", bound=Page[Any])
 
 
 class PrimaryNetworkIndex(Protocol):
@@ -47,6 +49,12 @@ class PrimaryNetworkIndex(Protocol):
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order."""
+
+    async def page(self, kind: str, query: Callable[[Any], P]) -> P:
+        """Return a page of the P-Chain's items that a query of `warpseal.index` reads in one snapshot, and count it.
+
+        kind: what it lists.
+        """
 
 
 class Connectivity(Struct, frozen=True):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
 from warpseal.chains.ids import Address
+from warpseal.index.database import index_url, reading_index, writing_index
+from warpseal.index.read_session import ReadSession
+from warpseal.index.settings import IndexSettings
 from warpseal.resources import transactions as resources
 from warpseal.resources.base import SortOrder
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
@@ -25,8 +31,10 @@ from warpseal.resources.queries import (
 )
 from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
+from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID, NodeID
 
+P = TypeVar("P", bound=Page[Any])
 T = TypeVar("T")
 FUJI = NetworkText(5, PUBLIC_CHAINS[5])
 MAX_UTXOS = 1_000
@@ -52,6 +60,8 @@ class MemoryIndex:
     error: Exception | None = None
     damaged: str | None = None
     text: NetworkText = FUJI
+    # Queries of rows read an index; the default one is empty.
+    url: str | None = None
 
     def freshness(self) -> Sequence[ChainFreshness]:
         return self.chains
@@ -109,6 +119,13 @@ class MemoryIndex:
 
         return self._page(self.all_validations, matches, query.order, page)
 
+    async def page(self, kind: str, query: Callable[[ReadSession], P]) -> P:
+        if self.error is not None:
+            raise self.error
+        engine = reading_index(*_place(self.url or _empty_index()))
+        with engine.connect() as connection:
+            return query(ReadSession(connection))
+
     def _page(
         self,
         items: Sequence[T],
@@ -130,6 +147,21 @@ class MemoryIndex:
         page_places = _first_page([(place, weight(items[place])) for place in places], page.size)
         more = len(page_places) < len(places)
         return Page(tuple(items[place] for place in page_places), (page_places[-1],) if more else None)
+
+
+@cache
+def _empty_index() -> str:
+    """Return the URL of an index without blocks, which lasts as long as the process."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    url = f"sqlite:///{folder.name}/index.db"
+    writing_index(*_place(url)).dispose()
+    return url
+
+
+def _place(url: str) -> tuple[StoreUrl, IndexSettings]:
+    settings = IndexSettings(url=url)
+    return index_url(settings, None), settings
 
 
 def _first_page(places: Iterable[tuple[int, int]], size: int) -> list[int]:

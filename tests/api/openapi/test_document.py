@@ -6,7 +6,8 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, cast
+from enum import StrEnum
+from typing import Annotated, Any, cast
 
 import jsonschema_rs
 import msgspec
@@ -21,7 +22,8 @@ from warpseal.api.data.parameters import read_value, schema_of
 from warpseal.api.http import error_bodies
 from warpseal.api.http.error_response import kebab_name
 from warpseal.api.node.admin import AdminMethods
-from warpseal.api.openapi.examples import load_examples
+from warpseal.api.openapi.describe import COMPONENT, refer_to
+from warpseal.api.openapi.examples import load_examples, make_example
 from warpseal.api.signing.request_fields import BODY_FIELDS
 from warpseal.api.signing.requests import QUERY_FIELDS, VERIFY_FIELDS
 from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
@@ -35,6 +37,10 @@ ExportTx,
 AdvanceTimeTx, RewardValidatorTx, RemoveSubnetValidatorTx, TransformSubnetTx, AddPermissionlessValidatorTx,
 AddPermissionlessDelegatorTx, BaseTx, TransferSubnetOwnershipTx, ConvertSubnetToL1Tx, RegisterL1ValidatorTx,
 SetL1ValidatorWeightTx, DisableL1ValidatorTx, IncreaseL1ValidatorBalanceTx, UNKNOWN, CreateAssetTx, OperationTx"""
+
+
+# Operations whose example is made of their schema.
+MADE_EXAMPLES: tuple[str, ...] = ()
 
 
 def check_schema(schema: dict[str, Any], value: object) -> None:
@@ -280,7 +286,36 @@ def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_response(ope
 
 def test_every_example_belongs_to_an_operation() -> None:
     operation_ids = [operation["operationId"] for *_, operation in operations()]
-    assert sorted(load_examples()) == sorted(operation_ids)
+    assert sorted((*load_examples(), *MADE_EXAMPLES)) == sorted(operation_ids)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Part(resources.Resource, frozen=True, gc=False, kw_only=True):
+    """A part."""
+
+    weight: Annotated[int, msgspec.Meta(examples=[7, 8])]
+    colour: Colour
+    note: str | resources.UnsetType = resources.UNSET
+
+
+class Whole(resources.Resource, frozen=True, gc=False, kw_only=True):
+    """A whole."""
+
+    parts: tuple[Part, ...]
+
+
+def test_an_example_is_made_of_the_schema_of_an_operation_without_a_recorded_one() -> None:
+    _, schemas = msgspec.json.schema_components([Whole], ref_template=COMPONENT)
+    operation = {
+        "parameters": [{"name": "network", "in": "path"}, {"name": "pageSize", "in": "query"}],
+        "responses": {"200": {"content": {"application/json": {"schema": refer_to(Whole)}}}},
+    }
+    example = make_example(operation, load_examples(), schemas)
+    assert example.parameters == {"network": "fuji"}
+    assert example.response == {"parts": [{"weight": 7, "colour": "red"}]}
 
 
 def test_the_examples_of_administration_are_all_its_methods() -> None:

@@ -44,7 +44,7 @@ from warpseal.api.openapi.describe import (
     with_kebab_twins,
     with_plain_types,
 )
-from warpseal.api.openapi.examples import RunningNetwork, examples_of, load_examples, with_example
+from warpseal.api.openapi.examples import RunningNetwork, examples_of, load_examples, make_example, with_example
 from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
 from warpseal.api.signing.endpoints import KebabSignedMessage, SignedL1Message, SignedMessage
 from warpseal.api.signing.request_fields import BODY_FIELDS
@@ -117,6 +117,12 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         **_page_paths(),
     }
     keys = {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS}
+    schemas = with_kebab_twins(with_plain_types(components))
+
+    def describe_example(operation: Mapping[str, Any]) -> dict[str, Any]:
+        example = examples.get(operation["operationId"])
+        return with_example(operation, example or make_example(operation, examples, schemas))
+
     return {
         "openapi": "3.1.0",
         "info": {"title": "Warpseal", "version": __version__, "description": _ABOUT},
@@ -124,15 +130,12 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         "security": [{}, *({name: []} for name in KEY_HEADERS)],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": {
-            path: {
-                key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
-                for key, value in item.items()
-            }
+            path: {key: describe_example(value) if key in METHODS else value for key, value in item.items()}
             for path, item in paths.items()
         },
         "components": {
             "schemas": {
-                **with_kebab_twins(with_plain_types(components)),
+                **schemas,
                 **{name: {"title": name, **schema} for name, schema in _REQUEST_BODIES.items()},
             },
             "securitySchemes": {**keys, _ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},

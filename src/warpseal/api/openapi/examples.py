@@ -1,7 +1,8 @@
 """The examples of the OpenAPI document: for each operation a request to send as it is, and a recorded response.
 
 The stored requests fit the network that `warpseal simnet` runs by default. Those about signing are adapted to the
-network of the daemon, and to a message that it can sign. Responses were recorded from a small network.
+network of the daemon, and to a message that it can sign. Responses were recorded from a small network;
+an operation without a recorded response has an example that is made of its schema.
 """
 
 from __future__ import annotations
@@ -80,6 +81,37 @@ def _with_name(example: OperationExample, name: str) -> OperationExample:
     if "network" not in example.parameters:
         return example
     return msgspec.structs.replace(example, parameters={**example.parameters, "network": name})
+
+
+def make_example(
+    operation: Mapping[str, Any],
+    recorded: Mapping[str, OperationExample],
+    schemas: Mapping[str, Any],
+) -> OperationExample:
+    """Return the example of an operation without a recorded one: its fields have the examples of their schemas.
+
+    recorded: the other examples, whose parameters of paths it has as well. schemas: all components.
+    """
+    values = {name: value for example in recorded.values() for name, value in example.parameters.items()}
+    in_path = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"]
+    ((_, content),) = operation["responses"]["200"]["content"].items()
+    response = _value_of(content["schema"], schemas)
+    return OperationExample({name: values[name] for name in in_path}, response=response)
+
+
+def _value_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
+    """Return the example of a schema, of the first alternative, with one item of a list, without optional fields."""
+    if "examples" in schema:
+        return schema["examples"][0]
+    if "$ref" in schema:
+        return _value_of(schemas[schema["$ref"].rpartition("/")[2]], schemas)
+    if "anyOf" in schema:
+        return _value_of(schema["anyOf"][0], schemas)
+    if "properties" in schema:
+        return {name: _value_of(schema["properties"][name], schemas) for name in schema["required"]}
+    if "items" in schema:
+        return [_value_of(schema["items"], schemas)]
+    return schema["enum"][0]
 
 
 def with_example(operation: Mapping[str, Any], example: OperationExample) -> dict[str, Any]:
