@@ -13,9 +13,9 @@ from typing import Final
 from msgspec import Struct
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
-from warpseal.index.columns import decode_tx
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
+from warpseal.index.keys import CHAINS, NUMBERS, P, first_key, from_column, last_key, prefix_of
+from warpseal.index.l1_rows import read_l1_rows
 from warpseal.index.output_reader import OutputReader, TxRow
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
@@ -88,19 +88,9 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
     key = session.keys_of([validation_id]).get(validation_id)
     if key is None:
         return None
-    last = session.rows("SELECT tx FROM validation_txs WHERE validation = ? ORDER BY tx DESC LIMIT 1", key)
-    if not last:
-        return None
-    height, detail = session.rows("SELECT height, detail FROM txs WHERE key = ?", last[0][0])[0]
-    block = block_key(P, height)
-    # A rest that does not pay for another second is forfeited.
-    ended = "SELECT 1 FROM validation_stops WHERE validation = ? AND (block > ? OR (block = ? AND is_behind = 1))"
-    if session.rows(ended, key, block, block):
-        return 0
-    balance = next(change[2] for change in decode_tx(detail).l1 if change[0] == key)
-    then = session.rows("SELECT fees FROM blocks WHERE key = ?", block)[0][0]
-    now = session.rows("SELECT fees FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P)[0][0]
-    return int(max(0, balance - (now - then)))
+    ((height,),) = session.rows("SELECT height FROM chains WHERE chain = ?", P)
+    rows = read_l1_rows(session, height, "v.validation = ?", key)
+    return rows[0].balance if rows else None
 
 
 def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:

@@ -1,7 +1,6 @@
 """The P-Chain as the rows of the index have it, for lookups that no node answers.
 
 A row proves that something exists at the height of the index; a missing row proves nothing, since the index may lag.
-Balances of L1 validators follow from the fees that each block has accrued (ACP-77).
 """
 
 from __future__ import annotations
@@ -9,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, SetL1ValidatorWeightTx
 from warpseal.chains.proposervm import inner_block
-from warpseal.index.columns import ABORTED, PROPOSED, UNKNOWN, decode_tx, tx_number
-from warpseal.index.keys import P, block_key, from_column, partition_of, prefix_of
-from warpseal.index.raw_blocks import RecordKind, decompress
+from warpseal.index.columns import ABORTED, PROPOSED, UNKNOWN, tx_number
+from warpseal.index.keys import P, from_column, partition_of, prefix_of
+from warpseal.index.l1_rows import L1ValidatorRow, read_l1_rows
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import ACTIVE
 from warpseal.node.p_chain import (
@@ -32,21 +29,10 @@ from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 T = TypeVar("T")
 
 _TIP: Final = "SELECT height, time, first_height, next_tx FROM chains WHERE chain = ? AND height >= 0"
-_VALIDATIONS: Final = (
-    "SELECT v.validation, v.node, v.subnet,"
-    " (SELECT min(t.tx) FROM validation_txs t WHERE t.validation = v.validation),"
-    " (SELECT max(t.tx) FROM validation_txs t WHERE t.validation = v.validation),"
-    " (SELECT max(2 * s.block + s.is_behind) FROM validation_stops s WHERE s.validation = v.validation)"
-    " FROM validations v WHERE v.{column} = ?"
-)
 _STAKES: Final = (
     "SELECT t.tx_id, t.kind, s.node, s.start_s, s.end_s, s.weight, s.active_weight FROM stakings s"
     " JOIN txs t ON t.key = s.tx WHERE s.state < 2 AND s.state = ? AND s.is_delegation = 0 AND s.subnet = ?"
 )
-_BLOCKS: Final = (
-    "SELECT first, body FROM raw_blocks WHERE chain = ? AND kind = ? AND first <= ? ORDER BY first DESC LIMIT 1"
-)
-_decode_blocks: Final = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 _CONVERSION: Final = tx_number(ConvertSubnetToL1Tx.__name__)
 _CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
 
@@ -58,17 +44,6 @@ class ChainTip(NamedTuple):
     time_s: int
     is_complete: bool
     next_tx: int
-
-
-class _L1Row(NamedTuple):
-    """An L1 validator at the tip; weight 0: it was removed."""
-
-    validation: int
-    node: int
-    subnet: int
-    start_s: int
-    weight: int
-    balance: int
 
 
 def read_rows(session: ReadSession, query: Callable[[PChainRows], T | None]) -> T | None:
@@ -176,24 +151,10 @@ class PChainRows:
         status = {ABORTED: TxStatus.ABORTED, PROPOSED: TxStatus.PROCESSING}.get(outcome, TxStatus.COMMITTED)
         return FoundTransaction(tx.raw, status, height)
 
-    def _l1_rows(self, column: str, raw_id: bytes) -> Iterable[_L1Row]:
+    def _l1_rows(self, column: str, raw_id: bytes) -> Iterable[L1ValidatorRow]:
         """Return the L1 validators of a subnet, or one of them, as they are at the tip."""
-        rows = self._by_id(_VALIDATIONS.format(column=column), raw_id)
-        text = "SELECT key, time, height, detail FROM txs WHERE key IN {keys}"
-        txs = {row[0]: row for row in self._session.by_keys(text, {key for row in rows for key in row[3:5]})}
-        blocks = {block_key(P, height) for _, _, height, _ in txs.values()} | {block_key(P, self.tip.height)}
-        fees = dict(self._session.by_keys("SELECT key, fees FROM blocks WHERE key IN {keys}", blocks))
-        accrued = from_column(fees[block_key(P, self.tip.height)] or 0)
-        for validation, node, subnet, first, last, stop in rows:
-            _, _, height, detail = txs[last]
-            changes = {change[0]: change for change in decode_tx(bytes(detail)).l1}
-            _, weight, balance, _ = changes[validation]
-            block = block_key(P, height)
-            # A stop before the transactions of the block came before the change.
-            is_stopped = stop is not None and stop > 2 * block
-            left = balance - (accrued - from_column(fees[block] or 0))
-            present = max(0, left) if balance and not is_stopped else 0
-            yield _L1Row(validation, node, subnet, txs[first][1], weight, present)
+        key = self._session.keys_of([raw_id]).get(raw_id)
+        return () if key is None else read_l1_rows(self._session, self.tip.height, f"v.{column} = ?", key)
 
     def _tx_key(self, tx_id: bytes) -> int | None:
         partitions = range(partition_of(self.tip.next_tx) + 1)
@@ -209,8 +170,7 @@ class PChainRows:
         ((tx_id, height),) = self._session.rows("SELECT tx_id, height FROM txs WHERE key = ?", key)
         if height is None:
             return None
-        ((first, body),) = self._session.rows(_BLOCKS, P, RecordKind.BLOCK, height)
-        block = parse_p_block(inner_block(_decode_blocks(decompress(bytes(body)))[height - first]))
+        block = parse_p_block(inner_block(self._session.raw_block(P, height)))
         return next((tx for tx in block.txs if tx.id == bytes(tx_id)), None)
 
     def _by_id(self, text: str, raw_id: bytes, *values: int) -> Sequence[Any]:
