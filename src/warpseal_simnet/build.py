@@ -234,6 +234,7 @@ class _Builder:
         validations = sorted(state.validations[data.subnet_id], key=lambda validation: validation.index)
         for validation, converted_validator in zip(validations, data.validators, strict=True):
             balance = self._balances[validation.id]
+            validation.start_time = state.heights.time_of(height)
             validation.end_accumulated_fee = balance and balance + accrued
             funded = balance and balance + accrued - accrued_before
             initial.append(_initial(state, validation, converted_validator.weight, funded))

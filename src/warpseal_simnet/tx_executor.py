@@ -141,7 +141,7 @@ class TxExecutor:
         validation.end_accumulated_fee = paid_until + amount_navax
 
     def _add_validation(self, node: SimValidator, validation: Validation) -> None:
-        validation.start_time, validation.is_l1 = int(self._state.clock()), True
+        validation.start_time, validation.is_l1 = self._state.next_time, True
         node.subnets |= {validation.subnet_id}
         node.chains.update(self._state.chains_of(validation.subnet_id))
         self._state.add_validation(validation)
