@@ -13,7 +13,13 @@ import pytest_asyncio
 from tests.clients.published import are_installed
 from tests.clients.recorded_network import RecordedDaemon, recorded_network
 
-_NEED_THEM = ("test_data_api_sdks.py", "test_gateway_client.py", "test_node_client.py", "test_usage_sdk.py")
+_NEED_THEM = (
+    "test_data_api_sdks.py",
+    "test_gateway_client.py",
+    "test_l1_validators_sdk.py",
+    "test_node_client.py",
+    "test_usage_sdk.py",
+)
 collect_ignore = [] if are_installed() else [*_NEED_THEM]
 
 

@@ -18,6 +18,8 @@ HEIR: Final = "P-custom1859dz2uwazfgahey3j53ef2kqrans0c8lah5pq"
 ACCOUNT: Final = "0x8db97C7cEcE249c2b98bDC0226Cc4C2A57BF52FC"
 SUBNET_CHAIN: Final = "2BE97L3n6gJdGkoMVywr939LzNQkayRD8im3w9MZDq7DJpKQBN"
 VALIDATION: Final = "CzaAJxtzTe89WRKDDGU6yz6GsbTYcEYs7ZFFHjcDVUUwemhSW"
+SUBNET: Final = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
+L1_NODE: Final = "NodeID-83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV"
 NODES: Final = (
     "NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS",
     "NodeID-4t2fv4b9AQ39bhZkKwky3otLxBzMM1sdF",
@@ -28,7 +30,7 @@ _IDS: Final = {
     "transactions": "txHash",
     "blocks": "blockHash",
     "historicalRewards": "utxoId",
-    "validators": "txHash",
+    "validators": "txHash or validationId",
     "addresses": "address",
 }
 _BLOCKS: Final = "blockchains/{blockchainId}/blocks"
@@ -56,7 +58,8 @@ class Subject:
     @property
     def url(self) -> str:
         """Return how it is asked for over HTTP."""
-        query = {name: value for name, value in self.request.items() if f"{{{name}}}" not in self.path}
+        texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in self.request.items()}
+        query = {name: value for name, value in texts.items() if f"{{{name}}}" not in self.path}
         words = {name: quote(str(value)) for name, value in self.request.items()}
         path = f"/v1/networks/{NETWORK}/{self.path.format(**words)}"
         return f"{path}?{urlencode(query, doseq=True)}" if query else path
@@ -70,7 +73,11 @@ def ids_of(pages: list[dict[str, Any]]) -> list[str]:
     subjects: list[str] = []
     for page in pages:
         name = next((name for name in _IDS if name in page), None)
-        subjects += [page["blockchainId"]] if name is None else [item[_IDS[name]] for item in page[name]]
+        if name is None:
+            subjects.append(page["blockchainId"])
+            continue
+        keys = _IDS[name].split(" or ")
+        subjects += [next(item[key] for key in keys if key in item) for item in page[name]]
     return subjects
 
 
@@ -88,6 +95,15 @@ def _subjects() -> Iterator[Subject]:
         yield Subject("getBlockchainById", "blockchains/{blockchainId}", sdk.Blockchain, {"blockchainId": chain})
     yield Subject("getChainIdsForAddresses", "addresses:listChainIds", sdk.Interactions, {"addresses": HEIR})
     yield Subject("rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(NODES)})
+    everything = {"includeInactiveL1Validators": True}
+    for filters in (
+        {},
+        everything,
+        {"l1ValidationId": VALIDATION, **everything},
+        {"subnetId": SUBNET},
+        {"nodeId": L1_NODE},
+    ):
+        yield Subject("listL1Validators", "l1Validators", sdk.L1Page, filters)
     for node in NODES:
         yield Subject("getValidatorDetails", "validators/{nodeId}", sdk.ValidatorPage, {"nodeId": node})
 

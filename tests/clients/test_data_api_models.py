@@ -22,6 +22,7 @@ SIZES = {
     "blocks.listLatest": 4,
     "rewards.listHistoricalRewards": 3,
     "getValidatorDetails": 1,
+    "listL1Validators": 1,
 }
 
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.index.fixtures import all_pages, open_index, open_writer, recorded_history, write_all
+from tests.index.fixtures import all_pages, network_text, open_index, open_writer, recorded_history, write_all
 from tests.index.flipped import RESULT, TYPED, copy_file, ends_of, flip_bytes, merge_log
 from tests.ledger.recorded import params
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import reading_index
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
+from warpseal.index.l1_validators import L1ValidatorQuery, l1_validators
 from warpseal.index.raw_blocks import read_segments
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import BlockQuery, RewardQuery, TransactionQuery
+from warpseal.resources.queries import BlockQuery, PageRequest, RewardQuery, TransactionQuery
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import open_file
 from warpseal.store.errors import StoreUnusable
@@ -45,6 +46,8 @@ def reads(index: Index) -> Iterator[Awaitable[Any]]:
         yield all_pages(index.blocks, BlockQuery(chain), 10)
     yield all_pages(index.rewards, RewardQuery(), 100)
     yield index.blockchain(params().x_chain_id)
+    criteria, text = L1ValidatorQuery(has_inactive=True), network_text(params())
+    yield index.page("l1_validators", lambda session: l1_validators(session, text, criteria, PageRequest(100)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -43,6 +43,7 @@ NEED_INDEX = {
     "listLatestPrimaryNetworkBlocks",
     "getChainIdsForAddresses",
     "listHistoricalPrimaryNetworkRewards",
+    "listL1Validators",
     *("listErc1155Transactions", "listCollectibleBalances", "listContractDeployments"),
     *("listTokens", "getTokenDetails", "reindexNft"),
     *("getAvgTps", "getNftHoldersByContractAddress", "getAddressesByBalanceOverTime"),

@@ -397,6 +397,30 @@ class ValidatorPage(CamelCaseStruct, kw_only=True):
     next_page_token: str = "-"
 
 
+class BalanceOwner(CamelCaseStruct, kw_only=True):
+    addresses: list[str]
+    threshold: Number
+
+
+class FullL1(CamelCaseStruct, kw_only=True):
+    validation_id: str
+    validation_id_hex: str
+    node_id: str
+    subnet_id: str
+    weight: Number
+    remaining_balance: Number
+    creation_timestamp: Number
+    bls_credentials: Bls
+    remaining_balance_owner: BalanceOwner
+    deactivation_owner: BalanceOwner
+
+
+class L1Page(CamelCaseStruct, kw_only=True):
+    validators: list[FullL1]
+    block_height: str
+    next_page_token: str = "-"
+
+
 EvmTokenType = Literal["ERC-721", "ERC-1155"]
 IndexStatus = Literal[
     "UNKNOWN", "MISSING_TOKEN", "INVALID_TOKEN_URI", "INVALID_TOKEN_URI_SCHEME", "UNREACHABLE_TOKEN_URI",

@@ -40,7 +40,7 @@ SetL1ValidatorWeightTx, DisableL1ValidatorTx, IncreaseL1ValidatorBalanceTx, UNKN
 
 
 # Operations whose example is made of their schema.
-MADE_EXAMPLES: tuple[str, ...] = ()
+MADE_EXAMPLES: tuple[str, ...] = ("listL1Validators",)
 
 
 def check_schema(schema: dict[str, Any], value: object) -> None:
@@ -117,6 +117,7 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
         "getChainIdsForAddresses",
         "listHistoricalPrimaryNetworkRewards",
         "getSingleValidatorDetails",
+        "listL1Validators",
         *("getChainInfo", "getBlock", "listErc1155Transactions", "listCollectibleBalances"),
         *("listContractDeployments", "listTokens", "reindexNft"),
         *("listIcmMessages", "getIcmMessage", "listIcmMessagesByAddress"),
@@ -128,6 +129,8 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
 def test_compute_units_are_those_of_the_hosted_service() -> None:
     assert [endpoint.units for endpoint in ENDPOINTS] == [
         *(100, 20, 20, 100, 100, 20),
+        # The validators of L1s.
+        20,
         # The forecast, which the hosted service does not have.
         100,
         *(1, 1, 10, 20, 20, 20, 20, 20, 10),

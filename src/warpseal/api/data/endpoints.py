@@ -360,6 +360,36 @@ _PRIMARY_ENDPOINTS: Final = (
         tag=PRIMARY_NETWORK,
     ),
     EndpointRow(
+        name="listL1Validators",
+        path=_NETWORK + "/l1Validators",
+        summary="Validators of L1s, with their weights and balances after the last indexed block.",
+        parameters=(
+            *PAGED,
+            Parameter("l1ValidationId", "id", "Only this validation, base58-check or hex."),
+            Parameter(
+                "includeInactiveL1Validators",
+                "boolean",
+                "Also validators whose balance is used up or was taken back, and removed ones, whose weight is 0.",
+            ),
+            Parameter("nodeId", "node id", "Only validations of this node."),
+            Parameter("subnetId", "id", "Only validators of this L1, base58-check or hex."),
+        ),
+        bodies=(
+            PageBody(
+                "validators",
+                ("resources.l1_validators:CurrentL1Validator",),
+                "CurrentL1Validators",
+                "A page of validators of L1s.",
+                "resources.l1_validators:L1ValidatorPageFields",
+            ),
+        ),
+        handler="api.data.staking_endpoints:list_l1_validators",
+        context=_OF_PRIMARY,
+        units=20,
+        since="0.2.0",
+        tag=PRIMARY_NETWORK,
+    ),
+    EndpointRow(
         name="getSubnetForecast",
         path=_NETWORK + "/subnets/{subnetId}/forecast",
         summary="When the validators of a subnet leave its quorum, when that makes the quorum impossible, and what "

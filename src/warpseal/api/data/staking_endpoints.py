@@ -1,4 +1,4 @@
-"""Endpoints 7 and 8: rewards that were paid, and the validations of a node; the forecast of a subnet."""
+"""Endpoints 7 and 8: rewards that were paid, and the validations of a node; validators of L1s; forecasts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from warpseal.api.data.primary_context import INDEX_CHAINS, PrimaryNetworkContex
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
 from warpseal.api.http.errors import NotFound
 from warpseal.errors import InvalidRequest
+from warpseal.index.l1_validators import L1ValidatorQuery, l1_validators
 from warpseal.resources.base import CurrencyCode, SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.outputs import HistoricalPrice
@@ -63,6 +64,23 @@ async def get_validator(context: PrimaryNetworkContext) -> Response:
     connectivity = await _connectivity(context, node_id, validations.items)
     validators = [validation_resource(validation, connectivity, context.text) for validation in validations.items]
     return await context.respond_page(query, validators, validations.next)
+
+
+async def list_l1_validators(context: PrimaryNetworkContext) -> Response:
+    """GET .../l1Validators."""
+    index = context.index("L1 validators")
+    context.require_indexed(PrimaryChain.P)
+    context.require_fresh([PrimaryChain.P])
+    query = await context.page_query(b"")
+    values: Mapping[str, Any] = query.values
+    criteria = L1ValidatorQuery(
+        validation_id=values.get("l1ValidationId"),
+        node_id=values.get("nodeId"),
+        subnet_id=values.get("subnetId"),
+        has_inactive=values.get("includeInactiveL1Validators", False),
+    )
+    page = await index.page("l1_validators", lambda session: l1_validators(session, context.text, criteria, query.page))
+    return await context.respond_page(query, page.items, page.next, block_height=str(page.height))
 
 
 def node_page(validations: Sequence[Validation], query: ValidationQuery, page: PageRequest) -> Page[Validation]:
