@@ -35,10 +35,10 @@ from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.resources.l1_validators import CurrentL1Validator, L1ValidatorOwner, L1ValidatorPage
 from warpseal.resources.queries import PageRequest, Position
 from warpseal.resources.text import NetworkText, hex_text, node_text
-from warpseal.simnet.plan import L1Plan, parse_rule
-from warpseal.simnet.state import StateAt
 from warpseal.warp.ids import NodeID, id_text, parse_id, parse_node_id
 from warpseal.warp.l1_messages import PChainOwner
+from warpseal_simnet.plan import L1Plan, parse_rule
+from warpseal_simnet.state import StateAt
 
 SEED = 2
 HEIGHTS = (400, 850, 1000)
