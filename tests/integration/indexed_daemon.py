@@ -49,7 +49,10 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
     }
     async with (
         serving(ReplayNode(network_id=made_up.NETWORK_ID, replies=responses)) as node,
-        run_daemon(build_config(folder, node, index_url=url, index_chains=["p"], **keys)) as daemon,
+        # The keys of the made-up validators are no points of a curve.
+        run_daemon(
+            build_config(folder, node, index_url=url, index_chains=["p"], **{"validator_sets": "node", **keys})
+        ) as daemon,
     ):
         yield daemon
 

@@ -54,7 +54,7 @@ class Index:
         # Signing reads with threads and a queue of its own: no number of pages keeps it from the index.
         half = replace(settings, cache_bytes=settings.cache_bytes // 2)
         self._reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights)
-        self._signing_reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights)
+        self._signing_reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights, self._reader.damage)
         self.validator_sets = ValidatorSetReader(self._signing_reader)
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
@@ -90,8 +90,7 @@ class Index:
     async def refresh(self) -> None:
         """Load the freshness of the chains. Raises StoreDown."""
         before, (chains, statuses) = self._freshness, await self._reader.read(_read_chains)
-        self._reader.forget_damage()
-        self._signing_reader.forget_damage()
+        self._reader.damage.forget()
         self._statuses = statuses
         # An old status means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
@@ -111,7 +110,7 @@ class Index:
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""
-        return self._reader.damage() or self._signing_reader.damage()
+        return self._reader.damage.reason
 
     def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
         """Return the status of each chain that the indexer wrote last."""

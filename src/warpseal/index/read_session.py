@@ -164,10 +164,36 @@ class ReadSession:
         return members
 
 
-class IndexReader:
-    """Reads of one index. migrations: their newest version is the one that can be read."""
+class IndexDamage:
+    """The damage of an index. The first of its readers that meets it logs it."""
 
-    def __init__(self, url: StoreUrl, settings: IndexSettings, migrations: Migrations) -> None:
+    def __init__(self, url: StoreUrl) -> None:
+        self._url = url
+        # The number of the damaged file.
+        self._file = 0
+        self.reason: str | None = None
+
+    def note(self, reason: str) -> None:
+        """Remember why the index is damaged."""
+        if self.reason is None:
+            log.error("index is damaged", extra={"reason": reason, "hint": database.rebuild_hint(self._url)})
+        self.reason, self._file = reason, database.file_number(self._url.path)
+
+    def forget(self) -> None:
+        """Forget the damage of a file that is there no longer."""
+        if self.reason is not None and self._file != database.file_number(self._url.path):
+            self.reason = None
+
+
+class IndexReader:
+    """Reads of one index.
+
+    migrations: their newest version is the one that can be read. damage: of the other readers of the same index.
+    """
+
+    def __init__(
+        self, url: StoreUrl, settings: IndexSettings, migrations: Migrations, damage: IndexDamage | None = None
+    ) -> None:
         self._url = url
         self._settings = settings
         self._migrations = migrations
@@ -181,8 +207,7 @@ class IndexReader:
         # Whether the indexer has created no tables yet.
         self.is_empty = False
         self._is_checked = False
-        # The reason, and the number of the file.
-        self._damage: tuple[str, int] | None = None
+        self.damage = damage or IndexDamage(url)
         self._has_contradiction = False
         self._opened_file = 0
 
@@ -194,15 +219,6 @@ class IndexReader:
     def exists(self) -> bool:
         """Whether the file of the index exists; true of a server."""
         return self._url.path is None or self._url.path.exists()
-
-    def damage(self) -> str | None:
-        """Return why the index is damaged; None if it is not, as far as is known."""
-        return None if self._damage is None else self._damage[0]
-
-    def forget_damage(self) -> None:
-        """Forget the damage of a file that is there no longer."""
-        if self._damage is not None and self._damage[1] != database.file_number(self._url.path):
-            self._damage = None
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
         """Return the result of a query. Raises StoreDown."""
@@ -237,9 +253,7 @@ class IndexReader:
         reason = redacted_reason(self._url, error)
         if not database.is_damage(error):
             return StoreDown(reason)
-        if self._damage is None:
-            log.error("index is damaged", extra={"reason": reason, "hint": database.rebuild_hint(self._url)})
-        self._damage = reason, database.file_number(self._url.path)
+        self.damage.note(reason)
         self._engine.dispose()
         return IndexDamaged(reason)
 
@@ -267,8 +281,9 @@ class ReplicatedReader(IndexReader):
         settings: IndexSettings,
         migrations: Migrations,
         read_heights: Callable[[ReadSession], Heights],
+        damage: IndexDamage | None = None,
     ) -> None:
-        super().__init__(url, settings, migrations)
+        super().__init__(url, settings, migrations, damage)
         self._read_heights = read_heights
         self._replicas = [_Replica(replica, settings, migrations) for replica in url.replicas]
         self._heights: Heights = {}

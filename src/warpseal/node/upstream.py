@@ -71,7 +71,7 @@ def connect_upstream(
     platform_nodes = [node_at(endpoint) for endpoint in settings.p_chain_api]
     info_nodes = [node_at(endpoint) for endpoint in settings.info_api]
     info_pool, all_nodes = NodePool(info_nodes, served, limits), NodePool(nodes, served, limits)
-    info_quorum = min(settings.p_chain_quorum, len(info_nodes))
+    info_quorum = max(1, min(settings.p_chain_quorum, len(info_nodes)))
     info_agreement = NodeAgreement(info_pool, info_quorum, height_call, settings.height_claim_grace_s)
     info = InfoClient(info_pool, served, info_agreement, all_nodes, settings.p_chain_quorum)
 

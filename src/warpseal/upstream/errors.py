@@ -70,7 +70,7 @@ class NodeAttempt(Struct, frozen=True):
 
 
 class NodeUnavailable(WarpsealError):
-    """No configured node gave a usable reply. replies: what the nodes replied, for the operator alone."""
+    """No configured node gave a usable reply."""
 
     code = "node_unavailable"
     http_status = 502
@@ -78,6 +78,7 @@ class NodeUnavailable(WarpsealError):
 
     def __init__(self, subject: str, attempts: Sequence[NodeAttempt] = (), replies: Sequence[str] = ()) -> None:
         tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
+        # replies: what the nodes replied, for the operator alone.
         self.attempts, self.replies = tuple(attempts), tuple(replies)
         super().__init__(f"no usable answer for {subject}" + (f" ({tried})" if tried else ""), nodes=self.attempts)
 

@@ -66,7 +66,7 @@ class EvmIndex:
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""
-        return self._reader.damage()
+        return self._reader.damage.reason
 
     async def freshness(self) -> EvmFreshness | None:
         """Return how far the chain is indexed; None before its first block, or while there is no index."""
