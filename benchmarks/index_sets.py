@@ -25,6 +25,7 @@ from tests.ledger.made_up_network import PARAMS
 from tests.ledger.wallets import Wallet
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock
+from warpseal.follow.blocks import RawBlock
 from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.index import Index
 from warpseal.index.read_session import ReadSession
@@ -32,7 +33,6 @@ from warpseal.index.records import PRecord
 from warpseal.index.settings import IndexSettings
 from warpseal.index.validator_sets import read_all_members
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.effects import BlockEffects, SetChange

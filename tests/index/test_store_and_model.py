@@ -15,13 +15,13 @@ from tests.index.fixtures import open_writer, small_settings
 from tests.ledger.histories import History
 from tests.ledger.made_up_network import PARAMS, UPGRADES
 from tests.ledger.model import Model
+from warpseal.follow.blocks import RawBlock
 from warpseal.index import consistency
 from warpseal.index.columns import decode_owners
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.validator_sets import read_all_members, read_members
-from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.store.connection import Connection

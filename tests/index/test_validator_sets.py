@@ -22,9 +22,9 @@ from tests.ledger.made_up_network import PARAMS
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
 from warpseal.cli import index_queries
+from warpseal.follow.blocks import RawBlock
 from warpseal.index.database import index_url
 from warpseal.index.validator_sets import SetHeights
-from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.ledger.params import Parameters
 from warpseal.node.p_chain import decode_validators_at

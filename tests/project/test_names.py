@@ -41,7 +41,7 @@ ALLOWED_NAMES: Final = {
     ("delivery/preflight.py", "PreflightAnswer"): "a schema of the OpenAPI document",
     ("upstream/errors.py", "AnswerClass"): "a schema of the OpenAPI document",
     ("upstream/errors.py", "BAD_ANSWER"): "the value bad_answer, which responses have",
-    ("indexer/blocks.py", "ANSWER_TOO_LARGE"): "the value answer_too_large, which the status has",
+    ("follow/blocks.py", "ANSWER_TOO_LARGE"): "the value answer_too_large, which the status has",
     ("forwarding/settings.py", "max_answer_bytes"): "the limit of one name in three groups of settings",
     ("node/settings.py", "max_answer_bytes"): "as in forwarding/settings.py",
     ("prices/settings.py", "max_answer_bytes"): "as in forwarding/settings.py",

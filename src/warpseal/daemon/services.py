@@ -66,10 +66,10 @@ from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner
 
 if TYPE_CHECKING:
+    from warpseal.follow import index_source
     from warpseal.forwarding.evm import logs
     from warpseal.forwarding.evm.forwarder import ForwardedChain
     from warpseal.index import database as index_database
-    from warpseal.l1.follower import indexed_blocks
     from warpseal.node.platform import PlatformClient
     from warpseal.resources.ports import PrimaryNetworkIndex
     from warpseal.validators import indexed_platform
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 else:
     logs = LazyModule("warpseal.forwarding.evm.logs")
     index_database = LazyModule("warpseal.index.database")
-    indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
+    index_source = LazyModule("warpseal.follow.index_source")
     indexed_platform = LazyModule("warpseal.validators.indexed_platform")
     forecast_service = LazyModule("warpseal.validators.forecast.service")
 
@@ -270,7 +270,7 @@ async def build_services(
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = None
         if PrimaryChain.P in config.indexer.chains:
-            blocks = indexed_blocks.IndexedBlocks(index_database.index_url(config.index, identity.folder), config.index)
+            blocks = index_source.IndexedBlocks(index_database.index_url(config.index, identity.folder), config.index)
             indexed = stack.enter_context(closing(blocks))
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(

@@ -16,9 +16,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from warpseal.follow.blocks import ChainStopped, StopReason
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
-from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.rate_meter import RateMeter
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_ReadBlocks = tuple[tuple[T, ...], IndexingStopped | None]
+_ReadBlocks = tuple[tuple[T, ...], ChainStopped | None]
 
 _SPANS_AHEAD: Final = 6
 # The larger a transaction, the fewer pages of the database are written more than once.
@@ -88,7 +88,7 @@ class ChainIndexer(Generic[T]):
         self._tips_reported_at = 0
         self._is_bootstrapped = True
         self._bootstrap_checked_at = float("-inf")
-        self._stopped: IndexingStopped | None = None
+        self._stopped: ChainStopped | None = None
         self._written_status: tuple[object, ...] = ()
         self._status_written_at = float("-inf")
         self._lagging_since_s: float | None = None
@@ -141,20 +141,20 @@ class ChainIndexer(Generic[T]):
                 if not is_repeated:
                     log.warning("index write failed", extra={"chain": self._sync.name, "reason": failure})
                 elif isinstance(error, IndexDamaged):  # Once it may be the consequence of an earlier failure.
-                    self._stopped = IndexingStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure)
+                    self._stopped = ChainStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure)
                     with suppress(StoreDown):
                         await self._update_status(force=True)
                 await asyncio.sleep(delays.next())
-            except IndexingStopped as stop:
+            except ChainStopped as stop:
                 await self._report_stop(stop)
                 await asyncio.sleep(self._settings.retry_stopped_s)
             except Exception:  # An internal error of one chain must not stop the others.
                 log.exception("internal error, indexing stopped")
-                await self._report_stop(IndexingStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
+                await self._report_stop(ChainStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
                 await asyncio.sleep(self._settings.retry_stopped_s)
 
     async def _index(self) -> None:
-        """Continue behind the last written block, forever. Raises IndexingStopped, StoreDown."""
+        """Continue behind the last written block, forever. Raises ChainStopped, StoreDown."""
         height = await self._sync.resume()
         self._next = None if height is None else height + 1
         self._rate_meter.reset()
@@ -174,7 +174,7 @@ class ChainIndexer(Generic[T]):
             self._lagging_since_s = None
             try:
                 await self._catch_up(tip)
-            except IndexingStopped as stop:
+            except ChainStopped as stop:
                 await self._try_alternatives(stop)
             self._stopped = None
 
@@ -191,7 +191,7 @@ class ChainIndexer(Generic[T]):
     async def _catch_up(self, tip: int) -> None:
         """Write everything up to `tip`, or up to a block that is not read, reading ahead of the writing.
 
-        Raises IndexingStopped, StoreDown.
+        Raises ChainStopped, StoreDown.
         """
         assert self._next is not None
         planned = self._next
@@ -221,7 +221,7 @@ class ChainIndexer(Generic[T]):
                         await self._write(first, blocks)
                     if len(blocks) < count:
                         break
-            except (IndexingStopped, StoreDown) as error:
+            except (ChainStopped, StoreDown) as error:
                 # Raised below, so that the task group does not wrap it.
                 failure = error
             for *_, reading in ahead:
@@ -232,21 +232,21 @@ class ChainIndexer(Generic[T]):
     async def _read(self, first: int, count: int) -> _ReadBlocks[T]:
         try:
             return await self._sync.source.read(first, count), None
-        except IndexingStopped as stop:
+        except ChainStopped as stop:
             return (), stop
 
     async def _write(self, first: int, blocks: tuple[T, ...]) -> None:
         try:
             await self._sync.write(first, blocks)
-        except IndexingStopped as stop:
+        except ChainStopped as stop:
             self._next = stop.height
             raise
         self._next = first + len(blocks)
         self._rate_meter.add(loop_time(), len(blocks))
         await self._update_status(force=False)
 
-    async def _try_alternatives(self, stop: IndexingStopped) -> None:
-        """Try to write another block that the nodes return for that height. Raises IndexingStopped."""
+    async def _try_alternatives(self, stop: ChainStopped) -> None:
+        """Try to write another block that the nodes return for that height. Raises ChainStopped."""
         if stop.reason not in _TRIES_ALTERNATIVES:
             raise stop
         self._sync.source.use_fallback()
@@ -254,13 +254,13 @@ class ChainIndexer(Generic[T]):
             height = await self._sync.resume()
             if height is None or height + 1 != stop.height:
                 break
-            with suppress(IndexingStopped):
+            with suppress(ChainStopped):
                 await self._sync.write(stop.height, (block,))
                 self._next = stop.height + 1
                 return
         raise stop
 
-    async def _report_stop(self, stop: IndexingStopped) -> None:
+    async def _report_stop(self, stop: ChainStopped) -> None:
         # The bytes may be at fault, so the next ones are read in another way.
         self._sync.source.use_fallback()
         is_new = self._stopped is None or (self._stopped.reason, self._stopped.height) != (stop.reason, stop.height)

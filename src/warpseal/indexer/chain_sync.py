@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from warpseal.chains.ids import TxID
+from warpseal.follow.blocks import RawBlock
+from warpseal.follow.sources import BlockSource
 from warpseal.index.checkpoint import Checkpoint
-from warpseal.indexer.block_sources import BlockSource
-from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainProcessor
 from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, Stream, XChainClient
@@ -46,7 +46,7 @@ class ChainSync(ABC, Generic[T]):
     async def resume(self) -> int | None:
         """Return to the last written block and return its height; None: nothing is written.
 
-        Raises IndexingStopped, StoreDown.
+        Raises ChainStopped, StoreDown.
         """
 
     async def begin(self, min_height: int, tip: int) -> int:
@@ -55,7 +55,7 @@ class ChainSync(ABC, Generic[T]):
 
     @abstractmethod
     async def write(self, first_height: int, blocks: Sequence[T]) -> None:
-        """Write the next blocks. Raises IndexingStopped, StoreDown."""
+        """Write the next blocks. Raises ChainStopped, StoreDown."""
 
 
 class PrimarySync(ChainSync[T]):

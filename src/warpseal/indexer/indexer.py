@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.x_blocks import parse_x_block
+from warpseal.follow.blocks import StopReason
+from warpseal.follow.sources import CChainSource, ContainerSource, LinearSource, PChainSource
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource, PChainSource
-from warpseal.indexer.blocks import StopReason
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
 from warpseal.indexer.settings import IndexerSettings

@@ -18,21 +18,19 @@ from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block
 from warpseal.chains.proposervm import inner_block
 from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block
 from warpseal.chains.x_txs import OperationTx, XTx, parse_x_tx
+from warpseal.follow.blocks import (
+    ChainStopped,
+    RawBlock,
+    StopReason,
+    apply_blocks,
+    check_parent,
+    undecodable,
+)
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord, PRecord, XPreLinearizationRecord, XRecord
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.blocks import (
-    IndexingStopped,
-    RawBlock,
-    StopReason,
-    UnwrappedBlock,
-    apply_blocks,
-    check_parent,
-    undecodable,
-    unwrap_block,
-    unwrap_blocks,
-)
+from warpseal.indexer.blocks import UnwrappedBlock, unwrap_block, unwrap_blocks
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
@@ -67,7 +65,7 @@ class PChainProcessor:
         self._dumped_at = monotonic()
 
     def resume(self) -> Checkpoint | None:
-        """Restore the state after the last written block; None: nothing is written. Raises IndexingStopped."""
+        """Restore the state after the last written block; None: nothing is written. Raises ChainStopped."""
         self._index.outputs.forget()
         self._last = None
         self._checkpoint = checkpoint = self._index.checkpoint(self.chain)
@@ -82,7 +80,7 @@ class PChainProcessor:
         return 0 if self._genesis is not None else 1
 
     def begin(self, first: RawBlock, height: int) -> bool:
-        """Write the first block; return False if its parent has to be the first one. Raises IndexingStopped."""
+        """Write the first block; return False if its parent has to be the first one. Raises ChainStopped."""
         block = unwrap_block(parse_p_block, first, height, None).block
         if height == 0:
             self._write_genesis(block)
@@ -94,7 +92,7 @@ class PChainProcessor:
         return True
 
     def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks. Raises IndexingStopped after writing those before the block that is the reason."""
+        """Write the next blocks. Raises ChainStopped after writing those before the block that is the reason."""
         parent = self._last or self._checkpoint
         proposer = None if parent is None else parent.proposer
         unwrapped, stop = unwrap_blocks(parse_p_block, blocks, first_height, proposer)
@@ -113,7 +111,7 @@ class PChainProcessor:
         assert genesis is not None
         if block.parent_id != genesis.id:
             detail = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
-            raise IndexingStopped(StopReason.WRONG_GENESIS, 0, detail, block.raw)
+            raise ChainStopped(StopReason.WRONG_GENESIS, 0, detail, block.raw)
         self._state, effects = state_from_genesis(genesis, self._params)
         self._index.write([PRecord(effects, genesis.raw)], encode_checkpoint(self._state))
 
@@ -123,7 +121,7 @@ class PChainProcessor:
         try:
             effects = apply_p_block(state, block, outputs)
         except LedgerError as error:
-            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), block.raw) from None
+            raise ChainStopped(StopReason.CONTRADICTION, block.height, str(error), block.raw) from None
         outputs.follow(effects.executed)
         return PRecord(effects, unwrapped.raw, unwrapped.proposer)
 
@@ -158,10 +156,10 @@ class PChainProcessor:
                 apply_p_block(state, parse_p_block(inner_block(raw)), None)
             except (LedgerError, MalformedChainBytes) as error:
                 detail = f"a stored block cannot be applied again: {error}"
-                raise IndexingStopped(StopReason.CONTRADICTION, state.height + 1, detail) from None
+                raise ChainStopped(StopReason.CONTRADICTION, state.height + 1, detail) from None
         if (state.height, state.block_id) != (checkpoint.height, checkpoint.block_id):
             detail = f"the stored blocks end at {state.height}"
-            raise IndexingStopped(StopReason.CONTRADICTION, checkpoint.height, detail)
+            raise ChainStopped(StopReason.CONTRADICTION, checkpoint.height, detail)
         return state
 
 
@@ -191,7 +189,7 @@ class XChainProcessor:
         self._is_complete = is_complete
         self._parent_id: bytes | None = None
         self._proposer: Proposer | None = None
-        self._prepared: tuple[tuple[UnwrappedBlock[XBlock], ...], IndexingStopped | None] = ((), None)
+        self._prepared: tuple[tuple[UnwrappedBlock[XBlock], ...], ChainStopped | None] = ((), None)
         self._prepared_txs: tuple[XTx, ...] = ()
 
     def resume(self) -> Checkpoint | None:
@@ -230,7 +228,7 @@ class XChainProcessor:
     def write(self, fetched: Iterable[bytes]) -> None:
         """Write the prepared blocks. fetched: the transactions of unknown outputs.
 
-        Raises IndexingStopped after writing the blocks before the one that is the reason.
+        Raises ChainStopped after writing the blocks before the one that is the reason.
         """
         blocks, stop = self._prepared
         # Other chains were written since `prepare`, and the cache of outputs is bounded.
@@ -243,7 +241,7 @@ class XChainProcessor:
             raise stop
 
     def prepare_pre_linearization(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
-        """Decode transactions from before the first block; return what `prepare` returns. Raises IndexingStopped."""
+        """Decode transactions from before the first block; return what `prepare` returns. Raises ChainStopped."""
         txs: list[XTx] = []
         for container in containers:
             try:
@@ -254,7 +252,7 @@ class XChainProcessor:
         return self._find_unknown(txs)
 
     def write_pre_linearization(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
-        """Write the prepared transactions. Raises IndexingStopped.
+        """Write the prepared transactions. Raises ChainStopped.
 
         Their time is when the node accepted them, at most the time of the first block: a node may have been late.
         """
@@ -268,7 +266,7 @@ class XChainProcessor:
             try:
                 effects = build_x_tx_effects(moving, tx, 0)
             except LedgerError as error:
-                raise IndexingStopped(StopReason.CONTRADICTION, 0, str(error), container.raw) from None
+                raise ChainStopped(StopReason.CONTRADICTION, 0, str(error), container.raw) from None
             self._index.outputs.follow((effects,))
             time_s = min(container.accepted_at_s, linearized_s) if linearized_s else container.accepted_at_s
             records.append(XPreLinearizationRecord(container.index, time_s, (effects,), container.raw))
@@ -280,7 +278,7 @@ class XChainProcessor:
         try:
             effects = apply_x_block(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
         except LedgerError as error:
-            raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), unwrapped.raw) from None
+            raise ChainStopped(StopReason.CONTRADICTION, block.height, str(error), unwrapped.raw) from None
         self._index.outputs.follow(effects.txs)
         self._parent_id, self._proposer = block.id, unwrapped.proposer
         return XRecord(effects, unwrapped.raw, unwrapped.proposer)
@@ -334,7 +332,7 @@ class CChainProcessor:
         return checkpoint
 
     def write(self, blocks: Sequence[CChainBlock]) -> None:
-        """Write the next blocks. Raises IndexingStopped after writing those before the block that is the reason."""
+        """Write the next blocks. Raises ChainStopped after writing those before the block that is the reason."""
         decoded, stop = self._decode(blocks)
         spent = (utxo_id for _, txs in decoded for tx in txs for utxo_id in spent_ids(tx.unsigned))
         self._index.outputs.prefetch(spent)
@@ -344,7 +342,7 @@ class CChainProcessor:
         if stop is not None:
             raise stop
 
-    def _decode(self, blocks: Sequence[CChainBlock]) -> tuple[list[_DecodedBlock], IndexingStopped | None]:
+    def _decode(self, blocks: Sequence[CChainBlock]) -> tuple[list[_DecodedBlock], ChainStopped | None]:
         decoded: list[_DecodedBlock] = []
         # From then on a block may hold several atomic transactions.
         batch_from_s = self._params.upgrades.apricot_5_s
@@ -363,7 +361,7 @@ class CChainProcessor:
         try:
             effects = apply_c_block(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
         except LedgerError as error:
-            raise IndexingStopped(StopReason.CONTRADICTION, block.number, str(error), block.extra_data) from None
+            raise ChainStopped(StopReason.CONTRADICTION, block.number, str(error), block.extra_data) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash
         return CRecord(effects, encode_c_block(header, txs))

@@ -27,12 +27,12 @@ from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.errors import StartupError
+from warpseal.follow.blocks import ChainStopped
 from warpseal.index.database import reading_index, writing_index
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.blocks import IndexingStopped
 from warpseal.indexer.network import IndexedNetwork
 from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainOrigin, XChainProcessor
 from warpseal.indexer.settings import IndexerSettings
@@ -76,7 +76,7 @@ class Worker:
     ) -> T:
         """Run a method of an opened object, such as `PChainProcessor.write`; arguments and result are picklable.
 
-        key: the chain of a processor; IndexWriter or RowRebuilder. Raises IndexingStopped, StoreDown, RebuildFailed.
+        key: the chain of a processor; IndexWriter or RowRebuilder. Raises ChainStopped, StoreDown, RebuildFailed.
         """
         return await self.call(_run, key, method, args, kwargs)
 
@@ -191,7 +191,7 @@ def _run(key: Any, method: Callable[..., T], args: tuple[Any, ...], kwargs: dict
     try:
         with gc_disabled():
             return method(_state.objects[key], *args, **kwargs)
-    except (IndexingStopped, RebuildFailed, IndexDamaged):
+    except (ChainStopped, RebuildFailed, IndexDamaged):
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)

@@ -15,9 +15,9 @@ from tests.node.recorded_node import RecordedNode, RefusedCall, open_upstream
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
+from warpseal.follow.index_source import IndexedBlocks
 from warpseal.l1.follower.block_reader import DecodeBlock, KnownRanges, parse_followed_block
 from warpseal.l1.follower.follower import FollowerStatus, FollowerStore, PChainFollower
-from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
 from warpseal.store.errors import StoreDown

@@ -17,9 +17,9 @@ from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import flip_stored_bytes
 from tests.l1.follower.fixtures import FAST, MemoryStore, following, is_done
 from tests.ledger.recorded import p_blocks
+from warpseal.follow import index_source
+from warpseal.follow.index_source import IndexedBlocks
 from warpseal.index.settings import IndexSettings
-from warpseal.l1.follower import indexed_blocks
-from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.resources.chains import PrimaryChain
 from warpseal.store.url import StoreUrl
 
@@ -45,7 +45,7 @@ async def test_the_index_has_every_block_from_genesis_to_its_tip(tmp_path: Path,
 async def test_a_block_above_the_index_is_found_once_it_is_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexed_blocks, "HEIGHT_CHECK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(index_source, "HEIGHT_CHECK_INTERVAL_S", 0.0)
     replay = ReplayNode(tips={"P": 10})
     with blocks_of(tmp_path) as blocks:
         async with serving(replay):
@@ -59,7 +59,7 @@ async def test_a_block_above_the_index_is_found_once_it_is_indexed(
 async def test_the_index_is_not_read_again_at_once_for_missing_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexed_blocks, "HEIGHT_CHECK_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr(index_source, "HEIGHT_CHECK_INTERVAL_S", 3_600.0)
     async with serving(ReplayNode()) as replay:
         with blocks_of(tmp_path) as blocks:
             assert await blocks.block_at(7) is None

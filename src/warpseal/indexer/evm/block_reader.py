@@ -28,8 +28,8 @@ from warpseal.chains.evm.checks import (
     needs_proof,
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.indexer.block_sources import BlockSource
-from warpseal.indexer.blocks import IndexingStopped, StopReason
+from warpseal.follow.blocks import ChainStopped, StopReason
+from warpseal.follow.sources import BlockSource
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.runtime.retry import Retrier
@@ -155,8 +155,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return any(node.is_awaited for node in self._nodes.nodes)
 
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
-        """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
-        stop: IndexingStopped | None = None
+        """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, ChainStopped."""
+        stop: ChainStopped | None = None
         failure: type[NodeUnavailable] = NodeUnavailable
         replies: list[str] = []
         # The block below, if it is the last one that is written.
@@ -166,7 +166,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 blocks = await self._read_from(node, first, count, parent)
             except CallFailure as error:
                 if error.failure is NodeFailure.TOO_LARGE:
-                    stop = stop or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
+                    stop = stop or ChainStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
                 replies.append(f"node {node.position}: {error.reply}")
                 continue
             except NotHere as error:
@@ -174,7 +174,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 replies.append(f"node {node.position}: {node.node.endpoint.scrub(error.reply)}")
                 continue
             except MalformedBlock as error:
-                stop = stop or IndexingStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
+                stop = stop or ChainStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
                 continue
             except BlockContradiction as error:
                 stop = stop or stop_at(error)
@@ -186,7 +186,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
                 self._span = min(largest, self._most)
                 return blocks
-            stop = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
+            stop = ChainStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
         raise stop or failure(BLOCK, replies=replies)
 
     async def _read_from(
@@ -348,10 +348,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             node.note_missing(resource, height)
 
 
-def stop_at(error: BlockContradiction) -> IndexingStopped:
+def stop_at(error: BlockContradiction) -> ChainStopped:
     """Return the stop of a chain at a block that is not accepted."""
-    reason = StopReason.WRONG_HEIGHT if error.reason is BlockMismatch.NUMBER else error.reason
-    return IndexingStopped(reason, error.number, error.detail)
+    is_number = error.reason is BlockMismatch.NUMBER
+    reason = StopReason.WRONG_HEIGHT if is_number else StopReason(error.reason.value)
+    return ChainStopped(reason, error.number, error.detail)
 
 
 def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:

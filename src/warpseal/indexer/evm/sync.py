@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.follow.blocks import ChainStopped, StopReason
 from warpseal.forwarding.evm.sockets import EvmSockets, WebSocketUnavailable
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.evm.block_reader import EvmBlockSource, stop_at
 from warpseal.indexer.evm.chain import EvmChainContext
@@ -56,7 +56,7 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
     async def resume(self) -> int | None:
         """Return to the last written block; an index with another `from` or `holders` is dropped.
 
-        Raises IndexingStopped if the nodes are of another chain than the index.
+        Raises ChainStopped if the nodes are of another chain than the index.
         """
         # A node may have learnt of an upgrade since the last time.
         settings = self._context.settings
@@ -118,7 +118,7 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         self._context.note_written(checkpoint.height)
 
     async def _identify(self) -> ChainIdentity:
-        """Return the identity that a node reports. Raises NodeUnavailable, IndexingStopped."""
+        """Return the identity that a node reports. Raises NodeUnavailable, ChainStopped."""
         nodes = self._context.nodes
         try:
             await nodes.require_candidates()
@@ -126,18 +126,18 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             # The index may belong to the chain of a node that is down.
             if len(refused := nodes.mismatches()) == len(nodes):
                 detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
-                raise IndexingStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
+                raise ChainStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
             raise
         if nodes.identity.expected is None:
             raise NodeUnavailable("eth_chainId", replies=nodes.describe_failures())
         return nodes.identity.expected
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:
-        """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""
+        """Raise ChainStopped if nodes have another block than the last one that is written: accepted is final."""
         other = await self._retrier.call(partial(self._blocks.find_other_hash, height, indexed_hash))
         if other is not None:
             detail = f"a node has {other.hex()}, block {height} is {indexed_hash.hex()} in the index"
-            raise IndexingStopped(StopReason.ANOTHER_HASH, height + 1, detail)
+            raise ChainStopped(StopReason.ANOTHER_HASH, height + 1, detail)
 
 
 _SUBSCRIBE: Final = '{"jsonrpc":"2.0","id":3,"method":"eth_subscribe","params":["newHeads"]}'

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from warpseal.chains.p_txs import (
     RegisterL1ValidatorTx,
     SetL1ValidatorWeightTx,
 )
+from warpseal.follow.blocks import StopReason
 from warpseal.node.blocks import PBlocksClient
 from warpseal.runtime.retry import Retrier
 from warpseal.store.values import BlockRange, BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
@@ -33,22 +33,13 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import SubnetID, ValidationID
 
 if TYPE_CHECKING:
-    from warpseal.l1.follower.indexed_blocks import IndexedBlocks
-
-
-class FollowerFailureReason(StrEnum):
-    """The reason why following a chain stopped."""
-
-    UNKNOWN_TYPE = "unknown_type"
-    UNDECODABLE_BLOCK = "undecodable_block"
-    WRONG_PARENT = "wrong_parent"
-    ANOTHER_CHAIN = "another_chain"
+    from warpseal.follow.index_source import IndexedBlocks
 
 
 class FollowerFailure(Struct, frozen=True):
     """The reason why following stopped at a height. detail: for the log."""
 
-    reason: FollowerFailureReason
+    reason: StopReason
     height: int
     detail: str = ""
 
@@ -124,7 +115,7 @@ class BlockReader(Struct, eq=False):
         if any(sha256(raw).digest() == block_id for raw in await self._blocks.block_at_each(height)):
             return None
         detail = "no node has the block that was read here earlier"
-        return FollowerFailure(FollowerFailureReason.ANOTHER_CHAIN, height, detail)
+        return FollowerFailure(StopReason.ANOTHER_CHAIN, height, detail)
 
     async def _fetch(self, batch: BlockBatch) -> dict[int, _Candidate]:
         heights = iter(range(batch.high, batch.low - 1, -1))
@@ -170,11 +161,11 @@ class BlockReader(Struct, eq=False):
             block = self._decode(raw)
         except MalformedMessage as error:
             is_unknown = isinstance(error, UnknownType)
-            reason = FollowerFailureReason.UNKNOWN_TYPE if is_unknown else FollowerFailureReason.UNDECODABLE_BLOCK
+            reason = StopReason.UNKNOWN_TYPE if is_unknown else StopReason.UNDECODABLE_BLOCK
             return _Candidate(block_id, FollowerFailure(reason, height, str(error)))
         if block.height != height:
             detail = f"the block says that its height is {block.height}"
-            return _Candidate(block_id, FollowerFailure(FollowerFailureReason.WRONG_PARENT, height, detail))
+            return _Candidate(block_id, FollowerFailure(StopReason.WRONG_PARENT, height, detail))
         return _Candidate(block_id, block)
 
     async def _link_downwards(
@@ -190,7 +181,7 @@ class BlockReader(Struct, eq=False):
             expected_id = block.parent_id
         if batch.below_id is not None and expected_id != batch.below_id:
             detail = "it is not the parent of the block above, though it was read earlier"
-            failure = FollowerFailure(FollowerFailureReason.ANOTHER_CHAIN, batch.low - 1, detail)
+            failure = FollowerFailure(StopReason.ANOTHER_CHAIN, batch.low - 1, detail)
             # Without the lowest block, so that the two ranges do not touch.
             return LinkedBlocks(tuple(reversed(linked[:-1])), failure)
         return LinkedBlocks(tuple(reversed(linked)))
@@ -208,11 +199,7 @@ class BlockReader(Struct, eq=False):
 
     async def _diagnose(self, batch: BlockBatch, failure: FollowerFailure) -> FollowerFailure:
         """Return the failure; another one if no node has the block below the batch any more."""
-        if (
-            failure.height != batch.low
-            or failure.reason is not FollowerFailureReason.WRONG_PARENT
-            or batch.below_id is None
-        ):
+        if failure.height != batch.low or failure.reason is not StopReason.WRONG_PARENT or batch.below_id is None:
             return failure
         return await self.check_known(batch.low - 1, batch.below_id) or failure
 
@@ -227,7 +214,7 @@ class BlockReader(Struct, eq=False):
             linked = await self._link_downwards(batch, {**candidates, batch.high: top}, top.id)
             if linked.failure is None:
                 return linked
-        is_top_wrong = first.failure is not None and first.failure.reason is FollowerFailureReason.WRONG_PARENT
+        is_top_wrong = first.failure is not None and first.failure.reason is StopReason.WRONG_PARENT
         return LinkedBlocks((), first.failure) if is_top_wrong else first
 
     async def _select(self, height: int, candidate: _Candidate, link: _Link) -> FollowedBlock | FollowerFailure:
@@ -240,7 +227,7 @@ class BlockReader(Struct, eq=False):
             return alternative
         if isinstance(block, FollowerFailure) and link.block_id in (None, candidate.id):
             return block
-        return FollowerFailure(FollowerFailureReason.WRONG_PARENT, height, link.mismatch)
+        return FollowerFailure(StopReason.WRONG_PARENT, height, link.mismatch)
 
     async def _find_alternative(self, height: int, link: _Link) -> FollowedBlock | None:
         for raw in await self._blocks.block_at_each(height):

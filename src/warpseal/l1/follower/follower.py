@@ -12,13 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from warpseal.follow.blocks import StopReason
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.follower.block_reader import (
     BlockBatch,
     BlockReader,
     DecodeBlock,
     FollowerFailure,
-    FollowerFailureReason,
     KnownRanges,
     LinkedBlocks,
     newer_batch,
@@ -39,7 +39,7 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 if TYPE_CHECKING:
-    from warpseal.l1.follower.indexed_blocks import IndexedBlocks
+    from warpseal.follow.index_source import IndexedBlocks
 
 
 class FollowerStatus(FollowerSample, frozen=True):
@@ -347,7 +347,7 @@ class PChainFollower:
             await self._retrier.call(lambda: self._store.append(P_CHAIN, read, transactions, origins))
         except BlockRangesMismatch as error:
             self._is_loaded = False
-            raise _Stopped(FollowerFailure(FollowerFailureReason.ANOTHER_CHAIN, read.low, str(error))) from None
+            raise _Stopped(FollowerFailure(StopReason.ANOTHER_CHAIN, read.low, str(error))) from None
         self._ranges.add(read)
         self._blocks_read += len(linked.blocks)
         above = read.high if self._fresh_above is None else self._fresh_above

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import read_parent_id
 from warpseal.chains.proposervm import inner_block
-from warpseal.indexer.blocks import HasHeight, RawBlock
+from warpseal.follow.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BlocksClient,
@@ -72,7 +72,7 @@ class BlockSource(ABC, Generic[T]):
     async def read(self, first: int, count: int) -> tuple[T, ...]:
         """Return the blocks from height `first` on: all of them, or those before the first that cannot be read now.
 
-        Raises IndexingStopped.
+        Raises ChainStopped.
         """
 
     @abstractmethod
