@@ -27,10 +27,10 @@ from benchmarks.report import Aim, Figure, Report
 from tests.indexer.evm_chains import Log, MadeUpChain, ServedChain, Tx, erc20_transfer, erc721_transfer
 from warpseal.chains.evm.blocks import decode_block
 from warpseal.chains.evm.checks import BlockRules, DisprovenBlock, UnprovenBlock, find_disproven
+from warpseal.follow.chain_follower import ChainFollower
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
@@ -229,12 +229,9 @@ async def _index_into(
     async def ask_interfaces(*_: object) -> Mapping[bytes, bool]:
         return {}
 
-    async def is_bootstrapped() -> bool:
-        return True
-
     source = EvmBlockSource(nodes, retrier, decoding, prover)
     sync = EvmChainSync(source, context, retrier, load_rules, ask_interfaces)
-    indexer = ChainIndexer(sync, context.write_status, is_bootstrapped, retrier, IndexerSettings(poll_s=_POLL_S), 0)
+    indexer = ChainFollower(sync, retrier, IndexerSettings(poll_s=_POLL_S).pace, context.report)
     # The process starts before the clock does.
     assert await prover.find_disproven(_first_unproven(chain), decoding) is None
     running = asyncio.create_task(indexer.run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
@@ -26,13 +27,15 @@ from tests.indexer.waits import log_two_waits
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import StartupError
+from warpseal.follow import chain_follower
+from warpseal.follow.chain_follower import ChainFollower
+from warpseal.follow.progress import ChainProgress
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer import chain_indexer
-from warpseal.indexer.chain_indexer import ChainIndexer
+from warpseal.indexer.chain_sync import status_row
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import load_genesis
 from warpseal.indexer.settings import IndexerSettings
@@ -247,7 +250,7 @@ async def test_a_chain_that_waits_for_a_node_that_lags_says_so(
 
 
 async def test_the_height_of_the_node_is_written_repeatedly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain_indexer, "_MAX_STATUS_INTERVAL_S", 0.0)
+    monkeypatch.setattr(chain_follower, "_MAX_STATUS_INTERVAL_S", 0.0)
     node = ReplayNode()
     async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)) as indexer:
         await until_caught_up(indexer)
@@ -281,7 +284,8 @@ def test_a_genesis_file_may_be_compressed(tmp_path: Path) -> None:
 class DamagedSync:
     """A chain whose index is damaged. attempts: when it was read, on the loop's clock."""
 
-    name = "p-chain"
+    name, activity = "p-chain", "indexing"
+    log = logging.getLogger("warpseal.indexer")
 
     def __init__(self) -> None:
         self.attempts: list[float] = []
@@ -289,6 +293,12 @@ class DamagedSync:
     async def resume(self) -> None:
         self.attempts.append(asyncio.get_running_loop().time())
         raise IndexDamaged("database disk image is malformed")
+
+    def missing(self) -> range:
+        return range(0)
+
+    def describe(self, progress: ChainProgress) -> ChainProgress:
+        return progress
 
 
 def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(
@@ -298,16 +308,14 @@ def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(
     monkeypatch.setattr("warpseal.runtime.retry.SystemRandom", partial(Random, 1))
     statuses: list[ChainStatus] = []
 
-    async def write_status(status: ChainStatus) -> None:
-        statuses.append(status)
-
-    async def is_bootstrapped() -> bool:
-        return True
+    async def report(progress: ChainProgress) -> None:
+        statuses.append(status_row(progress))
 
     async def main() -> list[float]:
         sync: Any = DamagedSync()
         retrier = Retrier(Backoff(), {})
-        indexer = ChainIndexer(sync, write_status, is_bootstrapped, retrier, IndexerSettings())
+        settings = IndexerSettings()
+        indexer = ChainFollower(sync, retrier, settings.pace, report)
         task = asyncio.create_task(indexer.run())
         await asyncio.sleep(600)
         task.cancel()

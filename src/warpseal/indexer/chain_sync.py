@@ -1,20 +1,19 @@
-"""How each chain begins and continues: blocks are read on the event loop, everything else runs elsewhere.
-
-For the primary chains it runs in the worker.
-"""
+"""The consumers of the primary chains: how each one begins and continues. Blocks are written in the worker."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from warpseal.chains.ids import TxID
 from warpseal.follow.blocks import RawBlock
+from warpseal.follow.chain_follower import ChainConsumer
+from warpseal.follow.progress import ChainProgress
 from warpseal.follow.sources import BlockSource
-from warpseal.index.checkpoint import Checkpoint
+from warpseal.index.checkpoint import ChainStatus, Checkpoint
 from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainProcessor
 from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, Stream, XChainClient
@@ -24,45 +23,19 @@ from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.limits import CallOrigin
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 _MAX_TX_FETCHES: Final = 8
 
 
-class ChainSync(ABC, Generic[T]):
-    """One chain, with the source of its blocks. name: the chain's, for its status and for log lines.
-
-    notice: what readers of the status should know until the chain is caught up; empty: nothing.
-    """
-
-    name: str
-    notice = ""
-
-    def __init__(self, source: BlockSource[T], retrier: Retrier) -> None:
-        self.source = source
-        self._retrier = retrier
-
-    @abstractmethod
-    async def resume(self) -> int | None:
-        """Return to the last written block and return its height; None: nothing is written.
-
-        Raises ChainStopped, StoreDown.
-        """
-
-    async def begin(self, min_height: int, tip: int) -> int:
-        """Begin at `min_height`, or at the lowest height above it that a node has; return the next height to write."""
-        return await self._retrier.call(partial(self.source.find_first, min_height, tip))
-
-    @abstractmethod
-    async def write(self, first_height: int, blocks: Sequence[T]) -> None:
-        """Write the next blocks. Raises ChainStopped, StoreDown."""
-
-
-class PrimarySync(ChainSync[T]):
+class PrimarySync(ChainConsumer[T]):
     """A primary chain. processor: its class in the worker."""
 
     chain: PrimaryChain
     processor: type[Any]
+    log = log
 
     def __init__(self, source: BlockSource[T], worker: Worker, retrier: Retrier) -> None:
         super().__init__(source, retrier)
@@ -72,6 +45,9 @@ class PrimarySync(ChainSync[T]):
     async def resume(self) -> int | None:
         checkpoint: Checkpoint | None = await self._worker.run(self.chain, self.processor.resume)
         return None if checkpoint is None else checkpoint.height
+
+    async def _find_first(self, min_height: int, tip: int) -> int:
+        return await self._retrier.call(partial(self.source.find_first, min_height, tip))
 
 
 class PChainSync(PrimarySync[RawBlock]):
@@ -83,7 +59,7 @@ class PChainSync(PrimarySync[RawBlock]):
     async def begin(self, min_height: int, tip: int) -> int:
         """Begin with the genesis, or at a block that does not decide about its parent."""
         min_height = max(min_height, await self._worker.run(self.chain, PChainProcessor.min_height))
-        first = await super().begin(min_height, tip)
+        first = await self._find_first(min_height, tip)
         while True:
             (block,) = await self.source.read(first, 1)
             if await self._worker.run(self.chain, PChainProcessor.begin, block, first):
@@ -116,7 +92,7 @@ class XChainSync(PrimarySync[RawBlock]):
 
     async def begin(self, min_height: int, tip: int) -> int:
         """Begin with the genesis and the transactions from before the first block, as far as the index API has them."""
-        first_block = await super().begin(min_height, tip)
+        first_block = await self._find_first(min_height, tip)
         if first_block:
             await self._worker.run(self.chain, XChainProcessor.begin_late)
             return first_block
@@ -157,3 +133,23 @@ class CChainSync(PrimarySync[CChainBlock]):
 
     async def write(self, first_height: int, blocks: Sequence[CChainBlock]) -> None:
         await self._worker.run(self.chain, CChainProcessor.write, blocks)
+
+
+def status_row(progress: ChainProgress) -> ChainStatus:
+    """Return the progress of a chain as the index stores it."""
+    stop = progress.stop
+    return ChainStatus(
+        progress.chain,
+        progress.node_height or 0,
+        progress.is_node_behind,
+        stopped="" if stop is None else stop.reason,
+        stopped_at=None if stop is None else stop.height,
+        detail="" if stop is None else stop.detail,
+        raw=b"" if stop is None else stop.raw,
+        rate_blocks_s=progress.blocks_per_s if stop is None else None,
+        eta_s=progress.eta_s if stop is None else None,
+        reported_at=progress.reported_at,
+        waiting=progress.waiting,
+        written_at=progress.updated_at,
+        waiting_since=progress.waiting_since or 0,
+    )

@@ -1,4 +1,4 @@
-"""Indexes the chosen chains side by side: rebuilds dropped rows first, then runs one `ChainIndexer` per chain."""
+"""Indexes the chosen chains side by side: rebuilds dropped rows first, then runs one `ChainFollower` per chain."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any, Final
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.follow.blocks import StopReason
+from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
+from warpseal.follow.progress import ChainProgress
 from warpseal.follow.sources import CChainSource, ContainerSource, LinearSource, PChainSource
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.chain_indexer import ChainIndexer
-from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
+from warpseal.indexer.chain_sync import CChainSync, PChainSync, XChainSync, status_row
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import Stream
@@ -41,7 +42,7 @@ class Indexer:
         self._upstream = upstream
         self._worker = worker
         self._settings = settings
-        self.chains = {chain: self._build_chain_indexer(chain) for chain in settings.chains}
+        self.chains = {chain: self._build_follower(chain) for chain in settings.chains}
 
     async def run(self) -> None:
         """Index until cancelled; rebuild first the rows that a schema change has dropped."""
@@ -96,6 +97,9 @@ class Indexer:
         now = int(time.time())
         await self._write_statuses(ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains)
 
+    async def _report(self, progress: ChainProgress) -> None:
+        await self._write_status(status_row(progress))
+
     async def _write_status(self, status: ChainStatus) -> None:
         await self._worker.run(IndexWriter, IndexWriter.write_status, status)
 
@@ -104,10 +108,10 @@ class Indexer:
             with suppress(StoreDown):
                 await self._write_status(status)
 
-    def _build_chain_indexer(self, chain: PrimaryChain) -> ChainIndexer[Any]:
+    def _build_follower(self, chain: PrimaryChain) -> ChainFollower[Any]:
         upstream, worker, settings = self._upstream, self._worker, self._settings
-        retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), {NodeUnavailable: "nodes"})
-        sync: ChainSync[Any]
+        retrier = Retrier(settings.pace.retry, {NodeUnavailable: "nodes"})
+        sync: ChainConsumer[Any]
         if chain is PrimaryChain.P:
             containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
             sync = PChainSync(PChainSource(upstream.blocks, containers, retrier), worker, retrier)
@@ -120,4 +124,4 @@ class Indexer:
         # The members are named like the aliases of the chains.
         is_bootstrapped = partial(upstream.info.is_bootstrapped, chain.name)
         first_height = settings.first_heights.get(chain, 0)
-        return ChainIndexer(sync, self._write_status, is_bootstrapped, retrier, settings, first_height)
+        return ChainFollower(sync, retrier, settings.pace, self._report, is_bootstrapped, first_height)

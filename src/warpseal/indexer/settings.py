@@ -12,7 +12,9 @@ from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
+from warpseal.follow.pace import Pace
 from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.retry import Backoff
 from warpseal.runtime.settings import (
     DAY_S,
     HOUR_S,
@@ -131,6 +133,11 @@ class IndexerSettings(Settings, frozen=True):
     log_every_s: float = 10.0
     restart_first_s: float = 1.0
     restart_cap_s: float = 60.0
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of each chain."""
+        return Pace(self.poll_s, Backoff(self.retry_first_s, self.retry_cap_s), self.retry_stopped_s)
 
 
 class MetadataSettings(Settings, frozen=True):

@@ -675,9 +675,9 @@ async def test_background_tasks_begin_when_a_block_is_written(tmp_path: Path) ->
 async def test_the_rate_is_in_the_status_as_soon_as_it_is_known_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warpseal.indexer.chain_indexer._MIN_STATUS_INTERVAL_S", 0.05)
+    monkeypatch.setattr("warpseal.follow.chain_follower._MIN_STATUS_INTERVAL_S", 0.05)
     # Without news, no status follows the one that is written before the first block.
-    monkeypatch.setattr("warpseal.indexer.chain_indexer._CATCHING_UP_STATUS_INTERVAL_S", 3600.0)
+    monkeypatch.setattr("warpseal.follow.chain_follower._CATCHING_UP_STATUS_INTERVAL_S", 3600.0)
     chain = transfer_blocks(600, has_roots=False)
     node = EvmReplayNode(chain, most_in_batch=5, delay_s=0.05)
     async with serving_evm(node):

@@ -13,8 +13,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
+from warpseal.follow.progress import ChainProgress
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.chain_sync import status_row
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing
 from warpseal.warp.ids import ChainID, id_text
@@ -75,6 +77,10 @@ class EvmChainContext:
         """
         call = partial(method, self._writer, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def report(self, progress: ChainProgress) -> None:
+        """Write the progress of the chain."""
+        await self.write_status(status_row(progress))
 
     async def write_status(self, status: ChainStatus) -> None:
         """Write the status of the chain."""

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import StartupError
+from warpseal.follow.chain_follower import ChainFollower
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus
@@ -26,7 +27,6 @@ from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.records import IcmOptions
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
@@ -157,7 +157,7 @@ class IndexedChain:
 
     def __init__(self, chain: EvmChain, owner: EvmIndexer) -> None:
         self.chain = chain
-        self.indexer: ChainIndexer[EvmBlockFacts] | None = None
+        self.indexer: ChainFollower[EvmBlockFacts] | None = None
         self._owner = owner
         self._parts = owner.parts
         self._name = id_text(chain.blockchain_id)
@@ -228,19 +228,19 @@ class IndexedChain:
     async def _index(self, context: EvmChainContext, decoding: Executor) -> None:
         parts, settings = self._parts, self._parts.indexer
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
-        retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), waiting)
+        retrier = Retrier(settings.pace.retry, waiting)
         source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
         sync = EvmChainSync(source, context, retrier, load_rules, ask)
         heads = NewHeads(EvmSockets(self._name, self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc))
-        self.indexer = ChainIndexer(
+        # A node that is not bootstrapped serves no EVM calls.
+        self.indexer = ChainFollower(
             sync,
-            context.write_status,
-            _is_bootstrapped,
             retrier,
-            settings,
-            context.settings.first_height,
-            heads.wait,
+            settings.pace,
+            context.report,
+            first_height=context.settings.first_height,
+            wait_for_block=heads.wait,
         )
         # All nodes, so that the index does not begin late because only one of them was asked yet.
         await context.nodes.check()
@@ -271,11 +271,6 @@ async def _open_thread(name: str) -> AsyncIterator[Executor]:
     finally:
         shutdown = partial(executor.shutdown, cancel_futures=True)
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, shutdown))
-
-
-async def _is_bootstrapped() -> bool:
-    """Return True: a node that is not bootstrapped serves no EVM calls."""
-    return True
 
 
 async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.follow.blocks import ChainStopped, StopReason
+from warpseal.follow.chain_follower import ChainConsumer
 from warpseal.forwarding.evm.sockets import EvmSockets, WebSocketUnavailable
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.evm.block_reader import EvmBlockSource, stop_at
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
@@ -35,8 +35,10 @@ AskInterfaces = Callable[[Collection[bytes], int], Awaitable[Mapping[bytes, bool
 """Returns whether each of these contracts is ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
-class EvmChainSync(ChainSync[EvmBlockFacts]):
+class EvmChainSync(ChainConsumer[EvmBlockFacts]):
     """One EVM chain. ask_interfaces: for events that are of an NFT only if their contract is ERC-721."""
+
+    log = log
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
 
     async def begin(self, min_height: int, tip: int) -> int:
         """Begin at `min_height`, or at the lowest height above it whose receipts a node has."""
-        first = await super().begin(min_height, tip)
+        first = await self._retrier.call(partial(self.source.find_first, min_height, tip))
         (block, *_) = await self._blocks.read(first, 1)
         await self._context.write(EvmIndexWriter.begin, first, block.parent_hash)
         self._context.first_height = first
