@@ -230,7 +230,7 @@ async def test_a_primary_chain_that_waits_for_minutes_says_so(
         # A call that is under way when the clock is set forward ends as too slow.
         waiting = f"no node answers: {reply}"
         await until(lambda: read_status(tmp_path, PLACES[chain]).waiting == waiting)
-        assert read_status(tmp_path, PLACES[chain]).is_stalled
+        assert read_status(tmp_path, PLACES[chain]).waiting_since
     fields = [(record["levelname"], record["height"], record["node_height"]) for record in records]
     assert fields == [("WARNING", 6, 9)] * 2
     assert all(record["reason"].startswith("no node answers: ") for record in records)

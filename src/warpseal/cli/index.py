@@ -44,6 +44,7 @@ from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadSession
 from warpseal.index.rebuild import RebuildFailed
+from warpseal.indexer.status import indexed_progress
 from warpseal.indexer.verify import IndexFinding
 from warpseal.peers.data_dir import find_files
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
@@ -140,18 +141,18 @@ def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note
             content["nodeIsBehind"] = True
     if note is None:
         return {**content, "waiting": "the indexer has not begun with this chain"}
-    if note.stopped:
-        place = {} if note.stopped_at is None else {"stoppedAt": note.stopped_at}
-        return {**content, "stopped": note.stopped, **place, "detail": note.detail}
-    note = note.at(time.time())
-    if note.waiting:
-        content["waiting"] = note.waiting
-    if note.waiting_since:
-        content["waitingSince"] = rfc3339(note.waiting_since)
-    if note.rate_blocks_s is not None:
-        content["blocksPerSecond"] = round(note.rate_blocks_s, 1)
-    if note.eta_s is not None:
-        content["etaSeconds"] = round(note.eta_s)
+    progress = indexed_progress(chain, fresh, note.at(time.time()))
+    if progress.stop is not None:
+        place = {} if progress.stop.height is None else {"stoppedAt": progress.stop.height}
+        return {**content, "stopped": progress.stop.reason, **place, "detail": progress.stop.detail}
+    if progress.waiting:
+        content["waiting"] = progress.waiting
+    if progress.waiting_since is not None:
+        content["waitingSince"] = rfc3339(progress.waiting_since)
+    if progress.blocks_per_s is not None:
+        content["blocksPerSecond"] = round(progress.blocks_per_s, 1)
+    if progress.eta_s is not None:
+        content["etaSeconds"] = round(progress.eta_s)
     return content
 
 

@@ -21,7 +21,6 @@ from warpseal.indexer.subprocess import HeartbeatReader
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import UsageSample
 from warpseal.ops.health.chains import (
-    ChainProgress,
     FollowedChain,
     NodeMonitor,
     chain_check,
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from warpseal.api.rpc.admission import Admission
     from warpseal.daemon.services import Services
     from warpseal.forwarding.primary.gateway import Gateway
-    from warpseal.l1.follower.follower import PChainFollower
     from warpseal.node.info import InfoClient
     from warpseal.node.upstream import Upstream
     from warpseal.usage import recorder
@@ -143,10 +141,8 @@ class NodeApi:
         height, is_fresh = lambda: services.heights.last, lambda: services.heights.is_fresh
         monitor = self.node_monitor = NodeMonitor(*probes, height, is_fresh, config.health, now, quorum)
         self.interfaces.node_id = node_id_text(node_id)
-        if not services.follower.status().is_off:
-            self._followed_chains["P"] = FollowedChain(
-                "P", PRIMARY_NETWORK, lambda: _follower_progress(services.follower)
-            )
+        if not services.follower.is_off:
+            self._followed_chains["P"] = FollowedChain("P", PRIMARY_NETWORK, services.follower.progress)
         self._loggers.add_chains(
             (*self._followed_chains, *(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains))
         )
@@ -254,7 +250,7 @@ class NodeApi:
         for chain in self._config.indexer.chains:
             name = PRIMARY_NAMES[chain][0]
             if name not in self._followed_chains:
-                yield FollowedChain(name, PRIMARY_NETWORK, partial(_indexed_progress, index, chain))
+                yield FollowedChain(name, PRIMARY_NETWORK, partial(index.progress, chain))
 
     def _route(self, chain_id: ChainID, chain: PrimaryChain) -> None:
         """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own /ext/bc/c-chain."""
@@ -282,20 +278,3 @@ def _add_path(act: Callable[[], None]) -> None:
         act()
     except CallRefused as error:
         log.warning("path is taken", extra={"reason": str(error)})
-
-
-def _follower_progress(follower: PChainFollower) -> ChainProgress:
-    now = follower.status()
-    return ChainProgress(now.height, now.node_height, now.block_id, now.stopped, bool(now.remaining_blocks))
-
-
-def _indexed_progress(status: IndexStatus, chain: PrimaryChain) -> ChainProgress:
-    index = status.index
-    freshness = index.freshness() if index is not None else ()
-    fresh = next((candidate for candidate in freshness if candidate.chain is chain), None)
-    note = index.chain_statuses().get(chain) if index is not None else None
-    stopped = note.stopped if note is not None and note.stopped else None
-    if fresh is None:
-        return ChainProgress(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
-    is_catching_up = note is not None and note.rate_blocks_s is not None
-    return ChainProgress(fresh.height, fresh.node_height, fresh.block_id, stopped, is_catching_up)

@@ -22,7 +22,7 @@ from warpseal.delivery.statement import StatementChecker
 from warpseal.events.sources import EventSources
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.l1.context import L1Deps
-from warpseal.l1.follower.follower import PChainFollower
+from warpseal.l1.follower import PChainFollower, follower_detail, follower_sample
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.messages.signing_blocks import check_allowed
@@ -285,7 +285,7 @@ async def build_services(
             heights=heights,
             sets=sets,
             aggregator=aggregator,
-            progress=lambda: follower.status().progress(),
+            progress=lambda: follower_detail(follower),
             find_quorum=destinations.quorum,
             on_signed=event_sources.on_l1_signed,
         )
@@ -397,7 +397,7 @@ def metric_sources(services: Services, config: Config, forecasts: ForecastServic
             CacheSample("validator_sets", services.sets.hits, services.sets.misses, services.sets.held_bytes),
         ),
         proposed_height=lambda: services.heights.last,
-        followers=lambda: (services.follower.status(),),
+        followers=lambda: (follower_sample(services.follower),),
         store=lambda: _store(services.store),
         l1_validators=lambda: validator_samples(forecasts),
         l1_quorums=lambda: quorum_samples(forecasts),

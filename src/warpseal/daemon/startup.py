@@ -35,6 +35,7 @@ from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
 from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
 from warpseal.indexer.status import IndexStatus
+from warpseal.l1.follower import follower_state
 from warpseal.metrics.registry import Metrics
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
@@ -162,7 +163,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 store = services.store.status()
                 return BackgroundState(
                     store=StoreState(url=store.url, up=store.is_up),
-                    follower=services.follower.status().state(),
+                    follower=follower_state(services.follower),
                     index=or_unset(index_status.states()),
                     usage=UNSET if usage is None else usage.state(),
                 )

@@ -203,15 +203,15 @@ class DaemonStatus:
 
     def _chains(self, sources: StatusSources | None) -> Iterator[ChainSummary]:
         if sources is not None:
-            follower = sources.services.follower.status()
-            if not follower.is_off:
+            if not sources.services.follower.is_off:
+                follower = sources.services.follower.progress()
                 yield ChainSummary(
                     kind="follower",
                     name="p-chain",
                     height=_text(follower.height),
                     node_height=_text(follower.node_height),
                     lag_blocks=follower.lag_blocks,
-                    blocks_per_second=_rate(follower.rate_blocks_s),
+                    blocks_per_second=_rate(follower.blocks_per_s),
                     eta_seconds=_whole(follower.eta_s),
                     waiting_for=follower.waiting_for,
                     stopped=follower.stopped,
@@ -389,14 +389,14 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
 
 
 def _forwarded_chain(kind: str, name: str, pool: NodePool[Any], evm_chain_id: int | None = None) -> ChainSummary:
-    failures, progress = pool.failures(), pool.head_progress()
+    failures, growth = pool.failures(), pool.head_growth()
     return ChainSummary(
         kind=kind,
         name=name,
         height=str(pool.highest) if pool.highest else None,
-        lag_blocks=progress.lag_blocks,
-        blocks_per_second=_rate(progress.blocks_s),
-        eta_seconds=_whole(progress.eta_s),
+        lag_blocks=growth.lag_blocks,
+        blocks_per_second=_rate(growth.blocks_s),
+        eta_seconds=_whole(growth.eta_s),
         evm_chain_id=evm_chain_id,
         nodes_up=sum(node.is_verified and node.failure is None for node in pool.nodes),
         nodes=len(pool.nodes),

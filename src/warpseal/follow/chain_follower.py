@@ -97,6 +97,9 @@ class ChainConsumer(ABC, Generic[T]):
         Raises ChainStopped after writing the blocks before the one that is the reason; StoreDown.
         """
 
+    async def prepare_backfill(self, tip: int) -> None:
+        """Find out what the backfill has to read, once all new blocks are written. Raises ChainStopped, StoreDown."""
+
     def missing(self) -> range:
         """Return the heights of the backfill that are to be written; empty: none."""
         return range(0)
@@ -187,9 +190,12 @@ class ChainFollower(Generic[T]):
         )
         return self._consumer.describe(progress)
 
+    def reset(self) -> None:
+        """Forget why the chain stopped or waits, because this process does not follow it any more."""
+        self._next, self._stopped, self._lagging_since_s = None, None, None
+
     async def run(self) -> None:
         """Follow until cancelled."""
-        self._next, self._stopped, self._lagging_since_s = None, None, None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_following())
             # The progress is reported also while a call waits for a node.
@@ -231,8 +237,8 @@ class ChainFollower(Generic[T]):
             tip = await self._poll()
             if self._next is None and self._first_height <= tip:
                 self._next = await self._consumer.begin(self._first_height, tip)
-            span = self._plan(tip)
-            if span is None:
+            span = self._new_blocks(tip) or await self._older_blocks(tip)
+            if not span:
                 await self._wait()
                 continue
             self._lagging_since_s = None
@@ -254,15 +260,15 @@ class ChainFollower(Generic[T]):
         tip = self._tips[0]
         return tip if self._stopped is None else min(tip, self._stopped_tip)
 
-    def _plan(self, tip: int) -> range | None:
-        """Return the next heights to write: all new ones, else some of the backfill; None: none."""
+    def _new_blocks(self, tip: int) -> range:
+        return range(0) if self._next is None else range(self._next, tip + 1)
+
+    async def _older_blocks(self, tip: int) -> range:
+        """Return the next heights of the backfill, so few that new blocks do not wait long; empty: none."""
         if self._next is None:
-            return None
-        if self._next <= tip:
-            return range(self._next, tip + 1)
-        # So many that new blocks do not wait long.
-        missing = self._consumer.missing()[: max(1, self._consumer.source.span)]
-        return missing or None
+            return range(0)
+        await self._consumer.prepare_backfill(tip)
+        return self._consumer.missing()[: max(1, self._consumer.source.span)]
 
     async def _wait(self) -> None:
         """Wait for new blocks: everything else is written."""

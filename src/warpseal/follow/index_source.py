@@ -54,7 +54,7 @@ class IndexedBlocks:
         self._engine.dispose()
 
     def _load(self, height: int) -> None:
-        """Read the block and some below it: the follower reads downwards from the newest. Raises DriverError."""
+        """Read the block and some above it: chains are read upwards. Raises DriverError."""
         now = time.monotonic()
         is_known = self._indexed_height is not None and height <= self._indexed_height
         if not is_known and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
@@ -66,9 +66,6 @@ class IndexedBlocks:
                 self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
             if self._indexed_height is None or height > self._indexed_height:
                 return
-            low = max(1, height - _BLOCKS_PER_READ + 1)
-            blocks = list(read_blocks(connection, P, low, height))
-            if low + len(blocks) <= height:
-                # The index begins above `low`.
-                low, blocks = height, list(read_blocks(connection, P, height, height))
-        self._cache.update(zip(range(low, height + 1), blocks, strict=False))
+            high = min(self._indexed_height, height + _BLOCKS_PER_READ - 1)
+            blocks = list(read_blocks(connection, P, height, high))
+        self._cache.update(zip(range(height, high + 1), blocks, strict=False))

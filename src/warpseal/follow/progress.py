@@ -24,12 +24,12 @@ class ChainStop(Struct, frozen=True):
 class Backfill(Struct, frozen=True):
     """The older blocks that a chain reads behind the new ones.
 
-    target_height: the first of them. remaining_blocks: how many are missing up to the newest block that was read.
-    fraction: the share of those that are not missing, 0 to 1.
+    target_height: the first of them. remaining_blocks: how many are missing up to the newest block that was read, None
+    if no block was read. fraction: the share of those that are not missing, 0 to 1.
     """
 
     target_height: int
-    remaining_blocks: int
+    remaining_blocks: int | None
     fraction: float
 
 
@@ -68,6 +68,22 @@ class ChainProgress(Struct, frozen=True, kw_only=True):
         if self.node_height is None or self.height is None:
             return None
         return max(0, self.node_height - self.height)
+
+    @property
+    def stopped(self) -> str | None:
+        """The reason why the chain stopped; None if it goes on."""
+        return None if self.stop is None else self.stop.reason
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The height at which the chain stopped."""
+        return None if self.stop is None else self.stop.height
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether blocks that the nodes had long ago are still to be read."""
+        has_older = self.backfill is not None and bool(self.backfill.remaining_blocks)
+        return has_older or self.height is None or self.blocks_per_s is not None
 
     @property
     def is_stalled(self) -> bool:

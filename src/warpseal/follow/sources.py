@@ -1,4 +1,4 @@
-"""Sources of each chain's blocks: ranges of containers if a node has the index API, else single blocks.
+"""Sources of the blocks of the P- and X-Chain: ranges of containers if a node has the index API, else single blocks.
 
 The sources do not decode the bytes. The processors find out if they are not the requested blocks.
 """
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import read_parent_id
@@ -21,17 +21,18 @@ from warpseal.follow.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BlocksClient,
-    CBlocksClient,
     ContainersClient,
     PBlocksClient,
     Stream,
 )
-from warpseal.node.containers import CChainBlock, Container
+from warpseal.node.containers import Container
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 from warpseal.runtime.ttl_cache import loop_time
-from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
-from warpseal.upstream.evm_blocks import BLOCK
+from warpseal.upstream.errors import NodeUnavailable, PublicFailure
+
+if TYPE_CHECKING:
+    from warpseal.follow.index_source import IndexedBlocks
 
 T = TypeVar("T")
 
@@ -48,7 +49,6 @@ _FIRST_CONTAINER_HEIGHT: Final = 1
 _MAX_SPAN: Final = 1_024
 # About the size of one span; several spans are in memory at once.
 _SPAN_BYTES: Final = 16 * 1024 * 1024
-_MAX_BATCH: Final = 100
 # A node without the index API may have it after its next start.
 _INDEX_API_RETRY_S: Final = 600.0
 
@@ -171,7 +171,7 @@ class ContainerSource:
             try:
                 containers = await self._client.range(self._stream, index, size)
             except NodeUnavailable as error:
-                if size > 1 and _is_range_too_large(error):
+                if size > 1 and is_range_too_large(error):
                     self._per_call = max(1, size // 2)
                     continue
                 containers = await self._retrier.call(partial(self._client.range, self._stream, index, size))
@@ -187,11 +187,13 @@ class LinearSource(BlockSource[RawBlock]):
         single_blocks: BlocksClient,
         containers: ContainerSource | None,
         retrier: Retrier,
+        max_span: int = _MAX_SPAN,
     ) -> None:
         super().__init__(single_blocks.tips, retrier)
         self._single_blocks = single_blocks
         self._containers = containers
-        self._span = _FIRST_SPAN
+        self._max_span = max_span
+        self._span = min(_FIRST_SPAN, max_span)
         self._single_lock = AsyncLock()
 
     @property
@@ -210,7 +212,7 @@ class LinearSource(BlockSource[RawBlock]):
                 blocks += more
         blocks += await self._read_single_blocks(first + len(blocks), end)
         span_bytes = sum(1 + len(block.raw) for block in blocks)
-        self._span = max(1, min(2 * self._span, _MAX_SPAN, _SPAN_BYTES * count // span_bytes))
+        self._span = max(1, min(2 * self._span, self._max_span, _SPAN_BYTES * count // span_bytes))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
@@ -230,6 +232,10 @@ class LinearSource(BlockSource[RawBlock]):
     async def alternatives(self, height: int) -> tuple[RawBlock, ...]:
         return tuple(RawBlock(raw, False) for raw in await self._single_blocks.block_at_each(height))
 
+    async def read_block(self, height: int) -> bytes:
+        """Return a single block, bare."""
+        return await self._retrier.call(partial(self._single_blocks.block_at, height))
+
     async def _read_single_blocks(self, low: int, end: int) -> list[RawBlock]:
         if low >= end:
             return []
@@ -237,7 +243,7 @@ class LinearSource(BlockSource[RawBlock]):
 
         async def work() -> None:
             for height in heights:
-                blocks[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
+                blocks[height] = await self.read_block(height)
 
         # One span after another, so that no call for this span waits behind the calls for a later one.
         async with self._single_lock, asyncio.TaskGroup() as tasks:
@@ -247,11 +253,22 @@ class LinearSource(BlockSource[RawBlock]):
 
 
 class PChainSource(LinearSource):
-    """Blocks of the P-Chain. Nodes that must agree prove the last block of each read, and its parents the others."""
+    """Blocks of the P-Chain. Nodes that must agree prove the last block of each read, and its parents the others.
 
-    def __init__(self, client: PBlocksClient, containers: ContainerSource, retrier: Retrier) -> None:
-        super().__init__(client, containers, retrier)
+    indexed: single blocks that no node is asked for; None: no index has any. max_span: the most blocks of one read.
+    """
+
+    def __init__(
+        self,
+        client: PBlocksClient,
+        containers: ContainerSource | None,
+        retrier: Retrier,
+        indexed: IndexedBlocks | None = None,
+        max_span: int = _MAX_SPAN,
+    ) -> None:
+        super().__init__(client, containers, retrier, max_span)
         self._client = client
+        self._indexed = indexed
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
         blocks = await super().read(first, count)
@@ -261,6 +278,10 @@ class PChainSource(LinearSource):
         if self._client.must_agree:
             return (RawBlock(await self._client.agreed_block_at(height), False),)
         return await super().alternatives(height)
+
+    async def read_block(self, height: int) -> bytes:
+        raw = None if self._indexed is None else await self._indexed.block_at(height)
+        return await super().read_block(height) if raw is None else raw
 
     async def _prove(self, first: int, blocks: Sequence[RawBlock]) -> tuple[RawBlock, ...]:
         """Return the blocks, each the parent of the next, with those of the nodes in place of forged ones.
@@ -282,53 +303,6 @@ class PChainSource(LinearSource):
         return tuple(proven)
 
 
-class CChainSource(BlockSource[CChainBlock]):
-    """Blocks of the C-Chain, in JSON-RPC batches."""
-
-    def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
-        super().__init__(client.tips, retrier)
-        self._client = client
-        self._per_call = _MAX_BATCH
-
-    @property
-    def span(self) -> int:
-        return self._per_call
-
-    async def read(self, first: int, count: int) -> tuple[CChainBlock, ...]:
-        blocks: list[CChainBlock] = []
-        while len(blocks) < count:
-            blocks += await self._retrier.call(partial(self._read_batch, first + len(blocks), count - len(blocks)))
-        return tuple(blocks)
-
-    async def has(self, height: int) -> bool:
-        try:
-            return (await self._client.blocks(height, 1))[0] is not None
-        except RpcRefusal:
-            return False
-
-    def use_fallback(self) -> None:
-        """Do nothing: batches are the only way to read blocks of the C-Chain."""
-
-    async def alternatives(self, height: int) -> tuple[CChainBlock, ...]:
-        return await self._client.block_of_each(height)
-
-    async def _read_batch(self, first: int, count: int) -> list[CChainBlock]:
-        """Return one batch, up to the first block that the node does not have yet. Raises NodeUnavailable."""
-        size = min(count, self._per_call)
-        try:
-            batch = await self._client.blocks(first, size)
-        except (RpcRefusal, NodeUnavailable) as error:
-            if isinstance(error, NodeUnavailable) and not _is_range_too_large(error):
-                raise
-            self._per_call = max(1, size // 2)
-            raise NodeUnavailable(BLOCK, replies=error.replies or (str(error),)) from None
-        self._per_call = min(_MAX_BATCH, self._per_call + 1 + self._per_call // 8)
-        blocks = [block for block in batch if block is not None]
-        if not blocks or batch[0] is None:
-            raise NodeUnavailable(BLOCK, replies=(f"{BLOCK} {first}: null",))
-        return blocks[: next((n for n, block in enumerate(batch) if block is None), len(batch))]
-
-
 def _parent_in(raw: bytes) -> bytes | None:
     """Return the parent of a P-Chain block; None if the bytes name none."""
     with suppress(MalformedChainBytes):
@@ -336,5 +310,6 @@ def _parent_in(raw: bytes) -> bytes | None:
     return None
 
 
-def _is_range_too_large(error: NodeUnavailable) -> bool:
+def is_range_too_large(error: NodeUnavailable) -> bool:
+    """Return whether a node failed in a way in which gateways refuse a large range."""
     return any(attempt.failure in _TOO_LARGE_FAILURES for attempt in error.attempts)

@@ -55,11 +55,6 @@ class ChainStatus(Struct, frozen=True):
     waiting_since: int = 0
     documents: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def is_stalled(self) -> bool:
-        """Whether the chain stopped, or waits for minutes although its nodes have more blocks."""
-        return bool(self.stopped or self.waiting_since)
-
     def at(self, now: float) -> ChainStatus:
         """Return the status at a later time: without rate and ETA, and waiting, if the indexer reports no more."""
         age_s = int(now) - self.written_at

@@ -13,9 +13,10 @@ from typing import Any, Final
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.follow.blocks import StopReason
+from warpseal.follow.c_chain_source import CChainSource
 from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
 from warpseal.follow.progress import ChainProgress
-from warpseal.follow.sources import CChainSource, ContainerSource, LinearSource, PChainSource
+from warpseal.follow.sources import ContainerSource, LinearSource, PChainSource
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder

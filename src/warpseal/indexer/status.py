@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from warpseal.follow.progress import ChainProgress, ChainStop
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.metrics.samples import IndexSample
-from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.chains import ChainFreshness, IndexedChainState, PrimaryChain
 from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.single_flight import SingleFlight
@@ -51,57 +52,87 @@ class ChainReport(Struct, frozen=True):
         """Whether the index is damaged."""
         return self.error.startswith(IndexDamaged.code)
 
-    @property
-    def waiting(self) -> str:
-        """The reason why the chain waits; empty without one."""
-        return self.error or (self.status.waiting if self.status is not None else "")
+    def progress(self, chain: str = "") -> ChainProgress:
+        """Return how far the chain is indexed. chain: its name."""
+        progress = indexed_progress(chain, self.freshness, self.status)
+        return replace(progress, waiting=self.error) if self.error else progress
 
     def state(self) -> IndexedChainState:
         """Return the heights of the chain, and what it waits for or why it stopped."""
-        freshness, status = self.freshness, self.status or ChainStatus("", 0, False)
+        progress = self.progress()
         state = IndexedChainState(
-            waiting=self.waiting or UNSET,
-            blocks_per_second=UNSET if status.rate_blocks_s is None else round(status.rate_blocks_s, 1),
-            eta_seconds=UNSET if status.eta_s is None else round(status.eta_s),
-            stopped=status.stopped or UNSET,
-            stopped_at=_text(status.stopped_at if status.stopped else None),
+            waiting=progress.waiting or UNSET,
+            blocks_per_second=UNSET if progress.blocks_per_s is None else round(progress.blocks_per_s, 1),
+            eta_seconds=UNSET if progress.eta_s is None else round(progress.eta_s),
+            stopped=or_unset(progress.stopped),
+            stopped_at=_text(progress.stopped_at),
         )
-        if freshness is None:
+        if progress.height is None:
             return state
-        evm = freshness if isinstance(freshness, EvmFreshness) else None
+        evm = self.freshness if isinstance(self.freshness, EvmFreshness) else None
         return replace(
             state,
-            height=str(freshness.height),
-            node_height=str(freshness.node_height),
-            lag_blocks=max(0, freshness.node_height - freshness.height),
-            first_height=_text(freshness.first_height or None),
+            height=_text(progress.height),
+            node_height=_text(progress.node_height),
+            lag_blocks=or_unset(progress.lag_blocks),
+            first_height=_text(progress.first_height or None),
             internal_height=UNSET if evm is None else _text(evm.traced_height),
             internal_gap=UNSET if evm is None else _text(evm.trace_gap),
         )
 
     def sample(self, chain: str, now: float) -> IndexSample:
         """Return the metrics of the chain. chain: its name in the metrics."""
-        freshness, status = self.freshness, self.status or ChainStatus(chain, 0, False)
-        node_height = status.node_height if self.status is not None else None
+        progress, freshness = self.progress(chain), self.freshness
         evm = freshness if isinstance(freshness, EvmFreshness) else None
         return IndexSample(
             chain,
-            None if freshness is None else freshness.height,
-            node_height if freshness is None else freshness.node_height,
-            None if freshness is None else freshness.first_height,
+            progress.height,
+            progress.node_height,
+            progress.first_height,
             None if freshness is None else freshness.lag_s(now),
-            status.rate_blocks_s,
-            status.eta_s,
-            IndexDamaged.code if self.is_damaged else status.stopped or None,
+            progress.blocks_per_s,
+            progress.eta_s,
+            IndexDamaged.code if self.is_damaged else progress.stopped,
             self.pages,
-            self.waiting,
+            progress.waiting,
             evm_chain_id=None if evm is None else evm.chain_id,
             traced_height=None if evm is None else evm.traced_height,
             trace_gap=None if evm is None else evm.trace_gap,
             requests=self.requests,
-            documents=status.documents,
+            documents={} if self.status is None else self.status.documents,
             icm_stuck=self.icm_stuck,
         )
+
+
+def indexed_progress(
+    chain: str, freshness: ChainFreshness | EvmFreshness | None, status: ChainStatus | None
+) -> ChainProgress:
+    """Return how far a chain is indexed. status: what the indexer wrote last, None if it wrote nothing yet."""
+    progress = ChainProgress(chain=chain)
+    if status is not None:
+        stop = ChainStop(status.stopped, status.stopped_at, status.detail, status.raw) if status.stopped else None
+        progress = ChainProgress(
+            chain=chain,
+            node_height=status.node_height,
+            is_node_behind=status.is_node_behind,
+            reported_at=status.reported_at,
+            updated_at=status.written_at,
+            blocks_per_s=status.rate_blocks_s,
+            eta_s=status.eta_s,
+            waiting=status.waiting,
+            waiting_since=status.waiting_since or None,
+            stop=stop,
+        )
+    if freshness is None:
+        return progress
+    return replace(
+        progress,
+        first_height=freshness.first_height,
+        height=freshness.height,
+        block_id=freshness.block_id if isinstance(freshness, ChainFreshness) else None,
+        node_height=freshness.node_height,
+        is_node_behind=freshness.is_node_behind,
+    )
 
 
 class EvmIndexStatus:
@@ -183,11 +214,15 @@ class IndexStatus:
         self.evm = EvmIndexStatus(now)
         self._now = now
 
+    def progress(self, chain: PrimaryChain) -> ChainProgress:
+        """Return how far a primary chain is indexed."""
+        return self._read_primary().get(chain.value, ChainReport()).progress(chain.value)
+
     def states(self) -> dict[str, IndexedChainState] | None:
         """Return the chains for the body of /ready; None without an index."""
         reports = self._read_primary().items()
         # A chain that stopped before its first block is listed under "degraded" only.
-        chains = {chain: report.state() for chain, report in reports if report.freshness or report.waiting}
+        chains = {chain: report.state() for chain, report in reports if report.freshness or report.progress().waiting}
         chains |= self.evm.states()
         return chains if self.index is not None or chains else None
 
@@ -235,11 +270,13 @@ def _text(height: int | None) -> str | UnsetType:
 
 
 def _describe_stalls(statuses: Iterable[ChainStatus | None]) -> list[str]:
-    return [_describe_stall(status) for status in statuses if status is not None and status.is_stalled]
+    written = (indexed_progress(status.chain, None, status) for status in statuses if status is not None)
+    return [_describe_stall(progress) for progress in written if progress.is_stalled]
 
 
-def _describe_stall(status: ChainStatus) -> str:
-    if not status.stopped:
-        return f"indexing the {status.chain} waits since {rfc3339(status.waiting_since)}: {status.waiting}"
-    place = "" if status.stopped_at is None else f" at block {status.stopped_at}"
-    return f"indexing the {status.chain} stopped{place}: {status.stopped}"
+def _describe_stall(progress: ChainProgress) -> str:
+    if progress.stop is None:
+        since = rfc3339(progress.waiting_since or 0)
+        return f"indexing the {progress.chain} waits since {since}: {progress.waiting}"
+    place = "" if progress.stop.height is None else f" at block {progress.stop.height}"
+    return f"indexing the {progress.chain} stopped{place}: {progress.stop.reason}"

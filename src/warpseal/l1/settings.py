@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from warpseal.follow.pace import Pace
+from warpseal.runtime.retry import Backoff
 from warpseal.runtime.settings import HOUR_S, Group, Settings, boolean, setting
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
@@ -65,3 +67,8 @@ class FollowerSettings(Settings, frozen=True):
     retry_cap_s: float = 10.0
     retry_stopped_s: float = 60.0
     log_every_s: float = 30.0
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of the P-Chain."""
+        return Pace(self.follow_poll_s, Backoff(self.retry_first_s, self.retry_cap_s), self.retry_stopped_s)

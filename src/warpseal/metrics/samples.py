@@ -115,7 +115,7 @@ class CacheSample(Sample, frozen=True):
 
 
 class FollowerSample(Sample, frozen=True):
-    """One followed chain; `l1.follower.follower.FollowerStatus` adds what is no metric. None: not known.
+    """One followed chain. None: not known.
 
     height: of the newest block that was read; node_height: of the node's newest block. remaining_blocks: of the
     backfill and of gaps. blocks_read: since the start. stopped: why it stopped.

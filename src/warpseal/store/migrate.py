@@ -89,6 +89,17 @@ def _count_candidates(connection: Connection) -> None:
     _create(connection, ["eager_tasks"])
 
 
+def _keep_lowest_ranges(connection: Connection) -> None:
+    """Keep the lowest range of each chain, from which its cursor of new blocks rises.
+
+    The ranges above it have gaps between them. Their blocks are read again, and their rows stay.
+    """
+    connection.run(
+        "DELETE FROM block_ranges WHERE low >"
+        " (SELECT min(lowest.low) FROM block_ranges AS lowest WHERE lowest.chain_id = block_ranges.chain_id)"
+    )
+
+
 MIGRATIONS: Final = Migrations(
     (
         Migration("0001", _create_first_tables),
@@ -100,6 +111,7 @@ MIGRATIONS: Final = Migrations(
         Migration("0007", partial(_create, names=["event_sources", "icm_tasks"])),
         Migration("0008", partial(_create, names=["webhooks"])),
         Migration("0009", partial(_create, names=["signing_blocks"])),
+        Migration("0010", _keep_lowest_ranges),
     ),
     TABLES.create_all,
 )

@@ -64,6 +64,7 @@ L1_TRANSACTIONS: Final = declare_table(
     TableIndex("l1_transactions_by_height", "height", "position"),
 )
 
+# At most two for a chain: the backfill, and above it the blocks from the tip of the first start on.
 BLOCK_RANGES: Final = declare_table(
     TABLES,
     "block_ranges",

@@ -61,7 +61,7 @@ class NodeResult(Struct, Generic[T], frozen=True):
     reply: str = ""
 
 
-class HeadProgress(Struct, frozen=True):
+class HeadGrowth(Struct, frozen=True):
     """The growth of a chain, by the moving window of its nodes. lag_blocks, eta_s: of the node that lags most."""
 
     blocks_s: float | None
@@ -213,15 +213,15 @@ class NodePool(Generic[IdentityT]):
         """Return why nodes cannot be used now, by position."""
         return {node.position: node.failure for node in self.nodes if node.failure is not None}
 
-    def head_progress(self) -> HeadProgress:
+    def head_growth(self) -> HeadGrowth:
         """Return how fast the chain grows, and when the node that lags most has the block that is the highest now."""
         now = loop_time()
         heads = sorted((node.head, node.head_rate.rate(now) or 0.0) for node in self.nodes if node.head is not None)
         if not heads:
-            return HeadProgress(None, None, None)
+            return HeadGrowth(None, None, None)
         (lowest, rate), (highest, growth) = heads[0], heads[-1]
         lag_blocks = highest - lowest
-        return HeadProgress(growth or None, lag_blocks, lag_blocks / rate if lag_blocks and rate else None)
+        return HeadGrowth(growth or None, lag_blocks, lag_blocks / rate if lag_blocks and rate else None)
 
     async def candidates(self, origin: CallOrigin = CallOrigin.DAEMON) -> list[PoolNode]:
         """Return the nodes that may be called, best first: those that are not on cooldown, then the higher heads.

@@ -23,8 +23,9 @@ from warpseal.api.node.admin import AdminMethods
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.errors import CallRefused
+from warpseal.follow.progress import ChainProgress
 from warpseal.metrics.registry import Metrics
-from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
+from warpseal.ops.health.chains import FollowedChain, chain_check
 from warpseal.ops.health.checks import (
     PeerTraffic,
     bootstrap_check,
@@ -180,7 +181,7 @@ def recorded_checks(registry: HealthRegistry, folder: Path) -> None:
         PRIMARY_NETWORK: SubnetReadiness(PRIMARY_NETWORK, True, 100, 100, ()),
         L1_SUBNET: SubnetReadiness(L1_SUBNET, True, 99, 100, ()),
     }
-    standing = ChainProgress(10, 10, bytes(32))
+    standing = ChainProgress(chain="p-chain", height=10, node_height=10, block_id=bytes(32))
     chains = [FollowedChain(name, PRIMARY_NETWORK, lambda: standing) for name in ("C", "P", "X")]
     chains.append(FollowedChain(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54)))
     traffic = PeerTraffic(6, 9.5, 9.5, 10, 0, 0, 96, None)

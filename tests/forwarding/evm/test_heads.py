@@ -21,7 +21,7 @@ from tests.forwarding.evm.evm import (
 )
 from tests.forwarding.evm.test_forwarder import single
 from warpseal.forwarding.evm.methods import head_in, reveals_head
-from warpseal.upstream.pool import HeadProgress
+from warpseal.upstream.pool import HeadGrowth
 
 
 def node_at(height: int, name: str) -> Node:
@@ -103,13 +103,13 @@ async def test_the_growth_of_a_chain_and_the_lag_of_a_node_are_those_of_the_last
     async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
         with stopped_clock() as clock:
             await chain.pool.check()
-            assert chain.pool.head_progress() == HeadProgress(None, 16, None)
+            assert chain.pool.head_growth() == HeadGrowth(None, 16, None)
             clock.advance(10.0)
             chain.pool.note_head(chain.pool.nodes[0], 0x2A)
             chain.pool.note_head(chain.pool.nodes[1], 0x24)
-            assert chain.pool.head_progress() == HeadProgress(1.0, 6, 3.0)
+            assert chain.pool.head_growth() == HeadGrowth(1.0, 6, 3.0)
             clock.advance(70.0)
-            assert chain.pool.head_progress() == HeadProgress(None, 6, None)
+            assert chain.pool.head_growth() == HeadGrowth(None, 6, None)
 
 
 def test_a_pending_block_does_not_reveal_a_head() -> None:

@@ -133,11 +133,11 @@ async def test_a_chain_that_waits_for_minutes_says_so(tmp_path: Path, caplog: py
         # A call that is under way when the clock is set forward ends as too slow.
         lack = re.compile("its receipts: node 0: eth_get(Block|Transaction)Receipts?: null")
         status = await index.until_status(chain, lambda status: lack.search(status.waiting) is not None)
-        assert status.is_stalled
+        assert status.waiting_since
         node.tip_receipts = None
         await index.until_at(chain, chain.tip)
         status = await index.until_status(chain, lambda status: not status.waiting)
-        assert not status.is_stalled
+        assert not status.waiting_since
     fields = [(record["levelname"], record["height"], record["node_height"]) for record in records]
     assert fields == [("WARNING", 12, 20)] * 2
     assert all("node 0: " in record["reason"] for record in records)

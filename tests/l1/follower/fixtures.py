@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,8 +16,9 @@ from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.follow.index_source import IndexedBlocks
-from warpseal.l1.follower.block_reader import DecodeBlock, KnownRanges, parse_followed_block
-from warpseal.l1.follower.follower import FollowerStatus, FollowerStore, PChainFollower
+from warpseal.follow.progress import ChainProgress
+from warpseal.l1.followed_block import DecodeBlock, parse_followed_block
+from warpseal.l1.follower import FollowerStore, PChainFollower
 from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
 from warpseal.store.errors import StoreDown
@@ -132,6 +133,45 @@ class ChainNode(RecordedNode):
         return {"etnaTime": datetime.fromtimestamp(self.etna_s, UTC).isoformat().replace("+00:00", "Z")}
 
 
+class KnownRanges:
+    """Disjoint ranges of one chain that do not touch each other, newest first."""
+
+    def __init__(self, ranges: Iterable[BlockRange] = ()) -> None:
+        self._ranges: list[BlockRange] = []
+        for item in ranges:
+            self.add(item)
+
+    def __iter__(self) -> Iterator[BlockRange]:
+        return iter(self._ranges)
+
+    @property
+    def newest(self) -> BlockRange | None:
+        """The highest range."""
+        return self._ranges[0] if self._ranges else None
+
+    @property
+    def oldest(self) -> BlockRange | None:
+        """The lowest range."""
+        return self._ranges[-1] if self._ranges else None
+
+    def add(self, read: BlockRange) -> None:
+        """Add a range, merged with the ranges that it touches."""
+        low, high = read, read
+        ranges = []
+        for item in self._ranges:
+            if item.high + 1 < read.low or item.low > read.high + 1:
+                ranges.append(item)
+                continue
+            low = item if item.low < low.low else low
+            high = item if item.high > high.high else high
+        ranges.append(BlockRange(low.low, high.high, low.low_parent_id, high.high_block_id))
+        self._ranges = sorted(ranges, key=lambda item: -item.high)
+
+    def count(self, low: int, high: int) -> int:
+        """Return the number of known blocks in low..high."""
+        return sum(max(0, min(high, item.high) - max(low, item.low) + 1) for item in self._ranges)
+
+
 class MemoryStore:
     """Keeps rows and ranges.
 
@@ -221,6 +261,21 @@ async def following(
         assert task.cancelled()
 
 
-def is_done(status: FollowerStatus) -> bool:
+def is_done(progress: ChainProgress) -> bool:
     """Return whether everything up to the tip was read."""
-    return status.lag_blocks == 0 and status.remaining_blocks == 0
+    return progress.lag_blocks == 0 and remaining_blocks(progress) == 0
+
+
+def remaining_blocks(progress: ChainProgress) -> int | None:
+    """Return how many blocks the backfill has to read; None if that is not known."""
+    return None if progress.backfill is None else progress.backfill.remaining_blocks
+
+
+def fraction(progress: ChainProgress) -> float:
+    """Return which share of the backfill was read."""
+    return 0.0 if progress.backfill is None else progress.backfill.fraction
+
+
+def target_height(progress: ChainProgress) -> int | None:
+    """Return the first block of the backfill."""
+    return None if progress.backfill is None else progress.backfill.target_height

@@ -23,7 +23,7 @@ from tests.l1.follower.fixtures import (
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
-from warpseal.l1.follower.block_reader import FollowedBlock, parse_followed_block
+from warpseal.l1.followed_block import FollowedBlock, parse_followed_block
 from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]
@@ -39,23 +39,23 @@ def with_block(make: Make, below: int, above: int) -> Chain:
 
 
 @pytest.mark.parametrize(("make", "reason"), BAD_BLOCKS)
-async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reason: str) -> None:
+async def test_an_undecodable_block_stops_the_backfill_below_it(make: Make, reason: str) -> None:
     chain, store = with_block(make, 40, 60), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
-            await until(lambda: follower.status().stopped is not None)
-            status = follower.status()
+            await until(lambda: follower.progress().stopped is not None)
+            status = follower.progress()
             assert (status.stopped, status.stopped_at) == (reason, 40)
-            # The store has all blocks above it and no block below it.
-            assert store.spans == [(41, 100)]
+            # The store has all blocks below it, and the newest ones.
+            assert store.spans == [(99, 100), (0, 39)]
             # New blocks do not let the follower continue, however often it retries.
             chain.grow(30)
             tries = node.requested_heights.count(40)
             await until(lambda: node.requested_heights.count(40) >= tries + 3)
-            assert follower.status().stopped == reason
-            assert store.spans == [(41, 100)]
+            assert follower.progress().stopped == reason
+            assert store.spans == [(99, 100), (0, 39)]
 
 
 @pytest.mark.parametrize(("make", "reason"), BAD_BLOCKS)
@@ -65,14 +65,14 @@ async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: s
     async with nodes_of(node) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
             chain.grow(2)
             chain.put(make)
-            await until(lambda: follower.status().stopped is not None)
+            await until(lambda: follower.progress().stopped is not None)
             chain.grow(30)
             tries = node.requested_heights.count(22)
             await until(lambda: node.requested_heights.count(22) >= tries + 3)
-            status = follower.status()
+            status = follower.progress()
     assert (status.stopped, status.stopped_at, status.height) == (reason, 22, 21)
     assert store.spans == [(0, 21)]
 
@@ -87,10 +87,10 @@ async def test_a_newer_parser_continues_at_the_block_that_stopped_the_follower()
 
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         async with following(blocks, store, FROM_0) as follower:
-            await until(lambda: follower.status().stopped == "unknown_type")
+            await until(lambda: follower.progress().stopped == "unknown_type")
         async with following(blocks, store, FROM_0, decode=newer) as upgraded:
-            await until(lambda: is_done(upgraded.status()))
-            assert upgraded.status().stopped is None
+            await until(lambda: is_done(upgraded.progress()))
+            assert upgraded.progress().stopped is None
     assert store.spans == [(0, 100)]
 
 
@@ -100,12 +100,12 @@ async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> 
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
-            await until(lambda: is_done(follower.status()))
-            assert follower.status().stopped is None
+            await until(lambda: is_done(follower.progress()))
+            assert follower.progress().stopped is None
             # The same holds for new blocks.
             chain.grow(4)
             lying.lies[61] = Chain(62, salt=b"other").raw[61]
-            await until(lambda: follower.status().height == 63)
+            await until(lambda: follower.progress().height == 63)
     assert store.spans == [(0, 63)]
 
 
@@ -113,7 +113,7 @@ async def test_a_false_tip_is_detected_if_another_node_has_the_right_block() -> 
     chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     assert store.spans == [(0, 59)]
     newest = store.read_ranges.newest
     assert newest is not None
@@ -128,12 +128,12 @@ async def test_a_node_that_adds_blocks_of_its_own_to_the_chain_is_outvoted(forge
     lying = ChainNode(chain=chain, lies={height: fork.raw[height] for height in range(64 - forged, 64)}, tip=59)
     honest = ChainNode(chain=chain, tip=59), ChainNode(chain=chain, tip=59)
     async with nodes_of(lying, *honest, quorum=2) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
         lying.tip = 1_000
         for node in honest:
             node.tip = 63
-        await until(lambda: follower.status().height == 63)
-        assert follower.status().stopped is None
+        await until(lambda: follower.progress().height == 63)
+        assert follower.progress().stopped is None
     newest = store.read_ranges.newest
     assert newest is not None
     assert newest.high_block_id == chain.id_at(63)
@@ -145,10 +145,10 @@ async def test_two_nodes_that_differ_hold_the_follower_before_their_first_differ
     lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})
     nodes = lying, ChainNode(chain=chain)
     async with nodes_of(*nodes, quorum=2) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: follower.status().waiting_for == "nodes")
+        await until(lambda: follower.progress().waiting_for == "nodes")
         assert store.spans == []
         lying.lies.clear()
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     assert store.spans == [(0, 59)]
 
 
@@ -159,15 +159,16 @@ async def test_a_block_with_a_wrong_parent_on_every_node_stops_the_follower(heig
     async with nodes_of(node) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
-            await until(lambda: follower.status().stopped is not None)
-            status = follower.status()
+            await until(lambda: follower.progress().stopped is not None)
+            status = follower.progress()
             expected = (58 if height == 59 else height, "wrong_parent")
             assert (status.stopped_at, status.stopped) == expected
-            assert store.spans == ([] if height > 57 else [(height + 1, 59)])
+            below = [(0, height - 1)] if height else []
+            assert store.spans == ([] if height > 57 else [(58, 59), *below])
             # The node has the right chain again, and the follower continues without a restart.
             node.lies.clear()
-            await until(lambda: is_done(follower.status()))
-            assert follower.status().stopped is None
+            await until(lambda: is_done(follower.progress()))
+            assert follower.progress().stopped is None
     assert store.spans == [(0, 59)]
 
 
@@ -175,11 +176,11 @@ async def test_a_new_block_with_another_parent_stops_the_follower() -> None:
     chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
         node.lies[20] = Chain(21, salt=b"other").raw[20]
         chain.grow(1)
-        await until(lambda: follower.status().stopped is not None)
-        assert (follower.status().stopped, follower.status().stopped_at) == ("wrong_parent", 20)
+        await until(lambda: follower.progress().stopped is not None)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == ("wrong_parent", 20)
     assert store.spans == [(0, 19)]
 
 
@@ -187,11 +188,11 @@ async def test_a_new_block_with_another_parent_stops_the_follower() -> None:
 async def test_another_chain_stops_a_restarted_follower(extra: int) -> None:
     store = MemoryStore()
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     other = Chain(20 + extra, salt=b"restarted")
     async with nodes_of(ChainNode(chain=other)) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: follower.status().stopped is not None)
-        assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 19)
+        await until(lambda: follower.progress().stopped is not None)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == ("another_chain", 19)
     assert store.spans == [(0, 19)]
 
 
@@ -199,30 +200,48 @@ async def test_another_chain_stops_a_running_follower() -> None:
     chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
         node.chain = Chain(25, salt=b"restarted")
-        await until(lambda: follower.status().stopped is not None)
-        assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 19)
+        await until(lambda: follower.progress().stopped is not None)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == ("another_chain", 19)
     assert store.spans == [(0, 19)]
 
 
-async def test_two_ranges_that_do_not_link_stop_the_follower_and_stay_separate() -> None:
+async def test_a_fork_below_the_newest_block_stops_a_restarted_follower() -> None:
     chain, store = Chain(40), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     forked = chain.fork(35)
     forked.grow(30)
     node = ChainNode(chain=forked)
-    # The node still has the former tip, but another chain below it when the follower closes the gap.
+    # The node still has the former tip when the follower starts, but another chain above it.
     node.lies[39] = chain.raw[39]
     async with nodes_of(node) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
-            await until(lambda: len(store.spans) == 2)
+            await until(lambda: follower.progress().stopped is not None)
+            assert (follower.progress().stopped, follower.progress().stopped_at) == ("wrong_parent", 40)
             node.lies.clear()
-            await until(lambda: follower.status().stopped is not None)
-            assert (follower.status().stopped, follower.status().stopped_at) == ("another_chain", 39)
-    assert store.spans == [(41, 69), (0, 39)]
+            await until(lambda: follower.progress().stopped != "wrong_parent")
+            assert (follower.progress().stopped, follower.progress().stopped_at) == ("another_chain", 39)
+    assert store.spans == [(0, 39)]
+
+
+async def test_a_backfill_that_does_not_meet_the_newest_blocks_stops_below_them() -> None:
+    chain, store = Chain(60), MemoryStore()
+    fork = chain.fork(35)
+    node = ChainNode(chain=chain)
+    async with nodes_of(node) as blocks:
+        blocks.max_calls_per_s = 8
+        store.up(down_after=3)
+        async with following(blocks, store, FROM_0) as follower:
+            await until(lambda: follower.progress().waiting_for == "store")
+            # The node has another chain for the blocks that are missing.
+            node.lies |= {height: fork.raw[height] for height in range(36, 58)}
+            store.up()
+            await until(lambda: follower.progress().stopped is not None)
+            assert (follower.progress().stopped, follower.progress().stopped_at) == ("wrong_parent", 57)
+            assert store.spans == [(58, 59), (0, 56)]
 
 
 async def test_a_registration_with_an_invalid_message_is_undecodable() -> None:
@@ -231,8 +250,8 @@ async def test_a_registration_with_an_invalid_message_is_undecodable() -> None:
     chain, store = Chain(20), MemoryStore()
     chain.put(lambda parent, height: PBlock.build("BanffStandardBlock", parent, height, 1, (broken,)).raw)
     async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: follower.status().stopped is not None)
-        assert (follower.status().stopped, follower.status().stopped_at) == ("undecodable_block", 20)
+        await until(lambda: follower.progress().stopped is not None)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == ("undecodable_block", 20)
 
 
 async def test_an_internal_error_stops_only_the_follower() -> None:
@@ -243,7 +262,7 @@ async def test_an_internal_error_stops_only_the_follower() -> None:
 
     store.append = broken  # type: ignore[method-assign, assignment]
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: follower.status().stopped == "internal_error")
+        await until(lambda: follower.progress().stopped == "internal_error")
 
 
 async def test_store_ranges_that_contradict_the_blocks_stop_the_follower() -> None:
@@ -254,4 +273,4 @@ async def test_store_ranges_that_contradict_the_blocks_stop_the_follower() -> No
 
     store.append = disagree  # type: ignore[method-assign, assignment]
     async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
-        await until(lambda: follower.status().stopped == "another_chain")
+        await until(lambda: follower.progress().stopped == "another_chain")

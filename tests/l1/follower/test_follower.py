@@ -17,13 +17,16 @@ from tests.l1.follower.fixtures import (
     MemoryStore,
     SettableLeadership,
     following,
+    fraction,
     is_done,
     nodes_of,
     recorded_blocks,
     recorded_l1_txs,
+    remaining_blocks,
+    target_height,
 )
 from warpseal.l1.errors import FollowerProgress
-from warpseal.l1.follower.follower import PChainFollower
+from warpseal.l1.follower import PChainFollower, follower_detail, follower_state
 from warpseal.resources.chains import FollowerState
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
@@ -50,7 +53,7 @@ def recorded_chain() -> Chain:
 async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_the_recorded_network() -> None:
     chain, store = recorded_chain(), MemoryStore()
     async with nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks, following(blocks, store) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     transactions = sorted(store.transactions.values(), key=lambda tx: tx.height)
     assert [(tx.height, tx.position, tx.kind) for tx in transactions] == [
         (7, 0, "ConvertSubnetToL1Tx"),
@@ -84,17 +87,24 @@ async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_th
     assert store.spans == [(1, 19)]
 
 
-async def test_blocks_are_read_from_the_tip_down_to_the_first_of_etna() -> None:
+async def test_the_newest_blocks_are_read_first_and_then_those_from_the_first_of_etna_on() -> None:
     chain, store = Chain(120, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=BANFF_S + 50)
     async with nodes_of(node, per_s=1_000) as blocks:
         blocks.max_calls_per_s = 20
         async with following(blocks, store, SLOW) as follower:
-            await until(lambda: is_done(follower.status()))
-            status = follower.status()
-    assert [(read.low, read.high) for read in store.appended] == [(100, 119), (80, 99), (60, 79), (50, 59)]
-    assert (status.height, status.first_height, status.target_height) == (119, 50, 50)
-    assert (status.backfilled, status.remaining_blocks, status.eta_s, status.blocks_read) == (1.0, 0, None, 70)
+            await until(lambda: is_done(follower.progress()))
+            status = follower.progress()
+    assert [(read.low, read.high) for read in store.appended] == [
+        (118, 118),
+        (119, 119),
+        (50, 69),
+        (70, 89),
+        (90, 109),
+        (110, 117),
+    ]
+    assert (status.height, status.first_height, target_height(status)) == (119, 50, 50)
+    assert (fraction(status), remaining_blocks(status), status.eta_s, follower.blocks_read) == (1.0, 0, None, 70)
     assert status.stopped is None
     assert status.is_leader
 
@@ -104,7 +114,7 @@ async def test_all_blocks_are_read_if_the_time_of_etna_is_unknown(etna_s: int | 
     chain, store = Chain(60, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=etna_s)
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     assert store.spans == [(first, 59)]
 
 
@@ -112,7 +122,7 @@ async def test_follow_from_height_sets_the_lowest_block() -> None:
     node, store = ChainNode(chain=Chain(60)), MemoryStore()
     settings = replace(FAST, follow_from_height=42)
     async with nodes_of(node) as blocks, following(blocks, store, settings) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     assert store.spans == [(42, 59)]
     assert min(node.requested_heights) == 42
     assert node.calls["info.upgrades"] == 0
@@ -122,9 +132,9 @@ async def test_no_block_is_read_before_etna_is_active() -> None:
     chain, store = Chain(20, apricot=20), MemoryStore()
     node = ChainNode(chain=chain)
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
-        await until(lambda: follower.status().target_height == 20)
+        await until(lambda: target_height(follower.progress()) == 20)
         chain.grow(3)
-        await until(lambda: follower.status().height == 22)
+        await until(lambda: follower.progress().height == 22 and is_done(follower.progress()))
     assert store.spans == [(20, 22)]
 
 
@@ -139,9 +149,9 @@ async def test_new_blocks_are_followed_while_the_backfill_goes_on() -> None:
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, replace(FAST, follow_poll_s=0.0)) as follower:
-            await until(lambda: is_done(follower.status()) and len(chain.raw) == 102)
+            await until(lambda: is_done(follower.progress()) and len(chain.raw) == 102)
     reads = [(read.low, read.high) for read in store.appended]
-    assert reads[2:5] == [(76, 83), (100, 101), (68, 75)]
+    assert reads[2:5] == [(1, 8), (100, 101), (9, 16)]
     assert store.spans == [(1, 101)]
 
 
@@ -158,12 +168,12 @@ async def test_listeners_are_notified_of_new_transactions_after_the_commit() -> 
 
         follower.subscribe(fail)
         end = follower.subscribe(lambda tx: results.append((tx, tx.tx_id in store.transactions)))
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
         chain.grow(1, txs[1], txs[2])
         await until(lambda: len(results) == 2)
         end()
         chain.grow(1, txs[3])
-        await until(lambda: follower.status().height == 7)
+        await until(lambda: follower.progress().height == 7)
     assert [(tx.raw, tx.position, committed) for tx, committed in results] == [
         (txs[1].raw, 0, True),
         (txs[2].raw, 1, True),
@@ -178,13 +188,13 @@ async def test_a_restart_during_the_backfill_reads_no_block_twice() -> None:
             starts += 1
             store.up(down_after=4)
             async with following(blocks, store) as follower:
-                await until(lambda: follower.status().waiting_for == "store" or is_done(follower.status()))
+                await until(lambda: follower.progress().waiting_for == "store" or is_done(follower.progress()))
     assert starts == 7
     heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
     assert sorted(heights) == list(range(1, 200))
 
 
-async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_reported() -> None:
+async def test_blocks_accepted_during_a_downtime_are_read_upwards_and_reported() -> None:
     txs = recorded_l1_txs()
     chain, store = Chain(40), MemoryStore()
     chain.grow(1, txs[0])
@@ -192,7 +202,7 @@ async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_repor
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store) as follower:
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
         store.appended.clear()
         chain.grow(30)
         chain.grow(1, txs[1])
@@ -200,17 +210,18 @@ async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_repor
         store.up(down_after=2)
         async with following(blocks, store) as follower:
             follower.subscribe(lambda tx: results.append(tx.raw))
-            await until(lambda: follower.status().waiting_for == "store")
-        # Killed with the gap half read: the next follower reports its transactions.
-        assert store.spans == [(76, 91), (1, 40)]
+            await until(lambda: follower.progress().waiting_for == "store")
+        # Killed on the way: the next follower reports the transactions above.
+        assert store.spans in ([(1, 56)], [(1, 64)])
         assert results == []
         store.up()
         async with following(blocks, store) as follower:
             follower.subscribe(lambda tx: results.append(tx.raw))
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
     assert results == [txs[1].raw]
     assert store.spans == [(1, 91)]
-    assert [read.high for read in store.appended] == [91, 83, 75, 67, 59, 51, 43]
+    heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
+    assert heights == list(range(41, 92))
 
 
 async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> None:
@@ -218,13 +229,13 @@ async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> Non
     node = ChainNode(chain=chain)
     height = node.replies["platform.getHeight"]
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
         node.replies["platform.getHeight"] = lambda _: web.Response(status=502)
-        await until(lambda: follower.status().waiting_for == "nodes")
+        await until(lambda: follower.progress().waiting_for == "nodes")
         chain.grow(2)
         node.replies["platform.getHeight"] = height
-        await until(lambda: follower.status().height == 11)
-        assert follower.status().waiting_for is None
+        await until(lambda: follower.progress().height == 11)
+        assert follower.progress().waiting_for is None
 
 
 async def test_a_rate_limited_backfill_reads_every_block() -> None:
@@ -242,7 +253,7 @@ async def test_a_rate_limited_backfill_reads_every_block() -> None:
 
     node.replies["platform.getBlockByHeight"] = limited
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
     assert store.spans[0][1] == 59
     assert len(store.spans) == 1
 
@@ -253,28 +264,28 @@ async def test_the_follower_waits_for_an_unavailable_store_and_loses_no_block() 
     results: list[bytes] = []
     async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store) as follower:
         follower.subscribe(lambda tx: results.append(tx.raw))
-        await until(lambda: is_done(follower.status()))
+        await until(lambda: is_done(follower.progress()))
         store.is_down = True
         chain.grow(1, txs[0])
-        await until(lambda: follower.status().waiting_for == "store")
+        await until(lambda: follower.progress().waiting_for == "store")
         assert results == []
         store.is_down = False
         await until(lambda: results == [txs[0].raw])
-        assert follower.status().waiting_for is None
+        assert follower.progress().waiting_for is None
 
 
 async def test_a_follower_without_leadership_reports_the_progress_of_the_leader() -> None:
     chain, store = Chain(20), MemoryStore()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
     async with nodes_of(nodes[0]) as first_blocks, following(first_blocks, store) as first:
-        await until(lambda: is_done(first.status()))
+        await until(lambda: is_done(first.progress()))
         async with (
             nodes_of(nodes[1]) as blocks,
             following(blocks, store, leadership=SettableLeadership(held=False)) as second,
         ):
-            await until(lambda: second.status().backfilled == 1)
-            result = second.status()
-    assert (result.height, result.lag_blocks, result.remaining_blocks, result.is_leader) == (19, 0, 0, False)
+            await until(lambda: fraction(second.progress()) == 1)
+            result = second.progress()
+    assert (result.height, result.lag_blocks, remaining_blocks(result), result.is_leader) == (19, 0, 0, False)
     assert len(nodes[1].requested_heights) < 8
 
 
@@ -288,17 +299,17 @@ async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
         following(first_blocks, store, leadership=leads[0]) as first,
         following(second_blocks, store, leadership=leads[1]) as second,
     ):
-        await until(lambda: is_done(first.status()))
-        assert not second.status().is_leader
+        await until(lambda: is_done(first.progress()))
+        assert not second.progress().is_leader
         # The follower searches for the first block of Etna and reads no range.
         assert len(nodes[1].requested_heights) < 8
         leads[0].set(False)
         chain.grow(3)
         leads[1].set(True)
-        await until(lambda: second.status().height == 22 and second.status().is_leader)
+        await until(lambda: second.progress().height == 22 and second.progress().is_leader)
         # The former leader reads no new block. A call that it sent before may still arrive.
         assert max(nodes[0].requested_heights) < 20
-        assert not first.status().is_leader
+        assert not first.progress().is_leader
     assert len(store.spans) == 1
     heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
     assert len(heights) == len(set(heights))
@@ -308,31 +319,32 @@ async def test_a_follower_without_leadership_reports_the_ranges_of_the_store() -
     chain, store = Chain(20), MemoryStore()
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         async with following(blocks, store) as follower:
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
         async with following(blocks, store, leadership=SettableLeadership(held=False)) as other:
-            await until(lambda: other.status().height == 19 and other.status().node_height == 19)
-            assert not other.status().is_leader
+            await until(lambda: other.progress().height == 19 and other.progress().node_height == 19)
+            assert not other.progress().is_leader
 
 
 async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     chain, store = Chain(81), MemoryStore()
-    store.up(down_after=3)
+    # The two newest blocks, and three batches of the backfill.
+    store.up(down_after=5)
     async with nodes_of(ChainNode(chain=chain)) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, replace(FAST, log_every_s=0.01)) as follower:
-            await until(lambda: follower.status().waiting_for == "store")
-            status, progress = follower.status(), follower.status().progress()
-            await until(lambda: any(line.__dict__.get("remaining_blocks") == 56 for line in caplog.records))
+            await until(lambda: follower.progress().waiting_for == "store")
+            status, progress = follower.progress(), follower_detail(follower)
+            await until(lambda: any(line.__dict__.get("remaining_blocks") == 54 for line in caplog.records))
             store.up()
-            await until(lambda: is_done(follower.status()))
-            assert follower.status().progress() == FollowerProgress(from_="1", to="1", percent=100.0)
-    assert (status.remaining_blocks, status.backfilled) == (56, 0.3)
-    assert status.rate_blocks_s is not None
+            await until(lambda: is_done(follower.progress()))
+            assert follower_detail(follower) == FollowerProgress(from_="1", to="1", percent=100.0)
+    assert (remaining_blocks(status), fraction(status)) == (54, 0.325)
+    assert status.blocks_per_s is not None
     assert status.eta_s is not None
-    assert status.eta_s == pytest.approx(56 / status.rate_blocks_s)
-    assert progress == FollowerProgress(from_="57", to="1", percent=30.0, eta=round(status.eta_s))
-    line = next(line for line in caplog.records if line.__dict__.get("remaining_blocks") == 56)
+    assert status.eta_s == pytest.approx(54 / status.blocks_per_s)
+    assert progress == FollowerProgress(from_="79", to="1", percent=32.5, eta=round(status.eta_s))
+    line = next(line for line in caplog.records if line.__dict__.get("remaining_blocks") == 54)
     assert (line.message, line.__dict__["to"]) == ("reading P-Chain blocks", 1)
 
 
@@ -342,7 +354,7 @@ async def test_following_can_be_switched_off() -> None:
         follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
         await follower.run()
     assert node.calls.total() == 0
-    assert (follower.status().progress(), follower.status().state()) == (
+    assert (follower_detail(follower), follower_state(follower)) == (
         FollowerProgress(off=True),
         FollowerState(off=True),
     )

@@ -102,7 +102,7 @@ async def test_a_follower_reads_the_blocks_from_the_node_that_are_damaged_in_the
         store, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with blocks_of(tmp_path) as indexed:
             async with following(upstream.blocks, store, settings, indexed=indexed) as follower:
-                await until(lambda: is_done(follower.status()))
+                await until(lambda: is_done(follower.progress()))
     assert store.spans == [(1, replay.tip("P"))]
 
 
@@ -115,7 +115,7 @@ async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of
         store, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with blocks_of(tmp_path) as indexed:
             async with following(upstream.blocks, store, settings, indexed=indexed) as follower:
-                await until(lambda: is_done(follower.status()))
+                await until(lambda: is_done(follower.progress()))
     assert store.spans == [(1, replay.tip("P"))]
     assert not replay.heights
 
@@ -129,6 +129,6 @@ async def test_a_follower_reads_the_blocks_above_the_index_from_the_node(tmp_pat
         store, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with blocks_of(tmp_path) as indexed:
             async with following(upstream.blocks, store, settings, indexed=indexed) as follower:
-                await until(lambda: is_done(follower.status()))
+                await until(lambda: is_done(follower.progress()))
     assert store.spans == [(1, replay.tip("P"))]
     assert {height for _, height in replay.heights} == set(range(11, replay.tip("P") + 1))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.eventually import until
-from tests.l1.follower.fixtures import MemoryStore, following, is_done
+from tests.l1.follower.fixtures import MemoryStore, following, is_done, target_height
 from tests.node.recorded_node import build_settings, connect
 from warpseal.node.blocks import PBlocksClient
 from warpseal.store.values import L1Transaction
@@ -54,8 +54,8 @@ async def test_the_transactions_of_an_l1_are_found_as_they_are_accepted() -> Non
         subnet_id, p_chain = first_l1(network), network.p_chain
         async with following(blocks, store) as follower:
             follower.subscribe(result.append)
-            await until(lambda: is_done(follower.status()))
-            assert follower.status().target_height == 12
+            await until(lambda: is_done(follower.progress()))
+            assert target_height(follower.progress()) == 12
             assert store.spans == [(12, p_chain.height)]
             assert result == []
             registration = p_chain.register(subnet_id)
@@ -89,7 +89,7 @@ async def test_transactions_of_one_block_keep_their_order() -> None:
         ]
         height = p_chain.accept(*together)
         async with following(blocks, store) as follower:
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
     rows = sorted((tx for tx in store.transactions.values() if tx.height == height), key=lambda tx: tx.position)
     assert [(tx.position, tx.tx_id) for tx in rows] == [(1, together[1].tx_id), (2, together[2].tx_id)]
 
@@ -102,16 +102,16 @@ async def test_every_transaction_is_found_although_nodes_limit_lag_or_fail() -> 
         second.lag = 3
         async with following(blocks, store) as follower:
             # The first node serves no blocks, and the second node lacks the newest.
-            await until(lambda: follower.status().waiting_for == "nodes" and second.rpc.calls.total() > 10)
+            await until(lambda: follower.progress().waiting_for == "nodes" and second.rpc.calls.total() > 10)
             assert store.spans == []
             first.rpc.outages.clear()
             second.lag = 0
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
             await first.down()
             await second.down()
-            await until(lambda: follower.status().waiting_for == "nodes")
+            await until(lambda: follower.progress().waiting_for == "nodes")
             registration = network.p_chain.register(first_l1(network))
             await second.up()
             await until(lambda: registration.tx_id in store.transactions)
-            assert follower.status().stopped is None
+            assert follower.progress().stopped is None
         assert held(store) == expected(network)

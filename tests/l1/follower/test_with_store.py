@@ -26,7 +26,7 @@ async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_sto
     chain.raw = recorded_blocks()
     async with nodes_of(ChainNode(chain=chain, etna_s=0)) as blocks, store_in(tmp_path) as store:
         async with following(blocks, store.l1) as follower:
-            await until(lambda: is_done(follower.status()))
+            await until(lambda: is_done(follower.progress()))
         for tx in recorded_l1_txs():
             transaction = await store.l1.transaction(tx.id)
             assert transaction is not None
@@ -55,7 +55,7 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
             async with store_in(tmp_path) as store:
                 read_count = len(node.requested_heights)
                 async with following(blocks, store.l1) as follower:
-                    await until(lambda: len(node.requested_heights) > read_count + 30 or is_done(follower.status()))  # noqa: B023
+                    await until(lambda: len(node.requested_heights) > read_count + 30 or is_done(follower.progress()))  # noqa: B023
                 spans.append([(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)])
             if len(spans) < 4:
                 chain.grow(12)
@@ -92,18 +92,18 @@ async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_oth
             contending(first_store) as first_lead,
             following(first_blocks, first_store.l1, leadership=first_lead) as first,
         ):
-            await until(lambda: is_done(first.status()))
+            await until(lambda: is_done(first.progress()))
             second_lead = await others.enter_async_context(contending(second_store))
             second = await others.enter_async_context(following(second_blocks, second_store.l1, leadership=second_lead))
             chain.grow(1, txs[0])
-            await until(lambda: first.status().height == 40)
-            assert first.status().is_leader
-            assert not second.status().is_leader
+            await until(lambda: first.progress().height == 40)
+            assert first.progress().is_leader
+            assert not second.progress().is_leader
             # The follower searches for the first block of Etna and reads no range.
             assert len(nodes[1].requested_heights) < 10
         read_count = len(nodes[0].requested_heights)
         chain.grow(1, txs[1])
-        await until(lambda: second.status().is_leader and second.status().height == 41)
+        await until(lambda: second.progress().is_leader and second.progress().height == 41)
         assert len(nodes[0].requested_heights) == read_count
         assert [(item.low, item.high) for item in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
         assert await first_store.l1.transaction(txs[1].id) is not None

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
+from warpseal.follow.progress import Backfill, ChainProgress, ChainStop
+from warpseal.ops.health.chains import FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.checks import (
     PeerTraffic,
     bootstrap_check,
@@ -31,7 +32,9 @@ from warpseal.warp.validator_set import Validator
 
 SUBNET = SubnetID(bytes([7]) * 32)
 NODE = NodeID(bytes([9]) * 20)
-AT_TIP = ChainProgress(10, 10, bytes([1]) * 32)
+AT_TIP = ChainProgress(chain="p-chain", height=10, node_height=10, block_id=bytes([1]) * 32)
+# Older blocks are still to be read.
+BACKFILLING = replace(AT_TIP, backfill=Backfill(1, 5, 0.5))
 GOOD = PeerTraffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
 
 
@@ -112,7 +115,7 @@ def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
         (122, 15, 12, "1m2s", False),
         (123, 15, 15, "0s", False),
     ):
-        setup.now, setup.progress = moment, ChainProgress(height, tip)
+        setup.now, setup.progress = moment, replace(AT_TIP, height=height, node_height=tip)
         outcome = run_check(check)
         consensus = outcome.message["engine"]["consensus"]
         assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
@@ -123,7 +126,7 @@ def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
 
 
 def test_lag_is_no_failure_during_backfill() -> None:
-    setup = FollowedChainSetup(ChainProgress(10, 12, is_backfilling=True))
+    setup = FollowedChainSetup(replace(BACKFILLING, node_height=12))
     check = setup.check()
     run_check(check)
     setup.now = 1_000
@@ -138,24 +141,33 @@ def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopp
         "disconnectedValidators": [node_id_text(NODE)],
         "percentConnected": 0.66,
     }
-    setup.progress = replace(setup.progress, stopped="another_chain")
+    setup.progress = replace(setup.progress, stop=ChainStop("another_chain", 9))
     assert run_check(setup.check()).error == (
         "engine: consensus: the follower has stopped: another_chain; " + networking
     )
     setup.weight = 67
-    setup.progress = replace(setup.progress, stopped=None)
+    setup.progress = replace(setup.progress, stop=None)
+    assert run_check(setup.check()).error is None
+
+
+def test_a_chain_fails_while_it_waits_for_minutes_below_its_nodes() -> None:
+    waiting = "no node answers: node 0: HTTP 502"
+    setup = FollowedChainSetup(replace(AT_TIP, node_height=12, waiting=waiting, waiting_since=60))
+    error = f"engine: consensus: the follower waits since 1970-01-01T00:01:00Z: {waiting}"
+    assert run_check(setup.check()).error == error
+    setup.progress = replace(setup.progress, waiting_since=None)
     assert run_check(setup.check()).error is None
 
 
 def test_the_number_of_remembered_tips_is_bounded() -> None:
     missing = LagTimer()
     for tip in range(100_000):
-        missing.age_s(ChainProgress(0, tip), float(tip))
+        missing.age_s(0, tip, float(tip))
     assert len(missing._tips) <= 4_096
 
 
 def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
-    setup = FollowedChainSetup(ChainProgress(None, None), weight=0)
+    setup = FollowedChainSetup(ChainProgress(chain="p-chain"), weight=0)
     weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
     boot = bootstrap_check(
         (SUBNET,),
@@ -167,10 +179,10 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
     assert run_check(boot).message == [id_text(PRIMARY_NETWORK)]
     weights[PRIMARY_NETWORK] = 100
     assert run_check(boot).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
-    setup.progress = ChainProgress(5, 9, is_backfilling=True)
+    setup.progress = replace(BACKFILLING, height=5, node_height=9)
     assert run_check(boot).error == "subnets not bootstrapped"
     weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
-    setup.progress = ChainProgress(9, 30, is_backfilling=True)
+    setup.progress = replace(BACKFILLING, height=9, node_height=30)
     assert run_check(boot) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
 
 

@@ -38,7 +38,7 @@ def lines(text: str) -> list[str]:
         ("warpseal", {}, "main"),
         ("uvicorn", {}, "main"),
         ("peers", {}, "main"),
-        ("warpseal.l1.follower.follower", {}, "P"),
+        ("warpseal.l1.follower", {}, "P"),
         ("warpseal.indexer.chain_sync", {"chain": "x-chain"}, "X"),
         ("warpseal.indexer.chain_sync", {"chain": "c-chain"}, "indexer"),
         ("warpseal.indexer.chain_sync", {"chain": "main"}, "main"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
+from warpseal.follow.progress import ChainProgress
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.errors import PublicFailure
@@ -20,6 +21,7 @@ from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.upstream.replies import find_quorum_height
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import rfc3339
 
 if TYPE_CHECKING:
     from warpseal.forwarding.evm.forwarder import ForwardedChain
@@ -33,19 +35,6 @@ INFO_API: Final = "info-api"
 STALE_HEIGHT: Final = "the proposed P-Chain height is not known, or stale"
 _RETRY_S: Final = 5.0
 _MIN_INTERVAL_S: Final = 1.0
-
-
-class ChainProgress(Struct, frozen=True):
-    """How far a chain is read. height, node_height: None if not known. block_id: of `height`.
-
-    stopped: why no more blocks are read. is_backfilling: older blocks are still to be read.
-    """
-
-    height: int | None
-    node_height: int | None
-    block_id: bytes | None = None
-    stopped: str | None = None
-    is_backfilling: bool = False
 
 
 class FollowedChain(Struct, frozen=True):
@@ -62,9 +51,8 @@ class LagTimer:
     def __init__(self) -> None:
         self._tips: deque[tuple[int, float]] = deque(maxlen=_MAX_TIPS)
 
-    def age_s(self, progress: ChainProgress, now: float) -> float:
-        """Return for how long the first missing block has been known; 0 if none is missing."""
-        tip, height = progress.node_height, progress.height
+    def age_s(self, height: int | None, tip: int | None, now: float) -> float:
+        """Return for how long the first block above `height` has been known; 0 if none is missing below `tip`."""
         if tip is None or height is None or tip <= height:
             self._tips.clear()
             return 0.0
@@ -86,7 +74,7 @@ def chain_check(
 
     def run() -> CheckOutcome:
         progress = chain.progress()
-        age_s = lag.age_s(progress, now())
+        age_s = lag.age_s(progress.height, progress.node_height, now())
         networking, share = _networking(readiness_of(chain.subnet_id))
         # The id of the node's last block is known only if the daemon has read that block.
         is_same = progress.block_id is not None and progress.height == progress.node_height
@@ -98,7 +86,10 @@ def chain_check(
         errors = []
         if progress.stopped is not None:
             errors.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
-        if age_s > max_lag_s and not progress.is_backfilling:
+        if progress.waiting_since is not None:
+            since = rfc3339(progress.waiting_since)
+            errors.append(f"engine: consensus: the follower waits since {since}: {progress.waiting}")
+        if age_s > max_lag_s and not progress.is_catching_up:
             longest, allowed = go_duration(age_s), go_duration(max_lag_s)
             errors.append(f"engine: consensus: block processing too long: {longest} > {allowed}")
         if share < REQUIRED_SHARE:
@@ -221,7 +212,7 @@ class NodeMonitor(Struct):
         reached = find_quorum_height(heights.values(), self.quorum)
         highest = max(heights.values(), default=None) if reached is None else reached
         self._behind_s = {
-            position: self._lags.setdefault(position, LagTimer()).age_s(ChainProgress(height, highest), self.now())
+            position: self._lags.setdefault(position, LagTimer()).age_s(height, highest, self.now())
             for position, height in heights.items()
         }
 

@@ -54,7 +54,7 @@ _PACKAGE: Final = "warpseal"
 _OPS: Final = "ops"
 _OPS_PACKAGES: Final = frozenset(("health", "profiles"))
 _PLUGINS: Final = "plugins"
-_FOLLOWER: Final = "warpseal.l1.follower.follower"
+_FOLLOWER: Final = "warpseal.l1.follower"
 _QUIET_LIBRARIES: Final = ("aiohttp", "asyncio", "uvicorn")
 # The field `chain` of a record, and the primary alias that names the logger of that chain.
 _CHAIN_ALIASES: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}

@@ -1,0 +1,62 @@
+"""Source of the blocks of the C-Chain: batches that adapt to what nodes return."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from warpseal.follow.sources import BlockSource, is_range_too_large
+from warpseal.node.blocks import CBlocksClient
+from warpseal.node.containers import CChainBlock
+from warpseal.runtime.retry import Retrier
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.evm_blocks import BLOCK
+
+_MAX_BATCH: Final = 100
+
+
+class CChainSource(BlockSource[CChainBlock]):
+    """Blocks of the C-Chain, in JSON-RPC batches."""
+
+    def __init__(self, client: CBlocksClient, retrier: Retrier) -> None:
+        super().__init__(client.tips, retrier)
+        self._client = client
+        self._per_call = _MAX_BATCH
+
+    @property
+    def span(self) -> int:
+        return self._per_call
+
+    async def read(self, first: int, count: int) -> tuple[CChainBlock, ...]:
+        blocks: list[CChainBlock] = []
+        while len(blocks) < count:
+            blocks += await self._retrier.call(partial(self._read_batch, first + len(blocks), count - len(blocks)))
+        return tuple(blocks)
+
+    async def has(self, height: int) -> bool:
+        try:
+            return (await self._client.blocks(height, 1))[0] is not None
+        except RpcRefusal:
+            return False
+
+    def use_fallback(self) -> None:
+        """Do nothing: batches are the only way to read blocks of the C-Chain."""
+
+    async def alternatives(self, height: int) -> tuple[CChainBlock, ...]:
+        return await self._client.block_of_each(height)
+
+    async def _read_batch(self, first: int, count: int) -> list[CChainBlock]:
+        """Return one batch, up to the first block that the node does not have yet. Raises NodeUnavailable."""
+        size = min(count, self._per_call)
+        try:
+            batch = await self._client.blocks(first, size)
+        except (RpcRefusal, NodeUnavailable) as error:
+            if isinstance(error, NodeUnavailable) and not is_range_too_large(error):
+                raise
+            self._per_call = max(1, size // 2)
+            raise NodeUnavailable(BLOCK, replies=error.replies or (str(error),)) from None
+        self._per_call = min(_MAX_BATCH, self._per_call + 1 + self._per_call // 8)
+        blocks = [block for block in batch if block is not None]
+        if not blocks or batch[0] is None:
+            raise NodeUnavailable(BLOCK, replies=(f"{BLOCK} {first}: null",))
+        return blocks[: next((n for n, block in enumerate(batch) if block is None), len(batch))]
