@@ -32,7 +32,7 @@ from warpseal.store.migrate import (
     upgrade_all,
     upgrade_at_start,
 )
-from warpseal.store.schema import TABLES
+from warpseal.store.schema import BLOCK_RANGES, TABLES
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.version import __version__
@@ -305,3 +305,17 @@ async def test_a_failed_upgrade_leaves_the_store_and_a_copy(tmp_path: Path, prev
         assert store.status().schema_version == HEAD
         assert await store.archive.load(message(1).id)
     assert files(tmp_path) == ["store.db", f"store.db.before-{HEAD}"]
+
+
+def test_the_lowest_block_range_of_each_chain_is_kept(engine: Engine) -> None:
+    """The ranges above it, as earlier versions left them, have gaps between them."""
+    upgrade_at_start(engine, "here", Migrations(MIGRATIONS.versions[:9]))
+    first, second = bytes([1]) * 32, bytes([2]) * 32
+    ranges = [(first, 76, 91), (first, 50, 60), (first, 1, 40), (second, 5, 9), (second, 20, 30)]
+    with engine.begin() as connection:
+        for chain_id, low, high in ranges:
+            connection.run(BLOCK_RANGES.insert_text, chain_id, low, high, b"parent", b"block")
+    assert upgrade_at_start(engine, "here", MIGRATIONS) == HEAD
+    with engine.begin() as connection:
+        rows = connection.fetch("SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id")
+    assert [(bytes(chain_id), low, high) for chain_id, low, high in rows] == [(first, 1, 40), (second, 5, 9)]

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from tests.eventually import until
 from tests.l1.follower.fixtures import Chain, ChainNode, following, is_done, nodes_of, recorded_blocks, recorded_l1_txs
+from warpseal.l1.followed_block import parse_followed_block
 from warpseal.store.locks import Leadership
+from warpseal.store.migrate import MIGRATIONS, Migrations
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
+from warpseal.store.values import BlockRange
 from warpseal.warp.ids import P_CHAIN
 
 
@@ -107,3 +110,36 @@ async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_oth
         assert len(nodes[0].requested_heights) == read_count
         assert [(item.low, item.high) for item in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
         assert await first_store.l1.transaction(txs[1].id) is not None
+
+
+async def test_a_store_with_gaps_of_an_earlier_version_is_upgraded_and_completed(tmp_path: Path) -> None:
+    """Earlier versions read the newest blocks first, and left gaps when they were killed."""
+    txs = recorded_l1_txs()
+    chain = Chain(10)
+    heights = []
+    for tx in txs:
+        chain.grow(10)
+        chain.grow(1, tx)
+        heights.append(chain.tip)
+    earlier = Migrations(MIGRATIONS.versions[:9])
+    # Of the four ranges, the lowest is that of the unfinished backfill.
+    spans = [(20, 30), (35, 36), (41, 42), (50, chain.tip)]
+    async with open_store(StoreSettings(), tmp_path, migrations=earlier) as store:
+        for low, high in spans:
+            blocks = [parse_followed_block(raw) for raw in chain.raw[low : high + 1]]
+            rows = [row for block in blocks for row in block.transactions]
+            origins = [origin for block in blocks for origin in block.origins]
+            read = BlockRange(low, high, chain.id_at(low - 1), chain.id_at(high))
+            await store.l1.append(P_CHAIN, read, rows, origins)
+    chain.grow(5)
+    reported: list[int] = []
+    async with nodes_of(ChainNode(chain=chain)) as blocks_client, store_in(tmp_path) as store:
+        assert [(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)] == [(20, 30)]
+        async with following(blocks_client, store.l1) as follower:
+            follower.subscribe(lambda tx: reported.append(tx.height))
+            await until(lambda: is_done(follower.progress()))
+        assert [(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)] == [(1, chain.tip)]
+        stored = await store.l1.newest(100)
+    # Each transaction is there once, and those above the lowest range were reported: some were in the gaps.
+    assert sorted(tx.height for tx in stored) == heights
+    assert reported == [height for height in heights if height > 30]
