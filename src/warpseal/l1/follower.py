@@ -179,13 +179,17 @@ class L1Consumer(ChainConsumer[RawBlock]):
         self._store = store
         self._decode = decode
         self._first = first_height
-        # The ranges of the two cursors.
-        self._newest: BlockRange | None = None
-        self._older: BlockRange | None = None
+        # Those of the two cursors, lowest first; more only after another first block, or an earlier version.
+        self._ranges: list[BlockRange] = []
         self._is_same_chain = False
         self._fresh_above: int | None = None
         self._other_tips: tuple[int, ...] = ()
         self._compared_at = float("-inf")
+
+    @property
+    def _newest(self) -> BlockRange | None:
+        """The range of the new blocks."""
+        return self._ranges[-1] if self._ranges else None
 
     def reset(self) -> None:
         """Trust nothing that was read: another process may have followed until now."""
@@ -194,22 +198,21 @@ class L1Consumer(ChainConsumer[RawBlock]):
 
     async def load(self) -> None:
         """Load the cursors from the store. Raises StoreDown."""
-        ranges = sorted(await self._store.ranges(P_CHAIN), key=lambda stored: stored.low)
-        self._newest = ranges[-1] if ranges else None
-        self._older = ranges[0] if len(ranges) > 1 else None
+        self._ranges = sorted(await self._store.ranges(P_CHAIN), key=lambda stored: stored.low)
 
     async def resume(self) -> int | None:
         await self._retrier.call(self.load)
-        if self._newest is None:
+        newest = self._newest
+        if newest is None:
             return None
         if self._fresh_above is None:
-            self._fresh_above = self._newest.high
+            self._fresh_above = newest.high
         tip = await self._retrier.call(self._client.tip)
         # A node that lags does not have the block yet.
-        if not self._is_same_chain and tip >= self._newest.high:
-            await self._check_known(self._newest)
+        if not self._is_same_chain and tip >= newest.high:
+            await self._check_known(newest)
             self._is_same_chain = True
-        return self._newest.high
+        return newest.high
 
     async def begin(self, min_height: int, tip: int) -> int | None:
         """Begin at the tip, with a block that the next one names as its parent if there is a next one."""
@@ -227,14 +230,11 @@ class L1Consumer(ChainConsumer[RawBlock]):
         return height + 1
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        newest, older = self._newest, self._older
-        parent_id: bytes | None = None
-        if newest is not None and first_height == newest.high + 1:
-            parent_id = newest.high_block_id
-        elif older is not None and first_height == older.high + 1:
-            parent_id = older.high_block_id
-        elif newest is not None and first_height + 1 < newest.low:
-            # The first block of the backfill, whose parent is not known.
+        newest = self._newest
+        parent_id = next((below.high_block_id for below in self._ranges if below.high + 1 == first_height), None)
+        is_between = newest is not None and not any(first_height + 1 == above.low for above in self._ranges)
+        if parent_id is None and is_between:
+            # The first block of the backfill: only the block above it says which one is right.
             blocks = (await self._choose_first(first_height, blocks[0]), *blocks[1:])
         linked, stop = self._link(first_height, blocks, parent_id)
         if linked:
@@ -258,13 +258,14 @@ class L1Consumer(ChainConsumer[RawBlock]):
         log.info("found the first block of Etna", extra={"height": self._first})
 
     def missing(self) -> range:
-        if self._newest is None or self._first is None:
+        if self._first is None:
             return range(0)
-        older = self._older
-        # An older range that begins above the first block was read by an earlier version, or with other settings.
-        has_begun = older is not None and older.low <= self._first <= older.high + 1
-        start = older.high + 1 if older is not None and has_begun else self._first
-        return range(start, self._newest.low)
+        start = self._first
+        for stored in self._ranges:
+            if start < stored.low:
+                return range(start, stored.low)
+            start = max(start, stored.high + 1)
+        return range(0)
 
     def describe(self, progress: ChainProgress) -> ChainProgress:
         newest = self._newest
@@ -273,7 +274,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
             return replace(progress, height=None, backfill=target)
         backfill = None
         if self._first is not None:
-            total, remaining = max(0, newest.high - self._first + 1), len(self.missing())
+            total = max(0, newest.high - self._first + 1)
+            counts = (max(0, stored.high + 1 - max(stored.low, self._first)) for stored in self._ranges)
+            remaining = total - sum(counts)
             fraction = (total - remaining) / total if total else 1.0
             backfill = Backfill(self._first, remaining, fraction)
         return replace(
@@ -358,9 +361,8 @@ class L1Consumer(ChainConsumer[RawBlock]):
         return linked, None
 
     def _check_child(self, block: FollowedBlock) -> None:
-        """Raise ChainStopped if this is the last block of the backfill, and not the parent of the block above."""
-        newest = self._newest
-        if newest is not None and block.height == newest.low - 1 and block.id != newest.low_parent_id:
+        """Raise ChainStopped if the block above was read, and names another parent."""
+        if any(block.height == above.low - 1 and block.id != above.low_parent_id for above in self._ranges):
             detail = "it is not the parent of the block above, which was read earlier"
             raise ChainStopped(StopReason.WRONG_PARENT, block.height, detail)
 
@@ -383,14 +385,15 @@ class L1Consumer(ChainConsumer[RawBlock]):
 
     def _note_read(self, read: BlockRange) -> None:
         """Move the cursor that read these blocks; the two become one when they meet."""
-        newest, older = self._newest, self._older
-        if newest is None or read.low == newest.high + 1:
-            self._newest = read if newest is None else _join(newest, read)
-            return
-        has_begun = older is not None and read.low == older.high + 1
-        self._older = _join(older, read) if older is not None and has_begun else read
-        if self._older.high + 1 == newest.low:
-            self._newest, self._older = _join(self._older, newest), None
+        apart = []
+        for stored in self._ranges:
+            if stored.high + 1 == read.low:
+                read = _join(stored, read)
+            elif read.high + 1 == stored.low:
+                read = _join(read, stored)
+            else:
+                apart.append(stored)
+        self._ranges = sorted((*apart, read), key=lambda stored: stored.low)
 
     def _notify(self, tx: L1Transaction) -> None:
         for listener in tuple(self.listeners):
