@@ -34,9 +34,9 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.consumer import EvmChainConsumer
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
-from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
@@ -230,8 +230,8 @@ async def _index_into(
         return {}
 
     source = EvmBlockSource(nodes, retrier, decoding, prover)
-    sync = EvmChainSync(source, context, retrier, load_rules, ask_interfaces)
-    indexer = ChainFollower(sync, retrier, IndexerSettings(poll_s=_POLL_S).pace, context.report)
+    consumer = EvmChainConsumer(source, context, retrier, load_rules, ask_interfaces)
+    indexer = ChainFollower(consumer, retrier, IndexerSettings(poll_s=_POLL_S).pace, context.report)
     # The process starts before the clock does.
     assert await prover.find_disproven(_first_unproven(chain), decoding) is None
     running = asyncio.create_task(indexer.run())

@@ -28,9 +28,9 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.consumer import EvmChainConsumer
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
-from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import StoreDown
@@ -188,8 +188,8 @@ class History:
             return {}
 
         source = EvmBlockSource(nodes, retrier, InlineExecutor(), BlockProver())
-        sync = EvmChainSync(source, context, retrier, load_rules, ask_interfaces)
-        self.followers.append(ChainFollower(sync, retrier, SETTINGS.pace, context.report))
+        consumer = EvmChainConsumer(source, context, retrier, load_rules, ask_interfaces)
+        self.followers.append(ChainFollower(consumer, retrier, SETTINGS.pace, context.report))
         return asyncio.create_task(self.followers[-1].run())
 
     def close(self) -> None:

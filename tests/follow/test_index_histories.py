@@ -25,7 +25,7 @@ from warpseal.follow.chain_follower import ChainFollower
 from warpseal.follow.progress import ChainProgress
 from warpseal.follow.sources import PChainSource
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.chain_sync import PChainSync
+from warpseal.indexer.consumers import PChainConsumer
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Worker
@@ -75,8 +75,8 @@ class History:
         """Start an indexer that knows nothing but what is stored."""
         worker = cast(Worker, RoughWorker(self._writer, self.genesis, self.rough))
         retrier = Retrier(SETTINGS.pace.retry, {NodeUnavailable: "nodes"})
-        sync = PChainSync(PChainSource(self.blocks.as_client(), None, retrier, max_span=8), worker, retrier)
-        follower = ChainFollower(sync, retrier, SETTINGS.pace, self.report)
+        consumer = PChainConsumer(PChainSource(self.blocks.as_client(), None, retrier, max_span=8), worker, retrier)
+        follower = ChainFollower(consumer, retrier, SETTINGS.pace, self.report)
         self.followers.append(follower)
         return asyncio.create_task(follower.run())
 

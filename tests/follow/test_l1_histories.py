@@ -49,8 +49,8 @@ class RoughL1Store(MemoryStore):
         await self._rough.write(commit, StoreDown("rough"))
 
     def commit(self, read: BlockRange, transactions: tuple[L1Transaction, ...], origins: tuple[Origin, ...]) -> None:
-        known = [item for item in self.read_ranges if item.low <= read.low and read.high <= item.high]
-        if known:
+        ranges = [item for item in self.read_ranges if item.low <= read.low and read.high <= item.high]
+        if ranges:
             # A write that was committed, and failed after that, is repeated.
             assert read == self.appended[-1]
             return
@@ -135,7 +135,8 @@ class History:
     def lie(self) -> None:
         """Let the first node lie about a few blocks."""
         rng, chain = self.rng, self.chain
-        height = rng.randrange(len(chain.raw))
+        newest = len(chain.raw) - 1
+        height = rng.choice((rng.randrange(newest + 1), self.first, newest, max(0, newest - 1)))
         lies = self.nodes[0].lies
         if rng.random() < 0.2:
             lies.clear()

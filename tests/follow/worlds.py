@@ -114,18 +114,20 @@ class RoughStore:
         await asyncio.sleep(self._rng.random() * 0.2)
         if self.is_down or self._rng.random() < self.failure_rate / 2:
             raise error
-        written = commit()
+        result = commit()
         if self._rng.random() < self.failure_rate / 2:
             raise error
         # Killed here, the caller does not know that its write was committed.
         await asyncio.sleep(self._rng.random() * 0.2)
-        return written
+        return result
 
 
 async def play(
     rng: Random, start: Callable[[], asyncio.Task[None]], disturb: Callable[[], None], steps: int
 ) -> asyncio.Task[None]:
     """Disturb a follower, and kill and start it again now and then; return the task of the last start."""
+    for _ in range(rng.randrange(4)):
+        disturb()
     task = start()
     for _ in range(steps):
         await asyncio.sleep(rng.choice((0.05, 0.3, 1.0, 5.0, 40.0)) * rng.random())

@@ -35,7 +35,7 @@ from warpseal.index.database import index_url
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.chain_sync import status_row
+from warpseal.indexer.consumers import status_row
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import load_genesis
 from warpseal.indexer.settings import IndexerSettings
@@ -281,7 +281,7 @@ def test_a_genesis_file_may_be_compressed(tmp_path: Path) -> None:
         load_genesis(88888, tmp_path / "nowhere")
 
 
-class DamagedSync:
+class DamagedConsumer:
     """A chain whose index is damaged. attempts: when it was read, on the loop's clock."""
 
     name, activity = "p-chain", "indexing"
@@ -312,15 +312,15 @@ def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(
         statuses.append(status_row(progress))
 
     async def main() -> list[float]:
-        sync: Any = DamagedSync()
+        consumer: Any = DamagedConsumer()
         retrier = Retrier(Backoff(), {})
         settings = IndexerSettings()
-        indexer = ChainFollower(sync, retrier, settings.pace, report)
+        indexer = ChainFollower(consumer, retrier, settings.pace, report)
         task = asyncio.create_task(indexer.run())
         await asyncio.sleep(600)
         task.cancel()
         await asyncio.wait((task,))
-        attempts: list[float] = sync.attempts
+        attempts: list[float] = consumer.attempts
         return attempts
 
     attempts = run(main())

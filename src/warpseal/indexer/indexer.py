@@ -21,7 +21,7 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.chain_sync import CChainSync, PChainSync, XChainSync, status_row
+from warpseal.indexer.consumers import CChainConsumer, PChainConsumer, XChainConsumer, status_row
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import Stream
@@ -112,17 +112,17 @@ class Indexer:
     def _build_follower(self, chain: PrimaryChain) -> ChainFollower[Any]:
         upstream, worker, settings = self._upstream, self._worker, self._settings
         retrier = Retrier(settings.pace.retry, {NodeUnavailable: "nodes"})
-        sync: ChainConsumer[Any]
+        consumer: ChainConsumer[Any]
         if chain is PrimaryChain.P:
             containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
-            sync = PChainSync(PChainSource(upstream.blocks, containers, retrier), worker, retrier)
+            consumer = PChainConsumer(PChainSource(upstream.blocks, containers, retrier), worker, retrier)
         elif chain is PrimaryChain.X:
             containers = ContainerSource(upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier)
             source = LinearSource(upstream.x_chain, containers, retrier)
-            sync = XChainSync(source, upstream.x_chain, upstream.containers, worker, retrier)
+            consumer = XChainConsumer(source, upstream.x_chain, upstream.containers, worker, retrier)
         else:
-            sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)
+            consumer = CChainConsumer(CChainSource(upstream.c_blocks, retrier), worker, retrier)
         # The members are named like the aliases of the chains.
         is_bootstrapped = partial(upstream.info.is_bootstrapped, chain.name)
         first_height = settings.first_heights.get(chain, 0)
-        return ChainFollower(sync, retrier, settings.pace, self._report, is_bootstrapped, first_height)
+        return ChainFollower(consumer, retrier, settings.pace, self._report, is_bootstrapped, first_height)

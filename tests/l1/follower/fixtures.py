@@ -17,8 +17,9 @@ from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.follow.index_source import IndexedBlocks
 from warpseal.follow.progress import ChainProgress
+from warpseal.l1.consumer import FollowerStore
 from warpseal.l1.followed_block import DecodeBlock, parse_followed_block
-from warpseal.l1.follower import FollowerStore, PChainFollower
+from warpseal.l1.follower import PChainFollower
 from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
 from warpseal.store.errors import StoreDown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpseal.l1.follower import find_first_block
+from warpseal.l1.consumer import find_first_block
 
 
 @pytest.mark.parametrize("without_time", [0, 1, 5, 30])

@@ -39,9 +39,9 @@ def lines(text: str) -> list[str]:
         ("uvicorn", {}, "main"),
         ("peers", {}, "main"),
         ("warpseal.l1.follower", {}, "P"),
-        ("warpseal.indexer.chain_sync", {"chain": "x-chain"}, "X"),
-        ("warpseal.indexer.chain_sync", {"chain": "c-chain"}, "indexer"),
-        ("warpseal.indexer.chain_sync", {"chain": "main"}, "main"),
+        ("warpseal.indexer.consumers", {"chain": "x-chain"}, "X"),
+        ("warpseal.indexer.consumers", {"chain": "c-chain"}, "indexer"),
+        ("warpseal.indexer.consumers", {"chain": "main"}, "main"),
     ],
 )
 def test_each_record_belongs_to_one_logger(logger: str, fields: dict[str, str], name: str) -> None:
@@ -100,7 +100,7 @@ def test_plugin_output_uses_the_levels_and_the_file_of_vm_factory(tmp_path: Path
 
 def test_each_chain_has_its_own_levels() -> None:
     loggers, display = attach_loggers()
-    log = logging.getLogger("warpseal.indexer.chain_sync")
+    log = logging.getLogger("warpseal.indexer.consumers")
     loggers.set_levels("X", None, "debug")
     log.debug("of x", extra={"chain": "x-chain"})
     log.debug("of p", extra={"chain": "p-chain"})

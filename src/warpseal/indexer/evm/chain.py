@@ -16,7 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from warpseal.follow.progress import ChainProgress
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.indexer.chain_sync import status_row
+from warpseal.indexer.consumers import status_row
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing
 from warpseal.warp.ids import ChainID, id_text

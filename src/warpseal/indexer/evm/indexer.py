@@ -29,11 +29,11 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.consumer import EvmChainConsumer, NewHeads
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.icm_joiner import IcmJoiner
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
-from warpseal.indexer.evm.sync import EvmChainSync, NewHeads
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.verify import SnapshotReader
 from warpseal.runtime.background import BackgroundWork
@@ -231,11 +231,11 @@ class IndexedChain:
         retrier = Retrier(settings.pace.retry, waiting)
         source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
-        sync = EvmChainSync(source, context, retrier, load_rules, ask)
+        consumer = EvmChainConsumer(source, context, retrier, load_rules, ask)
         heads = NewHeads(EvmSockets(self._name, self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc))
         # A node that is not bootstrapped serves no EVM calls.
         self.indexer = ChainFollower(
-            sync,
+            consumer,
             retrier,
             settings.pace,
             context.report,

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _MAX_TX_FETCHES: Final = 8
 
 
-class PrimarySync(ChainConsumer[T]):
+class PrimaryConsumer(ChainConsumer[T]):
     """A primary chain. processor: its class in the worker."""
 
     chain: PrimaryChain
@@ -50,7 +50,7 @@ class PrimarySync(ChainConsumer[T]):
         return await self._retrier.call(partial(self.source.find_first, min_height, tip))
 
 
-class PChainSync(PrimarySync[RawBlock]):
+class PChainConsumer(PrimaryConsumer[RawBlock]):
     """The P-Chain."""
 
     chain = PrimaryChain.P
@@ -72,7 +72,7 @@ class PChainSync(PrimarySync[RawBlock]):
         await self._worker.run(self.chain, PChainProcessor.write, first_height, blocks)
 
 
-class XChainSync(PrimarySync[RawBlock]):
+class XChainConsumer(PrimaryConsumer[RawBlock]):
     """The X-Chain."""
 
     chain = PrimaryChain.X
@@ -125,7 +125,7 @@ class XChainSync(PrimarySync[RawBlock]):
         return tuple(raw for task in fetches if (raw := task.result()) is not None)
 
 
-class CChainSync(PrimarySync[CChainBlock]):
+class CChainConsumer(PrimaryConsumer[CChainBlock]):
     """The C-Chain. It begins at the first block that a node has: many nodes do not keep the oldest."""
 
     chain = PrimaryChain.C

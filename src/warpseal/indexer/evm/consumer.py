@@ -35,7 +35,7 @@ AskInterfaces = Callable[[Collection[bytes], int], Awaitable[Mapping[bytes, bool
 """Returns whether each of these contracts is ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
-class EvmChainSync(ChainConsumer[EvmBlockFacts]):
+class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
     """One EVM chain. ask_interfaces: for events that are of an NFT only if their contract is ERC-721."""
 
     log = log
