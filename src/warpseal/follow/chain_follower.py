@@ -258,7 +258,8 @@ class ChainFollower(Generic[T]):
             with suppress(NodeUnavailable):
                 self._is_bootstrapped = await self._check_bootstrapped()
         tip = self._tips[0]
-        return tip if self._stopped is None else min(tip, self._stopped_tip)
+        has_begun = self._next is not None
+        return min(tip, self._stopped_tip) if has_begun and self._stopped is not None else tip
 
     def _new_blocks(self, tip: int) -> range:
         return range(0) if self._next is None else range(self._next, tip + 1)
@@ -276,9 +277,11 @@ class ChainFollower(Generic[T]):
             self._lagging_since_s = None
         elif self._lagging_since_s is None:
             self._lagging_since_s = loop_time()
-        if self._stopped is not None and self._next is not None and self._stopped.height < self._next:
-            # What could not be right is right now, and nothing is left to write.
-            self._stopped = None
+        if self._stopped is not None and self._next is not None:
+            is_of_block = self._stopped.reason not in (StopReason.INTERNAL_ERROR, StopReason.INDEX_DAMAGED)
+            if not is_of_block or self._stopped.height < self._next:
+                # What could not be right is right now, and nothing is left to write.
+                self._stopped = None
         await self._update_status(force=False)
         self._rate_meter.reset()
         await self._wait_for_block(self._pace.poll_s)
@@ -377,7 +380,8 @@ class ChainFollower(Generic[T]):
         """Return whether the chain stops for another reason, or at another height, than it did already."""
         before, self._stopped = self._stopped, stop
         if before is None:
-            self._stopped_tip = self._tips[0] if self._tips else 0
+            # The chain may stop before the nodes were polled.
+            self._stopped_tip = max((stop.height, *self._tips[:1]))
         if before is not None and (before.reason, before.height) == (stop.reason, stop.height):
             return False
         self._stopped_since = time.time()

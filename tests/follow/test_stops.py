@@ -1,0 +1,112 @@
+"""A chain that stopped continues as soon as the reason is gone, whichever step it stopped in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from tests.aggregation.virtual_time import run
+from warpseal.follow.blocks import ChainStopped, StopReason
+from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
+from warpseal.follow.pace import Pace
+from warpseal.follow.sources import BlockSource
+from warpseal.runtime.retry import Backoff, Retrier
+
+RETRIER = Retrier(Backoff(), {})
+
+
+class Numbers(BlockSource[int]):
+    """Blocks that are their heights, up to a tip."""
+
+    span = 4
+
+    def __init__(self, tip: int) -> None:
+        super().__init__(self.heights, RETRIER)
+        self.tip = tip
+
+    async def heights(self) -> tuple[int, ...]:
+        return (self.tip,)
+
+    async def read(self, first: int, count: int) -> tuple[int, ...]:
+        return tuple(range(first, min(first + count, self.tip + 1)))
+
+    async def has(self, height: int) -> bool:
+        return height <= self.tip
+
+    def use_fallback(self) -> None:
+        """Do nothing."""
+
+    async def alternatives(self, height: int) -> tuple[int, ...]:
+        return ()
+
+
+class StoppingConsumer(ChainConsumer[int]):
+    """Raises an error in one of its steps while it is stopped."""
+
+    name = "a-chain"
+    log = logging.getLogger("warpseal.indexer")
+
+    def __init__(self, source: Numbers, height: int | None, step: str, error: Exception) -> None:
+        super().__init__(source, RETRIER)
+        self.height = height
+        self.is_stopped = True
+        self.newest_when_stopped = height
+        self._step = step
+        self._error = error
+
+    def _raise_in(self, step: str) -> None:
+        if self.is_stopped and step == self._step:
+            raise self._error
+
+    async def resume(self) -> int | None:
+        self._raise_in("resume")
+        return self.height
+
+    async def begin(self, min_height: int, tip: int) -> int | None:
+        self._raise_in("begin")
+        return await super().begin(min_height, tip)
+
+    async def write(self, first_height: int, blocks: Sequence[int]) -> None:
+        self._raise_in("write")
+        assert first_height == (0 if self.height is None else self.height + 1)
+        self.height = blocks[-1]
+
+
+STOPS = [
+    ("resume", 5, ChainStopped(StopReason.ANOTHER_HASH, 6, "of a node")),
+    ("resume", 5, ChainStopped(StopReason.ANOTHER_CHAIN, 5, "of a node")),
+    ("resume", 5, RuntimeError("a bug")),
+    ("begin", None, ChainStopped(StopReason.WRONG_PARENT, 8, "of a node")),
+    ("begin", None, RuntimeError("a bug")),
+    ("write", 5, ChainStopped(StopReason.CONTRADICTION, 6, "of a block")),
+    ("write", None, RuntimeError("a bug")),
+]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize(("step", "height", "error"), STOPS)
+def test_a_chain_continues_when_the_reason_is_gone(
+    step: str, height: int | None, error: Exception, grows: bool
+) -> None:
+    async def main() -> None:
+        source = Numbers(9)
+        consumer = StoppingConsumer(source, height, step, error)
+        follower = ChainFollower(consumer, RETRIER, Pace(1.0, Backoff(), 60.0))
+        task = asyncio.create_task(follower.run())
+        await asyncio.sleep(200.0)
+        stop = follower.progress().stop
+        assert stop is not None
+        assert stop.reason == (error.reason if isinstance(error, ChainStopped) else StopReason.INTERNAL_ERROR)
+        assert consumer.height == height
+        source.tip += 5 * grows
+        consumer.is_stopped = False
+        await asyncio.sleep(200.0)
+        assert (consumer.height, follower.height) == (source.tip, source.tip)
+        assert follower.progress().stop is None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
