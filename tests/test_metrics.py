@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics
@@ -14,12 +16,14 @@ from warpseal.api.signing.endpoints import count_failure
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
+    CertificateSample,
     FollowerSample,
+    HeightSample,
     IndexSample,
     L1QuorumSample,
     L1ValidatorSample,
-    MetricSources,
     NetworkSample,
+    Sample,
     StoreSample,
     SubnetSample,
     UsageSample,
@@ -59,6 +63,18 @@ def _page_name(name: str, names: set[str]) -> str:
     return name if name in names else name.removesuffix("_total")
 
 
+def register_samples(metrics: Metrics, *samples: Sample) -> list[Sample]:
+    """Let scrapes read these samples, and return the list of those that they read."""
+    current = [*samples]
+
+    def read(kind: type[Sample]) -> Sequence[Sample]:
+        return [sample for sample in current if type(sample) is kind]
+
+    for kind in dict.fromkeys(map(type, samples)):
+        metrics.samples.register(kind, partial(read, kind))
+    return current
+
+
 def full_metrics() -> Metrics:
     metrics = Metrics()
     metrics.observe_aggregation("ok", {"validators": 0.01, "total": 0.02})
@@ -81,35 +97,33 @@ def full_metrics() -> Metrics:
         unanswered=2,
         request_timeout_s=3.0,
     )
-    metrics.watch(
-        MetricSources(
-            validators=lambda: [ValidatorSample(NODE, 5, 3, 1, 1, 0.5), ValidatorSample("NodeID-x")],
-            subnets=lambda: [SubnetSample(SUBNET, 2**53 - 1, 2**53)],
-            network=lambda: network,
-            caches=lambda: [CacheSample("shares", 8, 2, 1024), CacheSample("answers", 3, 1, 64, signatures=6)],
-            proposed_height=lambda: 19,
-            followers=lambda: [FollowerSample("p", 19, 21, 2, 7, 12, True, "unknown_type"), FollowerSample("x")],
-            indexed=lambda: [
-                IndexSample("p-chain", 90, 100, 7, 12, 4000.5, 0.25, "wrong_parent", {"blocks": 3, "transactions": 4}),
-                IndexSample("x-chain"),
-                IndexSample(
-                    CHAIN,
-                    5,
-                    traced_height=4,
-                    documents={"INDEXED": 7},
-                    requests={"contract": 0, "reindex": 2},
-                    icm_stuck={SUBNET: 9},
-                ),
-            ],
-            store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
-            usage=lambda: [UsageSample("/ext/bc/P", "platform.getHeight", {"successful": 5, "failed": 1}, 60, 10, 0.5)],
-            l1_validators=lambda: [L1ValidatorSample(SUBNET, NODE, CHAIN, 195_312)],
-            l1_quorums=lambda: [
-                L1QuorumSample(SUBNET, {"active": 0.33, "answering": -0.17}, 195_312),
-                L1QuorumSample(CHAIN, {"active": 0.33}),
-            ],
-            certificate_expires_at=lambda: 1_900_000_000,
-        )
+    register_samples(
+        metrics,
+        ValidatorSample(NODE, 5, 3, 1, 1, 0.5),
+        ValidatorSample("NodeID-x"),
+        SubnetSample(SUBNET, 2**53 - 1, 2**53),
+        network,
+        CacheSample("shares", 8, 2, 1024),
+        CacheSample("answers", 3, 1, 64, signatures=6),
+        HeightSample(19),
+        FollowerSample("p", 19, 21, 2, 7, 12, True, "unknown_type"),
+        FollowerSample("x"),
+        IndexSample("p-chain", 90, 100, 7, 12, 4000.5, 0.25, "wrong_parent", {"blocks": 3, "transactions": 4}),
+        IndexSample("x-chain"),
+        IndexSample(
+            CHAIN,
+            5,
+            traced_height=4,
+            documents={"INDEXED": 7},
+            requests={"contract": 0, "reindex": 2},
+            icm_stuck={SUBNET: 9},
+        ),
+        StoreSample(True, 3, 1, 4096, 1024, 2),
+        UsageSample("/ext/bc/P", "platform.getHeight", {"successful": 5, "failed": 1}, 60, 10, 0.5),
+        L1ValidatorSample(SUBNET, NODE, CHAIN, 195_312),
+        L1QuorumSample(SUBNET, {"active": 0.33, "answering": -0.17}, 195_312),
+        L1QuorumSample(CHAIN, {"active": 0.33}),
+        CertificateSample(1_900_000_000),
     )
     return metrics
 
@@ -228,7 +242,8 @@ async def test_a_scrape_refreshes_what_it_reads() -> None:
     async def refresh() -> None:
         heights[0] += 1
 
-    metrics.watch(MetricSources(indexed=lambda: [IndexSample("c", heights[0])], refresh=refresh))
+    metrics.samples.register(IndexSample, lambda: [IndexSample("c", heights[0])])
+    metrics.refresh = refresh
     assert (await page_of(metrics))["warpseal_index_height", (("chain", "c"),)] == 8
 
 
@@ -240,15 +255,22 @@ async def test_a_hostile_label_cannot_break_the_page() -> None:
     assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(full_metrics())
 
 
-async def test_a_removed_source_has_no_series() -> None:
-    metrics = full_metrics()
-    metrics.watch(MetricSources())
+async def test_a_sample_that_its_source_does_not_return_any_more_has_no_series() -> None:
+    metrics = Metrics()
+    metrics.count_bad_share([NODE])
+    network = NetworkSample(clock_offset_s=-0.25)
+    samples = register_samples(metrics, ValidatorSample(NODE, 5), SubnetSample(SUBNET, 1, 2), network)
+    text = await text_of(metrics)
+    assert NODE in text
+    assert SUBNET in text
+    assert "\nwarpseal_clock_offset_seconds" in text
+    samples.clear()
     text = await text_of(metrics)
     assert NODE not in text
     assert SUBNET not in text
     assert "\nwarpseal_clock_offset_seconds" not in text
     assert "\nwarpseal_bad_shares_total 1.0\n" in text
-    metrics.watch(MetricSources(validators=lambda: [ValidatorSample(NODE)]))
+    samples.append(ValidatorSample(NODE))
     assert f'warpseal_validator_bad_shares_total{{node_id="{NODE}"}}' not in await text_of(metrics)
 
 

@@ -12,7 +12,7 @@ from tests.api.fixtures import ApiSetup, client_of, serving
 from warpseal.api.routes import metrics_app
 from warpseal.api.status.probes import MetricsPage
 from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import MetricSources, SubnetSample, ValidatorSample
+from warpseal.metrics.samples import SubnetSample, ValidatorSample
 
 
 @asynccontextmanager
@@ -38,12 +38,10 @@ async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validato
     metrics = Metrics()
     for outcome in ("ok", "quorum_not_reached", "quorum_impossible", "node_unavailable"):
         metrics.observe_aggregation(outcome, dict.fromkeys(("validators", "collect", "total"), 0.1))
-    metrics.watch(
-        MetricSources(
-            validators=lambda: (ValidatorSample(f"NodeID-{n:033}", n, n, 0, 0, 0.01) for n in range(1000)),
-            subnets=lambda: (SubnetSample(f"{n:050}", 67, 100) for n in range(500)),
-        )
+    metrics.samples.register(
+        ValidatorSample, lambda: (ValidatorSample(f"NodeID-{n:033}", n, n, 0, 0, 0.01) for n in range(1000))
     )
+    metrics.samples.register(SubnetSample, lambda: (SubnetSample(f"{n:050}", 67, 100) for n in range(500)))
     turns = 0
     page = asyncio.create_task(asyncio.to_thread(await metrics.snapshot()))
     while not page.done():

@@ -29,10 +29,12 @@ from warpseal.messages.signing_blocks import check_allowed
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
+    FollowerSample,
+    HeightSample,
     L1QuorumSample,
     L1ValidatorSample,
-    MetricSources,
     NetworkSample,
+    SampleSources,
     StoreSample,
     SubnetSample,
     ValidatorSample,
@@ -383,25 +385,31 @@ def denies_calls(config: Config, chain_id: ChainID) -> bool:
     return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")
 
 
-def metric_sources(services: Services, config: Config, forecasts: ForecastService) -> MetricSources:
-    """Return the functions that the metrics page calls at each scrape."""
-    return MetricSources(
-        validators=lambda: _validators(services.network),
-        subnets=lambda: (
+def register_samples(samples: SampleSources, services: Services, config: Config, forecasts: ForecastService) -> None:
+    """Let the metrics page read the services."""
+    network, tracker = services.network, services.subnet_tracker
+    samples.register(ValidatorSample, lambda: _validators(network))
+    samples.register(
+        SubnetSample,
+        lambda: (
             SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
-            for subnet in services.subnet_tracker.all_readiness()
+            for subnet in tracker.all_readiness()
         ),
-        network=lambda: _network(services.network, services.upgrades, config.peers.slot_timeout_s),
-        caches=lambda: (
-            *services.aggregator.caches(),
-            CacheSample("validator_sets", services.sets.hits, services.sets.misses, services.sets.held_bytes),
-        ),
-        proposed_height=lambda: services.heights.last,
-        followers=lambda: (follower_sample(services.follower),),
-        store=lambda: _store(services.store),
-        l1_validators=lambda: validator_samples(forecasts),
-        l1_quorums=lambda: quorum_samples(forecasts),
     )
+    samples.register(NetworkSample, lambda: [_network(network, services.upgrades, config.peers.slot_timeout_s)])
+    sets = services.sets
+    samples.register(
+        CacheSample,
+        lambda: (
+            *services.aggregator.caches(),
+            CacheSample("validator_sets", sets.hits, sets.misses, sets.held_bytes),
+        ),
+    )
+    samples.register(HeightSample, lambda: [HeightSample(services.heights.last)])
+    samples.register(FollowerSample, lambda: [follower_sample(services.follower)])
+    samples.register(StoreSample, lambda: _store(services.store))
+    samples.register(L1ValidatorSample, lambda: validator_samples(forecasts))
+    samples.register(L1QuorumSample, lambda: quorum_samples(forecasts))
 
 
 def validator_samples(forecasts: ForecastService) -> Iterator[L1ValidatorSample]:
@@ -443,12 +451,11 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
         yield ValidatorSample(node_id_text(node_id), *counts, peer.latency_s)
 
 
-def _store(store: Store) -> StoreSample | None:
+def _store(store: Store) -> Iterator[StoreSample]:
     now = store.status()
-    if now.url == OFF:
-        return None
-    waiting = (now.waiting_writes, now.dropped_writes)
-    return StoreSample(now.is_up, *waiting, now.size_bytes, now.evictable_bytes, now.evicted)
+    if now.url != OFF:
+        waiting = (now.waiting_writes, now.dropped_writes)
+        yield StoreSample(now.is_up, *waiting, now.size_bytes, now.evictable_bytes, now.evicted)
 
 
 def _network(network: PeerNetwork, upgrades: UpgradeWatch, request_timeout_s: float) -> NetworkSample:

@@ -29,7 +29,7 @@ from warpseal.api.signing.endpoints import SigningServices
 from warpseal.api.status.probe_bodies import BackgroundState, StoreState
 from warpseal.config.keys import Config
 from warpseal.daemon.ports import DaemonPorts
-from warpseal.daemon.services import Services, build_forecasts, build_services, metric_sources, open_upstreams
+from warpseal.daemon.services import Services, build_forecasts, build_services, open_upstreams, register_samples
 from warpseal.daemon.status import StatusSources
 from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
@@ -37,6 +37,7 @@ from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
 from warpseal.indexer.status import IndexStatus
 from warpseal.l1.follower import follower_state
 from warpseal.metrics.registry import Metrics
+from warpseal.metrics.samples import CertificateSample, HealthSample, IndexSample, UsageSample
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.upstream import Upstream
@@ -148,15 +149,13 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
             start_indexer()
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
-            sources = replace(
-                metric_sources(services, config, forecasts),
-                indexed=index_status.samples,
-                refresh=index_status.evm.refresh_if_old,
-                certificate_expires_at=lambda: identity.identity.expires_at,
-                health=node_api.health.results,
-                usage=node_api.usage_samples,
-            )
-            metrics.watch(sources)
+            register_samples(metrics.samples, services, config, forecasts)
+            samples, certificate = metrics.samples, identity.identity
+            samples.register(IndexSample, index_status.samples)
+            samples.register(CertificateSample, lambda: [CertificateSample(certificate.expires_at)])
+            samples.register(HealthSample, lambda: [HealthSample(node_api.health.results())])
+            samples.register(UsageSample, node_api.usage_samples)
+            metrics.refresh = index_status.evm.refresh_if_old
             ports.status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
 
             def background() -> BackgroundState:

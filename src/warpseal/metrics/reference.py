@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 from prometheus_client import Metric
 
-from warpseal.metrics.samples import MetricsSnapshot, build_metric
+from warpseal.metrics.samples import CacheSample, MetricsSnapshot, SubnetSample, ValidatorSample, build_metric
 
 _NS_PER_S: Final = 10**9
 _SHARE_CACHE: Final = "shares"
@@ -46,10 +46,12 @@ class ReferenceSeries(Struct, frozen=True):
             "The percentage of connected stake weight for a specific subnet",
             [
                 ({"subnetID": subnet.subnet_id}, 100 * subnet.connected_weight / (subnet.total_weight or 1))
-                for subnet in self.snapshot.subnets
+                for subnet in self.snapshot.of(SubnetSample)
             ],
         )
-        latencies = [latency for sample in self.snapshot.validators if (latency := sample.latency_s) is not None]
+        latencies = [
+            latency for sample in self.snapshot.of(ValidatorSample) if (latency := sample.latency_s) is not None
+        ]
         for name, text, value in (
             (
                 "signature_aggregator_agg_sigs_latency_ms",
@@ -73,14 +75,14 @@ class ReferenceSeries(Struct, frozen=True):
     def counter_text(self) -> str:
         """Return the exposition text of the counters."""
         counts, network = self.counts, self.snapshot.network
-        shares = [cache for cache in self.snapshot.caches if cache.cache == _SHARE_CACHE]
+        shares = [cache for cache in self.snapshot.of(CacheSample) if cache.cache == _SHARE_CACHE]
         aggregator_counters = (
             ("agg_sigs_req_count", "Number of requests for aggregate signatures", counts.requests),
             ("app_request_count", "Number of AppRequests that have been submitted to the network", network.requests),
             (
                 "failures_sending_to_node",
                 "Number of failures to send a request to a validator node",
-                sum(validator.not_taken for validator in self.snapshot.validators),
+                sum(validator.not_taken for validator in self.snapshot.of(ValidatorSample)),
             ),
             (
                 "failures_to_connect_to_sufficient_stake",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from time import perf_counter
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from warpseal.bls import BACKEND
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
-from warpseal.metrics.samples import MetricSources, MetricsSnapshot
+from warpseal.metrics.samples import SCRAPED, MetricsSnapshot, Sample, SampleSources, ValidatorSample
 from warpseal.version import __version__
 
 T = TypeVar("T")
@@ -34,13 +34,17 @@ _END: Final = b"# EOF\n"
 
 
 class Metrics:
-    """Counts reported events. Every method is cheap and for the event loop; `watch` sets the sources of a scrape."""
+    """Counts reported events. Every method is cheap and for the event loop.
+
+    samples: the sources of a scrape. refresh: called before they are read.
+    """
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._reference = ReferenceCounts()
-        self._sources = MetricSources()
+        self.samples = SampleSources()
+        self.refresh: Callable[[], Awaitable[None]] | None = None
         self._bad_shares: Tally[str] = Tally()
         self._paused_webhooks: int | None = None
         self._add_series()
@@ -108,10 +112,6 @@ class Metrics:
 
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
-
-    def watch(self, sources: MetricSources) -> None:
-        """Read these sources at each scrape."""
-        self._sources = sources
 
     def observe_aggregation(self, outcome: str, stages: Mapping[str, float], trace_id: str = "") -> None:
         """Record one aggregation, successful or not. stages: seconds by stage; "total" is the sum.
@@ -189,29 +189,15 @@ class Metrics:
 
         is_openmetrics: whether the page is OpenMetrics, which has exemplars.
         """
-        sources = self._sources
-        if sources.refresh is not None:
-            await sources.refresh()
-        validators = await _yielding(sources.validators())
+        if self.refresh is not None:
+            await self.refresh()
+        validators = await _yielding(self.samples.read(ValidatorSample))
         node_ids = {validator.node_id for validator in validators}
         self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in node_ids})
-        snapshot = MetricsSnapshot(
-            validators=validators,
-            subnets=await _yielding(sources.subnets()),
-            network=sources.network(),
-            caches=tuple(sources.caches()),
-            proposed_height=sources.proposed_height(),
-            bad_shares=dict(self._bad_shares),
-            paused_webhooks=self._paused_webhooks,
-            followers=tuple(sources.followers()),
-            indexed=tuple(sources.indexed()),
-            store=sources.store(),
-            usage=await _yielding(sources.usage()),
-            l1_validators=await _yielding(sources.l1_validators()),
-            l1_quorums=tuple(sources.l1_quorums()),
-            health=dict(sources.health()),
-            certificate_expires_at=sources.certificate_expires_at(),
-        )
+        samples: dict[type[Sample], tuple[Sample, ...]] = {ValidatorSample: validators}
+        for kind in SCRAPED:
+            samples[kind] = await _yielding(self.samples.read(kind))
+        snapshot = MetricsSnapshot(samples, self._paused_webhooks, dict(self._bad_shares))
         return lambda: self._page(snapshot, is_openmetrics)
 
     def _page(self, snapshot: MetricsSnapshot, is_openmetrics: bool) -> bytes:

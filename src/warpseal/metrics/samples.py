@@ -6,8 +6,8 @@ They are not kept between scrapes: a thousand validators cost nothing then, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct
 from prometheus_client import Metric
@@ -30,6 +30,9 @@ class _MetricField(DeclaredField, frozen=True):
 
 class Sample(Struct, metaclass=DeclaredFieldsMeta, frozen=True):
     """What a scrape reads of one thing."""
+
+
+S = TypeVar("S", bound=Sample)
 
 
 def metric(default: Any, name: str, text: str, by: str = "") -> Any:
@@ -261,49 +264,55 @@ class L1QuorumSample(Sample, frozen=True):
     )
 
 
-class MetricSources(Struct, frozen=True):
-    """The functions that a scrape calls on the event loop. A series exists only while its source returns it.
+class HeightSample(Sample, frozen=True):
+    """The proposed height of the P-Chain."""
 
-    refresh: called first.
-    """
-
-    validators: Callable[[], Iterable[ValidatorSample]] = tuple
-    subnets: Callable[[], Iterable[SubnetSample]] = tuple
-    network: Callable[[], NetworkSample] = NetworkSample
-    caches: Callable[[], Iterable[CacheSample]] = tuple
-    proposed_height: Callable[[], int | None] = lambda: None
-    followers: Callable[[], Iterable[FollowerSample]] = tuple
-    indexed: Callable[[], Iterable[IndexSample]] = tuple
-    store: Callable[[], StoreSample | None] = lambda: None
-    usage: Callable[[], Iterable[UsageSample]] = tuple
-    l1_validators: Callable[[], Iterable[L1ValidatorSample]] = tuple
-    l1_quorums: Callable[[], Iterable[L1QuorumSample]] = tuple
-    health: Callable[[], Mapping[str, bool]] = dict
-    certificate_expires_at: Callable[[], int | None] = lambda: None
-    refresh: Callable[[], Awaitable[None]] | None = None
-
-
-class MetricsSnapshot(Sample, frozen=True):
-    """The values of all sources at one scrape, a collector of prometheus_client."""
-
-    validators: tuple[ValidatorSample, ...]
-    subnets: tuple[SubnetSample, ...]
-    network: NetworkSample
-    caches: tuple[CacheSample, ...]
-    followers: tuple[FollowerSample, ...]
-    indexed: tuple[IndexSample, ...]
-    store: StoreSample | None
-    usage: tuple[UsageSample, ...]
-    l1_validators: tuple[L1ValidatorSample, ...]
-    l1_quorums: tuple[L1QuorumSample, ...]
     proposed_height: int | None = metric(
         None, "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
     )
-    certificate_expires_at: int | None = metric(
+
+
+class CertificateSample(Sample, frozen=True):
+    """The certificate of the daemon's identity."""
+
+    expires_at: int | None = metric(
         None,
         "warpseal_certificate_expiration_timestamp_seconds",
         "Unix time at which the certificate of the daemon's identity expires; absent while there is none",
     )
+
+
+class HealthSample(Sample, frozen=True):
+    """The health checks. passes: by name, whether a check passed when it last ran."""
+
+    passes: Mapping[str, bool] = metric(
+        {}, "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
+    )
+
+
+class SampleSources:
+    """The functions that a scrape calls on the event loop, by the type of the samples that they return.
+
+    A series exists only while a source returns its sample.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[type[Sample], list[Callable[[], Iterable[Sample]]]] = {}
+
+    def register(self, kind: type[S], read: Callable[[], Iterable[S]]) -> None:
+        """Read these samples at each scrape, behind those of the same type that were registered before."""
+        self._sources.setdefault(kind, []).append(read)
+
+    def read(self, kind: type[S]) -> Iterator[S]:
+        """Yield the samples of a type."""
+        for read in self._sources.get(kind, ()):
+            yield from cast("Iterable[S]", read())
+
+
+class MetricsSnapshot(Sample, frozen=True):
+    """The values of all sources at one scrape, a collector of prometheus_client. samples: by their type."""
+
+    samples: Mapping[type[Sample], tuple[Sample, ...]]
     paused_webhooks: int | None = metric(
         None, "warpseal_paused_webhooks", "Webhooks that are paused after a day of failures; absent without a sender"
     )
@@ -313,35 +322,61 @@ class MetricsSnapshot(Sample, frozen=True):
         "Shares of a validator that were found bad; absent without any",
         by="node_id",
     )
-    health: Mapping[str, bool] = metric(
-        {}, "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
-    )
+
+    def of(self, kind: type[S]) -> tuple[S, ...]:
+        """Return the samples of a type."""
+        return cast("tuple[S, ...]", self.samples.get(kind, ()))
+
+    @property
+    def network(self) -> NetworkSample:
+        """The connections to validators; zeros while there is no network."""
+        return next(iter(self.of(NetworkSample)), NetworkSample())
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics; other threads may run between two of them."""
-        yield from _declared(SubnetSample, self.subnets, "subnet_id")
+        yield from _declared(SubnetSample, self.of(SubnetSample), "subnet_id")
+        yield from _declared(HeightSample, self.of(HeightSample))
+        yield from _declared(CertificateSample, self.of(CertificateSample))
         yield from _declared(MetricsSnapshot, (self,))
+        yield from _declared(HealthSample, self.of(HealthSample))
         lookups = [
             ({"cache": cache.cache, "result": result}, count)
-            for cache in self.caches
+            for cache in self.of(CacheSample)
             for result, count in (("hit", cache.hits), ("miss", cache.misses))
         ]
         yield build_metric("warpseal_cache_lookups_total", "Lookups in a cache", lookups)
-        yield from _declared(CacheSample, self.caches, "cache")
+        yield from _declared(CacheSample, self.of(CacheSample), "cache")
         yield from _declared(NetworkSample, (self.network,))
-        yield from _declared(ValidatorSample, self.validators, "node_id")
-        yield from _declared(FollowerSample, self.followers, "chain")
-        yield from _declared(IndexSample, self.indexed, "chain")
+        yield from _declared(ValidatorSample, self.of(ValidatorSample), "node_id")
+        yield from _declared(FollowerSample, self.of(FollowerSample), "chain")
+        yield from _declared(IndexSample, self.of(IndexSample), "chain")
         pending = [
             ({"source": sample.chain, "destination": destination}, count)
-            for sample in self.indexed
+            for sample in self.of(IndexSample)
             for destination, count in sample.icm_stuck.items()
         ]
         yield build_metric("warpseal_icm_pending_messages", _ICM_TEXT, pending)
-        yield from _declared(StoreSample, () if self.store is None else (self.store,))
-        yield from _declared(UsageSample, self.usage, "path", "method")
-        yield from _declared(L1ValidatorSample, self.l1_validators, "subnet_id", "node_id", "validation_id")
-        yield from _declared(L1QuorumSample, self.l1_quorums, "subnet_id")
+        yield from _declared(StoreSample, self.of(StoreSample))
+        yield from _declared(UsageSample, self.of(UsageSample), "path", "method")
+        yield from _declared(L1ValidatorSample, self.of(L1ValidatorSample), "subnet_id", "node_id", "validation_id")
+        yield from _declared(L1QuorumSample, self.of(L1QuorumSample), "subnet_id")
+
+
+SCRAPED: Final[tuple[type[Sample], ...]] = (
+    SubnetSample,
+    HeightSample,
+    CertificateSample,
+    HealthSample,
+    CacheSample,
+    NetworkSample,
+    FollowerSample,
+    IndexSample,
+    StoreSample,
+    UsageSample,
+    L1ValidatorSample,
+    L1QuorumSample,
+)
+"""The types of samples that a scrape reads behind those of the validators."""
 
 
 def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
