@@ -22,7 +22,7 @@ from tests.eventually import TIMEOUT_S, until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.daemon.app import serve
-from warpseal.daemon.startup import start_services
+from warpseal.daemon.start import start_subsystems
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import Plan
@@ -36,7 +36,7 @@ LONG: Final = {"request-timeout-seconds": 1200, "max-request-timeout-seconds": 1
 ASKED_ONCE: Final = {"reask_s": (30.0,), "next_wave_s": 30.0}
 """Settings of aggregation with which a slow machine causes no second request to a validator."""
 # Imported with the tests, so that the first daemon of a process starts as fast as the others.
-_LOADED = start_services
+_LOADED = start_subsystems
 _PACKAGE = Path(warpseal.__file__).parent
 _KEBAB_NAME = re.compile(r'"[a-z]+(?:-[a-z]+)+":')
 _daemons: set[asyncio.Task[None]] = set()

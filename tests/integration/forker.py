@@ -19,7 +19,7 @@ from warpseal.cli.main import COMMANDS, main
 # What commands import late.
 _LATE: Final = (
     "warpseal.daemon.app",
-    "warpseal.daemon.startup",
+    "warpseal.daemon.start",
     "warpseal.indexer.indexer",
     "psycopg",
     "uvicorn.lifespan.off",

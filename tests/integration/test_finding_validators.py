@@ -13,7 +13,7 @@ from tests.eventually import finish, until
 from tests.integration.daemon import LONG, Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.config.load import load
-from warpseal.daemon import startup
+from warpseal.daemon import quorum_log, start
 from warpseal.node.info import InfoClient
 from warpseal.runtime.retry import Backoff
 from warpseal.upstream.errors import NodeUnavailable
@@ -158,7 +158,7 @@ async def test_validators_without_a_known_address_are_given_up_after_a_while(tmp
 async def test_a_start_without_quorum_logs_the_missing_validators_and_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "_QUORUM_WARNING_S", 0.3)
+    monkeypatch.setattr(quorum_log, "_QUORUM_WARNING_S", 0.3)
     async with run_network(Plan(validators=30, l1s=())) as network:
         for index in range(20):
             network.stop_validator(index)
@@ -197,7 +197,7 @@ async def test_an_unreachable_node_is_logged_once_a_minute_with_its_address(
         raise NodeUnavailable("info.getNetworkID")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(startup, "_BACKOFF", Backoff(first_s=0.01, cap_s=0.01))
+        patch.setattr(start, "_BACKOFF", Backoff(first_s=0.01, cap_s=0.01))
         patch.setattr(InfoClient, "network_id", network_id)
         async with run_daemon(load(file, {}, {}).config):
             await until(lambda: attempts > 10)

@@ -11,7 +11,8 @@ from tests.integration.daemon import Daemon, build_config, run_daemon, run_netwo
 from tests.integration.indexed_daemon import run_recorded_daemon
 from warpseal import bls
 from warpseal.api.status.document import RouteUsage
-from warpseal.daemon.status import route_usage, share_limits
+from warpseal.daemon.metering import route_usage
+from warpseal.daemon.peer_status import share_limits
 from warpseal.usage.recorder import MethodUsage
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import DOCS, ROOT
+from warpseal.daemon.subsystems import SUBSYSTEMS
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")))
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
@@ -40,6 +41,13 @@ def test_every_package_is_in_the_picture_and_in_the_table_of_the_architecture_pa
     packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
     assert [name for name in packages if not re.search(rf"(?<![\w/]){name}/", picture)] == []
     assert [name for name in packages if f"| `{name}/` |" not in text] == []
+
+
+def test_the_architecture_page_lists_the_subsystems_in_their_order() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    table = text.partition("| subsystem | stage |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (\w+) \| (\w+) \|", table, re.MULTILINE)
+    assert rows == [(row.name, row.stage.value) for row in SUBSYSTEMS]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import grimp
 import pytest
 
 from warpseal.cli.main import COMMANDS
+from warpseal.daemon.subsystems import GIVEN, SUBSYSTEMS, Stage, Subsystem, load
 
 SOURCE = Path(__file__).parents[2] / "src"
 LAZY_MODULES = sorted(
@@ -50,7 +52,12 @@ UNUSED_MODULES = (
     "warpseal.api.openapi.document",
     "warpseal.api.rpc.evm",
     "warpseal.api.rpc.gateway",
-    "warpseal.daemon.evm_data",
+    "warpseal.daemon.evm_api",
+    "warpseal.daemon.evm_index",
+    "warpseal.daemon.gateway_api",
+    "warpseal.daemon.icm",
+    "warpseal.daemon.metering",
+    "warpseal.daemon.primary_index",
     "warpseal.daemon.usage",
     "warpseal.doctor",
     "warpseal.events.index_events",
@@ -125,19 +132,55 @@ def _imports_of_functions(file: Path) -> Iterator[str]:
             yield f"{file.name}:{node.lineno}"
 
 
-def test_a_daemon_on_sqlite_does_not_load_what_only_others_use() -> None:
-    loaded = _run("import sys, warpseal.daemon.startup; print(*sys.modules)").split()
+def test_a_daemon_on_sqlite_does_not_load_what_only_others_use(tmp_path: Path) -> None:
+    loaded = _run(_plain_daemon(tmp_path) + "print(*sys.modules)").split()
     assert "warpseal.store.engine" in loaded
     assert UNUSED_LIBRARIES & set(loaded) == set()
     assert [name for name in loaded if name.startswith(UNUSED_MODULES)] == []
 
 
-def test_a_start_reads_no_certificate_authorities() -> None:
+def test_a_start_reads_no_certificate_authorities(tmp_path: Path) -> None:
     code = """
-import gc, ssl, warpseal.daemon.startup
+import gc, ssl
 print({context.cert_store_stats()["x509"] for context in gc.get_objects() if isinstance(context, ssl.SSLContext)})
 """
-    assert _run(code) == "{0}\n"
+    assert _run(_plain_daemon(tmp_path) + code) == "{0}\n"
+
+
+def _plain_daemon(folder: Path) -> str:
+    """Return a program that imports what a daemon without optional subsystems does, up to the gate of signing."""
+    file = folder / "config.json"
+    file.write_text(
+        '{"info-api": {"base-url": "http://127.0.0.1:1"}, "p-chain-api": {"base-url": "http://127.0.0.1:1"}}'
+    )
+    return f"""
+import sys
+from pathlib import Path
+from warpseal.config.load import load as load_config
+from warpseal.daemon.subsystems import PORTS, START, Stage, find_rows, load
+config = load_config(Path({str(file)!r}), {{}}, {{}}).config
+rows = [row for stage in Stage for row in find_rows(config, stage) if row.name != "forecast"]
+for module in (PORTS, START, *(row.module for row in rows)):
+    load(module)
+"""
+
+
+@pytest.mark.parametrize("row", SUBSYSTEMS, ids=lambda row: row.name)
+def test_a_subsystem_takes_what_its_row_in_the_table_needs(row: Subsystem) -> None:
+    open_subsystem = getattr(load(row.module), f"open_{row.name}")
+    parameters = list(signature(open_subsystem).parameters)
+    first = {Stage.PORTS: ["registries"], Stage.NODES: ["registries", "upstreams"]}.get(row.stage, ["core", "tasks"])
+    assert parameters[: len(first)] == first
+    assert sorted(parameters[len(first) :]) == sorted(row.needs)
+    names = [*GIVEN, *(above.name for above in SUBSYSTEMS[: SUBSYSTEMS.index(row)])]
+    assert [name for name in row.needs if name not in names] == []
+
+
+def test_the_stages_of_the_table_follow_one_another() -> None:
+    stages = [row.stage for row in SUBSYSTEMS]
+    assert stages == sorted(stages, key=list(Stage).index)
+    names = [row.name for row in SUBSYSTEMS]
+    assert len({*names, *GIVEN}) == len(names) + len(GIVEN)
 
 
 def _run(code: str) -> str:

@@ -1,4 +1,4 @@
-"""The daemon's process: its task group and its signals; ports.py has its ports, startup.py the services behind them."""
+"""The daemon's process: its task group and its signals; ports.py has its ports, start.py what stands behind them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,28 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager, nullcontext
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.listener import Listener
 from warpseal.config.keys import Config
 from warpseal.daemon.listening import listening_file
+from warpseal.daemon.subsystems import PORTS, START, identity, load, traces
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.peers.data_dir import may_be_in_use
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import first_error, hangup_signal, running, stop_signals, ungrouped
 from warpseal.version import __version__
 
 if TYPE_CHECKING:
-    from warpseal.daemon import ports as daemon_ports
-    from warpseal.daemon import startup
-    from warpseal.ops import traces
-    from warpseal.peers import identity
-else:
-    # They are most of what a start costs. The ports listen before them, so that clients connect and wait.
-    daemon_ports = LazyModule("warpseal.daemon.ports")
-    startup = LazyModule("warpseal.daemon.startup")
-    identity = LazyModule("warpseal.peers.identity")
-    traces = LazyModule("warpseal.ops.traces")
+    from warpseal.daemon.ports import DaemonPorts
 
 log = logging.getLogger(__name__)
 
 _INTERRUPTED_EXIT_CODE: Final = 130
+_API_SERVERS: Final = ("api", "grpc")
+"""Servers that are stopped first."""
 _TRACE_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
@@ -68,88 +62,128 @@ async def serve(
         ungrouped(StartupError),
         open_listeners(config) as listeners,
     ):
-        try:
-            build_ports = daemon_ports.build_ports
-        except ImportError as error:
-            if error.name != "warpseal.bls":
-                raise
-            raise StartupError(str(error)) from None
+        async with load_ports().open_ports(config, listeners, loggers, stopping) as ports:
+            tracing = build_tracing(os.environ, config.api.grace_period_s)
+            if config.peers.is_configured_identity_missing:
+                # A client that waits for the first response reads these files next.
+                identity.create_configured_identity(config.peers)
+            with Announcement(config, listeners, announce) as announcement:
+                # A daemon of another network may have its own folder in data-dir.
+                if not may_be_in_use(config.peers.data_dir):
+                    announcement.publish()
+                async with tracing:
+                    process = DaemonProcess(ports, stopping, index_command, on_loaded, announcement.publish)
+                    await process.run()
+        log.info("stopped")
 
-        ports = build_ports(config, listeners, loggers, stopping)
-        tracing = build_tracing(os.environ, config.api.grace_period_s)
-        if config.peers.is_configured_identity_missing:
-            # A client that waits for the first response reads these files next.
-            identity.create_configured_identity(config.peers)
-        announced = ExitStack()
-        is_announced = False
 
-        def announce_once() -> None:
-            """Log, print and write where the daemon listens, unless that is done."""
-            nonlocal is_announced
-            if is_announced:
-                return
-            is_announced = True
-            addresses = {name.replace("-", "_"): listener.address for name, listener in listeners.items()}
-            log.info("listening", extra={"version": __version__, **addresses, "data_dir": config.peers.data_dir})
-            api_url, metrics_url = listeners["api"].url, listeners["metrics"].url
-            announced.enter_context(listening_file(config.peers.data_dir, api_url, metrics_url))
-            announce(api_url, metrics_url)
+class Announcement:
+    """Says once where the daemon listens: in the log, to the caller of `serve`, and in a file until the block ends."""
 
-        failures: list[StartupError] = []
+    def __init__(self, config: Config, listeners: Mapping[str, Listener], announce: Callable[[str, str], None]) -> None:
+        self._data_dir = config.peers.data_dir
+        self._listeners = listeners
+        self._announce = announce
+        self._stack = ExitStack()
+        self._is_published = False
+
+    def __enter__(self) -> Announcement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def publish(self) -> None:
+        """Log, write and announce the addresses, unless that is done."""
+        if self._is_published:
+            return
+        self._is_published = True
+        addresses = {name.replace("-", "_"): listener.address for name, listener in self._listeners.items()}
+        log.info("listening", extra={"version": __version__, **addresses, "data_dir": self._data_dir})
+        api_url, metrics_url = self._listeners["api"].url, self._listeners["metrics"].url
+        self._stack.enter_context(listening_file(self._data_dir, api_url, metrics_url))
+        self._announce(api_url, metrics_url)
+
+
+def load_ports() -> ModuleType:
+    """Import the module of the ports. Raises StartupError if no BLS library can be used."""
+    try:
+        return load(PORTS)
+    except ImportError as error:
+        if error.name != "warpseal.bls":
+            raise
+        raise StartupError(str(error)) from None
+
+
+class DaemonProcess:
+    """Serves the ports, and starts what stands behind them.
+
+    on_data_folder: called once this daemon holds the folder of its network.
+    """
+
+    def __init__(
+        self,
+        ports: DaemonPorts,
+        stopping: asyncio.Event,
+        index_command: Sequence[str],
+        on_loaded: Callable[[], None],
+        on_data_folder: Callable[[], None],
+    ) -> None:
+        self._ports = ports
+        self._config = ports.registries.config
+        self._background = ports.registries.background
+        self._stopping = stopping
+        self._index_command = index_command
+        self._on_loaded = on_loaded
+        self._on_data_folder = on_data_folder
+        self._failures: list[StartupError] = []
+
+    async def run(self) -> None:
+        """Run until `stopping` is set, or until the start fails. Raises StartupError."""
+        servers = self._ports.servers
+        api_servers = [server for name, server in servers.items() if name in _API_SERVERS]
+        other_servers = [server for name, server in servers.items() if name not in _API_SERVERS]
+        async with asyncio.TaskGroup() as tasks:
+            serving_api = [tasks.create_task(server.run()) for server in api_servers]
+            serving_others = [tasks.create_task(server.run()) for server in other_servers]
+            background = [*self._ports.registries.start(tasks), tasks.create_task(self._start(tasks))]
+            await self._stopping.wait()
+            if not self._failures:
+                log.info("stopping", extra={"grace_period_s": self._config.api.grace_period_s})
+            # Requests that wait for the start are answered, and do not wait any more.
+            grace_s = 0.0 if self._failures else None
+            for server in api_servers:
+                server.stop(grace_s=grace_s)
+            await asyncio.gather(*serving_api)
+            for server in other_servers:
+                server.stop(grace_s=grace_s)
+            await asyncio.gather(*serving_others)
+            for task in background:
+                task.cancel()
+            if self._failures:
+                raise self._failures[0]
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        """Open the subsystems behind the ports."""
 
         def start_indexer() -> None:
-            announce_once()
-            if (config.indexer.chains or config.node.has_evm_index) and index_command:
-                tasks.create_task(run_indexer())
+            self._on_data_folder()
+            if (self._config.indexer.chains or self._config.node.has_evm_index) and self._index_command:
+                tasks.create_task(self._run_indexer())
 
-        async def run_indexer() -> None:
-            """Run the index process until the daemon stops; it ends while requests in flight finish."""
-            index_process = IndexSubprocess(index_command, config.indexer)
-            async with running(ports.background.keep_running("index process", index_process.run)):
-                await stopping.wait()
+        start_subsystems = load(START).start_subsystems
+        self._on_loaded()
+        try:
+            await start_subsystems(self._ports, start_indexer)
+        except* StartupError as errors:
+            self._failures.append(first_error(errors))
+            self._stopping.set()
 
-        async def forward_evm_calls() -> None:
-            await ports.evm_api.run(ports.node_api.health, ports.node_api.add_evm_chain_id)
-
-        async def start() -> None:
-            start_services = startup.start_services
-            on_loaded()
-            try:
-                await start_services(config, ports, start_indexer)
-            except* StartupError as errors:
-                failures.append(first_error(errors))
-                stopping.set()
-
-        api_servers = [server for name, server in ports.servers.items() if name in ("api", "grpc")]
-        other_servers = [server for name, server in ports.servers.items() if name not in ("api", "grpc")]
-        with announced:
-            # A daemon of another network may have its own folder in data-dir.
-            if not may_be_in_use(config.peers.data_dir):
-                announce_once()
-            async with ports.evm_api.opened(), tracing, asyncio.TaskGroup() as tasks:
-                serving_api = [tasks.create_task(server.run()) for server in api_servers]
-                serving_others = [tasks.create_task(server.run()) for server in other_servers]
-                background = (
-                    tasks.create_task(ports.node_api.run()),
-                    tasks.create_task(ports.background.keep_running("forwarding of EVM chains", forward_evm_calls)),
-                    tasks.create_task(start()),
-                )
-                await stopping.wait()
-                if not failures:
-                    log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
-                # Requests that wait for the start are answered, and do not wait any more.
-                grace_s = 0.0 if failures else None
-                for server in api_servers:
-                    server.stop(grace_s=grace_s)
-                await asyncio.gather(*serving_api)
-                for server in other_servers:
-                    server.stop(grace_s=grace_s)
-                await asyncio.gather(*serving_others)
-                for task in background:
-                    task.cancel()
-                if failures:
-                    raise failures[0]
-        log.info("stopped")
+    async def _run_indexer(self) -> None:
+        """Run the index process until the daemon stops; it ends while requests in flight finish."""
+        index_process = IndexSubprocess(self._index_command, self._config.indexer)
+        async with running(self._background.keep_running("index process", index_process.run)):
+            await self._stopping.wait()
 
 
 def build_tracing(environ: Mapping[str, str], grace_s: float) -> AbstractAsyncContextManager[None]:

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.config.keys import Config
+from warpseal.daemon.chain_rows import describe_pool
+from warpseal.daemon.registries import Registries, StatusRequest
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.methods import INDEX, ROUTES
-from warpseal.indexer.status import IndexStatus
-from warpseal.indexer.subprocess import HeartbeatReader
-from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import UsageSample
-from warpseal.ops.health.chains import (
-    FollowedChain,
-    NodeMonitor,
-    chain_check,
-    evm_index_check,
-    gateway_check,
-)
-from warpseal.ops.health.checks import (
-    background_check,
-    bootstrap_check,
-    database_check,
-    diskspace_check,
-    indexer_check,
-    peer_checks,
-    quorum_check,
-    signing_blocks_check,
-)
-from warpseal.ops.health.registry import HealthRegistry, not_shown
-from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.ops.health.chains import FollowedChain, gateway_check
+from warpseal.ops.health.checks import background_check, bootstrap_check, diskspace_check, quorum_check
+from warpseal.ops.health.registry import HealthCheck, not_shown
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
 from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
 from warpseal.ops.profiles.profiler import PROFILES_NAME, Profiler
@@ -50,7 +31,6 @@ from warpseal.resources.aliases import (
 )
 from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.runtime.background import BackgroundWork
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.pool import NodePool
@@ -58,14 +38,11 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetI
 
 if TYPE_CHECKING:
     from warpseal.api.rpc.admission import Admission
-    from warpseal.daemon.services import Services
     from warpseal.forwarding.primary.gateway import Gateway
     from warpseal.node.info import InfoClient
     from warpseal.node.upstream import Upstream
-    from warpseal.usage import recorder
-    from warpseal.validators.subnet_tracker import SubnetReadiness
-else:
-    recorder = LazyModule("warpseal.usage.recorder")
+    from warpseal.usage.recorder import UsageRecorder
+    from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 
 log = logging.getLogger(__name__)
 
@@ -73,49 +50,39 @@ _BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
 
 
 class NodeApi:
-    """Answers from the start; the checks that need the network are registered by `open`.
+    """Answers from the start. followed_chains: those for whose tips the bootstrap check waits, by name.
 
-    node_monitor: the state of the upstream nodes, once they are known. usage: of forwarded routes; None if it is not
-    recorded.
+    aliases: names of blockchains. interfaces: the app of the node API.
     """
 
-    def __init__(self, config: Config, loggers: DaemonLoggers, metrics: Metrics, background: BackgroundWork) -> None:
-        self._config = config
-        self._background = background
-        self._services: Services | None = None
+    def __init__(self, registries: Registries, metering: UsageRecorder | None) -> None:
+        config = self._config = registries.config
+        self._loggers = registries.loggers
         self._info: InfoClient | None = None
-        self._loggers = loggers
-        self._followed_chains: dict[str, FollowedChain] = {}
-        self._heartbeat = HeartbeatReader(config.peers.data_dir)
-        self._held = ExitStack()
-        self.node_monitor: NodeMonitor | None = None
+        self._tracker: SubnetTracker | None = None
+        self.followed_chains: dict[str, FollowedChain] = {}
         self.aliases = ChainAliases()
         self.gateway_pools: Mapping[str, NodePool[int]] = {}
         self._chains: asyncio.Future[PrimaryChains] = asyncio.get_running_loop().create_future()
-        self.health = HealthRegistry(config.health)
-        self.usage = recorder.UsageRecorder() if config.records_usage else None
-        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
-        tracked, counted = config.validators.tracked_subnet_ids, config.validators.ready_subnet_ids
+        self.health = registries.health
+        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, registries.metrics, metering)
+
+    def checks(self, background: BackgroundWork) -> Iterator[HealthCheck]:
+        """Yield the checks of a daemon that starts."""
+        tracked, counted = self._config.validators.tracked_subnet_ids, self._config.validators.ready_subnet_ids
         pinned = dict.fromkeys((PRIMARY_NETWORK, *tracked))
-        self.health.register(
-            bootstrap_check(tracked, self._readiness, lambda: self._followed_chains),
-            diskspace_check(config.peers.data_dir, config.health),
-            background_check(background.failing),
-            *(quorum_check(subnet_id, self._readiness_of) for subnet_id in pinned),
+        yield bootstrap_check(tracked, self._readiness, lambda: self.followed_chains)
+        yield diskspace_check(self._config.peers.data_dir, self._config.health)
+        yield background_check(background.failing)
+        for subnet_id in pinned:
+            yield quorum_check(subnet_id, self._readiness_of)
+        for subnet_id in dict.fromkeys(counted):
             # The daemon is not ready for a subnet that it does not track, which /ext/health does not show.
-            *(
-                replace(quorum_check(subnet_id, self._readiness_of), run=not_shown)
-                for subnet_id in dict.fromkeys(counted)
-                if subnet_id not in pinned
-            ),
-        )
+            if subnet_id not in pinned:
+                yield replace(quorum_check(subnet_id, self._readiness_of), run=not_shown)
 
-    def mount(self) -> None:
-        """Mount the endpoints, and hold the profiler until `run` ends.
-
-        Raises StartupError naming a file of aliases, or the folder of the plugins.
-        """
-        profiler = self._held.enter_context(closing(Profiler(self._config.peers.data_dir / PROFILES_NAME)))
+    def mount(self, profiler: Profiler) -> None:
+        """Mount the endpoints. Raises StartupError naming a file of aliases, or the folder of the plugins."""
         self._route(P_CHAIN, PrimaryChain.P)
         for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
             for name in names:
@@ -131,66 +98,22 @@ class NodeApi:
         admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler)
         self.interfaces.add_admin(admin)
 
-    def open(self, services: Services, upstream: Upstream, node_id: NodeID, index: IndexStatus) -> NodeMonitor:
-        """Register the checks of the services, and add our node id to responses. Return the monitor of the nodes."""
-        config, network = self._config, services.network
-        now = asyncio.get_running_loop().time
-        self._services = services
-        probes = (upstream.platform.probe, upstream.info.probe)
-        quorum = config.node.p_chain_quorum
-        height, is_fresh = lambda: services.heights.last, lambda: services.heights.is_fresh
-        monitor = self.node_monitor = NodeMonitor(*probes, height, is_fresh, config.health, now, quorum)
+    def open(self, info: InfoClient, node_id: NodeID, subnet_tracker: SubnetTracker) -> None:
+        """Add our node id to responses, and let the checks read the subnets."""
+        self._info = info
+        self._tracker = subnet_tracker
         self.interfaces.node_id = node_id_text(node_id)
-        if not services.follower.is_off:
-            self._followed_chains["P"] = FollowedChain("P", PRIMARY_NETWORK, services.follower.progress)
-        self._loggers.add_chains(
-            (*self._followed_chains, *(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains))
-        )
-
-        chains = (*self._followed_chains.values(), *self._indexed(index))
-        self.health.register(
-            monitor.check(),
-            *(chain_check(chain, self._readiness_of, config.health.max_lag_s, now) for chain in chains),
-            database_check(services.store.status),
-            signing_blocks_check(services.store.signing_blocks.blocking_error),
-            *peer_checks(
-                network, services.subnet_tracker, services.underfunded, services.upgrades.untested, config.peers, now
-            ),
-        )
-        if config.indexer.chains or config.node.has_evm_index:
-            report_age_s = partial(index.report_age_s, config.indexer.chains)
-            self.health.register(
-                indexer_check(self._heartbeat.silence_s, config.health, index.stalled_chains, report_age_s)
-            )
-        if config.node.has_evm_index:
-            evm = index.evm
-            self.health.register(evm_index_check(evm.refresh_if_old, evm.states, evm.stalled_chains))
-        network.subscribe(lambda node_id, connected: self.health.trigger())
-        services.heights.watch(self.health.trigger)
-        services.subnet_tracker.watch(self.health.trigger)
-        return monitor
-
-    def usage_samples(self) -> Iterator[UsageSample]:
-        """Yield the metered calls since the start."""
-        for (path, method), usage in list(self.usage.since_start.items()) if self.usage is not None else ():
-            calls = {str(outcome): count for outcome, count in usage.by_outcome().items()}
-            yield UsageSample(path, method, calls, usage.credits, usage.credits_wasted, usage.time_ms / 1_000)
 
     def _readiness(self) -> Sequence[SubnetReadiness]:
         """Return the connected weight of each tracked subnet; empty while the daemon starts."""
-        return () if self._services is None else self._services.subnet_tracker.readiness()
+        return () if self._tracker is None else self._tracker.readiness()
 
     def _readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
-        return None if self._services is None else self._services.subnet_tracker.readiness_of(subnet_id)
-
-    async def run(self) -> None:
-        """Run the health checks until cancelled."""
-        with self._held:
-            await self._background.keep_running("health checks", self.health.run)
+        return None if self._tracker is None else self._tracker.readiness_of(subnet_id)
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
         """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until one answers."""
-        self._info = info = upstream.info
+        info = upstream.info
         logged = ""
 
         def on_failure(error: Exception, delay_s: float) -> None:
@@ -245,13 +168,6 @@ class NodeApi:
             fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(holder_id)}
             log.warning("two chains have the same EVM chain id", extra=fields)
 
-    def _indexed(self, index: IndexStatus) -> Iterator[FollowedChain]:
-        """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
-        for chain in self._config.indexer.chains:
-            name = PRIMARY_NAMES[chain][0]
-            if name not in self._followed_chains:
-                yield FollowedChain(name, PRIMARY_NETWORK, partial(index.progress, chain))
-
     def _route(self, chain_id: ChainID, chain: PrimaryChain) -> None:
         """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own /ext/bc/c-chain."""
         names = PRIMARY_NAMES[chain]
@@ -270,6 +186,23 @@ class NodeApi:
             raise StartupError(f"plugin-dir {folder} is no folder: create it, or correct the setting")
         vm_aliases = read_vm_aliases(data_dir / VM_ALIASES_NAME)
         return PluginRegistry(settings, folder, vm_aliases, node_protocol=node_protocol)
+
+
+@asynccontextmanager
+async def open_node_api(registries: Registries, metering: UsageRecorder | None) -> AsyncIterator[NodeApi]:
+    """Mount `/ext`, and run the health checks. Raises StartupError."""
+    node_api = NodeApi(registries, metering)
+    registries.health.register(*node_api.checks(registries.background))
+    registries.run_in_background("health checks", registries.health.run)
+
+    async def status(request: StatusRequest) -> Mapping[str, Any]:
+        pools = node_api.gateway_pools
+        return {"chains": [describe_pool("gateway", name, pool) for name, pool in pools.items()]}
+
+    registries.status.register(status)
+    with closing(Profiler(registries.config.peers.data_dir / PROFILES_NAME)) as profiler:
+        node_api.mount(profiler)
+        yield node_api
 
 
 def _add_path(act: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The metrics database of a daemon, and the usage that is recorded into it."""
+"""The metrics database of a daemon, and the usage that is written to it, also before its folder is known."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.api.status.probe_bodies import UsageState
 from warpseal.config.keys import Config
+from warpseal.daemon.core import Core, Upstreams
+from warpseal.daemon.registries import Registries
 from warpseal.errors import StartupError
 from warpseal.ops.health.checks import usage_check
 from warpseal.ops.health.registry import HealthCheck
@@ -54,23 +58,83 @@ async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIte
             database.close()
 
 
-@asynccontextmanager
-async def recording_before_network(config: Config, recorder: UsageRecorder) -> AsyncIterator[UsageFlusher]:
-    """Write usage while no node has named the network; yield its flusher.
+class EarlyUsage:
+    """Writes usage while no node has named the network.
 
     Without a setting that names the metrics database its folder is not known yet: rows go to a file in data-dir, from
-    which UsageRecording moves them. If the start ends before that, the rest is written.
+    which UsageRecording moves them.
     """
-    database = MetricsDatabase(_url_before_network(config), config.usage)
-    flusher = UsageFlusher(database, recorder.take, config.usage)
+
+    def __init__(self, config: Config, recorder: UsageRecorder) -> None:
+        self._database = MetricsDatabase(_url_before_network(config), config.usage)
+        self._flusher = UsageFlusher(self._database, recorder.take, config.usage)
+        self._running: asyncio.Task[None] | None = None
+        self._is_handed_over = False
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._running = asyncio.create_task(self._flusher.run())
+
+    async def hand_over(self) -> UsageFlusher:
+        """End, and return the flusher for the metrics database, which has what is not written yet."""
+        self._is_handed_over = True
+        await self._end()
+        return self._flusher
+
+    async def stop(self) -> None:
+        """Write the rest, unless the flusher was handed over."""
+        if not self._is_handed_over:
+            try:
+                await self._end()
+                await self._flusher.stop()
+            finally:
+                self._database.close()
+
+    async def _end(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        if self._is_handed_over:
+            self._database.close()
+
+
+@asynccontextmanager
+async def open_early_usage(
+    registries: Registries, upstreams: Upstreams, metering: UsageRecorder
+) -> AsyncIterator[EarlyUsage]:
+    """Write usage until `hand_over`; if the start ends before that, the rest is written."""
+    early = EarlyUsage(registries.config, metering)
+    early.start()
     try:
-        async with running(flusher.run()):
-            yield flusher
-    except BaseException:
-        await flusher.stop()
-        raise
+        yield early
     finally:
-        database.close()
+        await early.stop()
+
+
+class Usage(Struct, frozen=True):
+    """The metrics database, and the recorded usage in it. source: None if usage is not recorded."""
+
+    database: MetricsDatabase | None
+    source: UsageSource | None = None
+
+
+@asynccontextmanager
+async def open_usage(core: Core, tasks: asyncio.TaskGroup, early_usage: EarlyUsage | None) -> AsyncIterator[Usage]:
+    """Hold the metrics database, and write the usage to it. Raises StartupError if usage has no place."""
+    async with open_metrics_database(core.config, core.folder) as database:
+        if database is None or early_usage is None:
+            yield Usage(database)
+            return
+        flusher = await early_usage.hand_over()
+        try:
+            recording = UsageRecording(core.config, flusher, database)
+            core.health.register(recording.check())
+            core.ready.register("usage", recording.state)
+            core.keep_running(tasks, "usage", recording.run)
+            yield Usage(database, recording.source)
+        finally:
+            # The end writes the rest.
+            await flusher.stop()
 
 
 def _url_before_network(config: Config) -> StoreUrl:

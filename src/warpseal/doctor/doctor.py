@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from warpseal.bls import BACKEND
 from warpseal.config.files import find_unusable_files
 from warpseal.config.keys import Config
-from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
+from warpseal.daemon.core import Core, Upstreams, open_core, open_upstreams
+from warpseal.daemon.registries import Registries
+from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.doctor.evm import check_evm_indexes
 from warpseal.doctor.nodes import check_gateway, check_heights, check_index_sets, compare_nodes
 from warpseal.errors import StartupError
@@ -25,8 +27,7 @@ from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.checks import peer_checks, quorum_check
 from warpseal.ops.health.registry import Finding, Grade
-from warpseal.peers.identity import lock_identity
-from warpseal.runtime.background import BackgroundWork
+from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import unusable_reason
@@ -101,26 +102,35 @@ def _describe_store(url: StoreUrl) -> str:
 
 
 async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, timeout_s: float) -> list[Finding]:
+    registries = Registries(config, DaemonLoggers(config.logs.level))
     async with AsyncExitStack() as stack:
-        identity = stack.enter_context(lock_identity(config.peers, network_id))
-        services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, Metrics()))
-        tracker, network = services.subnet_tracker, services.network
-        async with running(services.run(BackgroundWork())):
-            await _until_connected(services, timeout_s)
+        core = await stack.enter_async_context(open_core(registries, upstreams, network_id))
+        validators = ValidatorNetwork(core)
+        stack.callback(validators.activity.close)
+        tracker, network = validators.subnet_tracker, validators.network
+        async with running(_connect(core, validators)):
+            await _until_connected(validators, timeout_s)
             subnet_ids = [subnet.subnet_id for subnet in tracker.readiness()]
             for subnet_id in subnet_ids:
                 if subnet_id != PRIMARY_NETWORK:
                     with suppress(NodeUnavailable, RpcRefusal):
-                        await services.current.of(subnet_id)
+                        await validators.current.of(subnet_id)
             now = asyncio.get_running_loop().time
             checks = [quorum_check(subnet_id, tracker.readiness_of, lambda: network) for subnet_id in subnet_ids]
-            checks += peer_checks(network, tracker, services.underfunded, services.upgrades.untested, config.peers, now)
+            untested = validators.upgrades.untested
+            checks += peer_checks(network, tracker, validators.underfunded, untested, config.peers, now)
             return [finding for check in checks if check.findings is not None for finding in check.findings()]
 
 
-async def _until_connected(services: Services, timeout_s: float) -> None:
+async def _connect(core: Core, validators: ValidatorNetwork) -> None:
+    """Stay connected to the validators until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        validators.run(core, tasks)
+
+
+async def _until_connected(validators: ValidatorNetwork, timeout_s: float) -> None:
     """Wait until every validator of the tracked subnets is connected, or until the timeout."""
-    readiness = services.subnet_tracker.readiness
+    readiness = validators.subnet_tracker.readiness
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while any(not subnet.is_known or subnet.missing for subnet in readiness()):  # noqa: ASYNC110 - no event

@@ -103,7 +103,7 @@ class ReferenceSeries(Struct, frozen=True):
                 "signature_cache_hits",
                 "Number of signatures that were found in the cache",
                 # The reference aggregates again for each request; here the finished message has the signatures.
-                sum(cache.hits for cache in shares) + sum(cache.signatures for cache in self.snapshot.caches),
+                sum(cache.hits for cache in shares) + sum(cache.signatures for cache in self.snapshot.of(CacheSample)),
             ),
             (
                 "signature_cache_misses",

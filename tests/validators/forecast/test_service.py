@@ -33,8 +33,7 @@ from tests.validators.forecast.fixtures import (
     named,
 )
 from warpseal.api.status.document import utc_text
-from warpseal.daemon.services import MAX_SERIES, quorum_samples, validator_samples
-from warpseal.daemon.status import forecast_status
+from warpseal.daemon.forecast import MAX_SERIES, forecast_status, quorum_samples, validator_samples
 from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.runtime.locks import WorkerThreads

@@ -1,0 +1,64 @@
+"""Signing for a destination, and the preflight of a signed message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from warpseal.aggregation.service import SignatureAggregator
+from warpseal.config.keys import Config
+from warpseal.daemon.core import Core
+from warpseal.daemon.l1 import L1
+from warpseal.daemon.validators import ValidatorNetwork
+from warpseal.delivery.destination import Destinations
+from warpseal.delivery.preflight import Preflight, PreflightDeps
+from warpseal.delivery.service import DeliveryDeps, DeliveryService
+from warpseal.delivery.statement import StatementChecker
+from warpseal.forwarding.evm.methods import DenyList
+from warpseal.runtime.locks import WorkerThreads
+from warpseal.warp.ids import ChainID
+
+
+@asynccontextmanager
+async def open_delivery(
+    core: Core,
+    tasks: asyncio.TaskGroup,
+    validators: ValidatorNetwork,
+    signing: SignatureAggregator,
+    destinations: Destinations,
+    l1: L1,
+) -> AsyncIterator[DeliveryService]:
+    """Sign for destinations on request."""
+    deps = DeliveryDeps(
+        destinations, signing.aggregate, l1.messages, validators.chains, validators.heights, validators.sets
+    )
+    yield DeliveryService(deps, core.config.delivery, core.config.aggregation)
+
+
+@asynccontextmanager
+async def open_preflight(
+    core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork, destinations: Destinations
+) -> AsyncIterator[Preflight]:
+    """Check signed messages on request, on a thread of its own: signing never waits for a preflight."""
+    eth_call = core.upstream.chain_rpc.eth_call
+    with WorkerThreads(1, "preflight") as executor:
+        deps = PreflightDeps(
+            destinations=destinations,
+            sets=validators.sets,
+            chains=validators.chains,
+            heights=validators.heights,
+            statements=StatementChecker(core.platform, validators.chains, eth_call, core.store.l1, executor=executor),
+            eth_call=eth_call,
+            denies_calls=partial(denies_calls, core.config),
+        )
+        yield Preflight(deps, core.network_id, executor=executor)
+
+
+def denies_calls(config: Config, chain_id: ChainID) -> bool:
+    """Return whether the operator denies callers the method that a preflight uses for their calls."""
+    of_chain = [
+        name for chain in config.node.evm_chains if chain.blockchain_id == chain_id for name in chain.deny_methods
+    ]
+    return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")

@@ -1,0 +1,27 @@
+"""The chains for which messages are signed, as their nodes see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from warpseal.daemon.core import Core
+from warpseal.daemon.validators import ValidatorNetwork
+from warpseal.delivery.destination import DestinationDeps, Destinations
+
+
+@asynccontextmanager
+async def open_destinations(
+    core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork
+) -> AsyncIterator[Destinations]:
+    """Look destinations up on request."""
+    deps = DestinationDeps(
+        epochs=validators.epochs,
+        chain_rpc=core.upstream.chain_rpc,
+        info=core.upstream.info,
+        chains=validators.chains,
+        primary_chains=lambda: core.upstream.view.primary_chains(core.network_id),
+        configured=frozenset(chain.blockchain_id for chain in core.config.node.evm_chains),
+    )
+    yield Destinations(deps)

@@ -1,0 +1,104 @@
+"""Messages of L1 transactions: the follower of the P-Chain, signing by transaction, signing ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from warpseal.aggregation.service import SignatureAggregator
+from warpseal.daemon.chain_rows import describe_follower
+from warpseal.daemon.core import Core
+from warpseal.daemon.events import Events
+from warpseal.daemon.registries import StatusRequest
+from warpseal.daemon.subsystems import evm_logs, index_database, index_source
+from warpseal.daemon.validators import ValidatorNetwork
+from warpseal.delivery.destination import Destinations
+from warpseal.l1.context import L1Deps
+from warpseal.l1.follower import PChainFollower, follower_detail, follower_sample, follower_state
+from warpseal.l1.ports import EvmLogReader
+from warpseal.l1.prefetch import EagerDeps, EagerSigner
+from warpseal.l1.service import L1MessageService
+from warpseal.metrics.samples import FollowerSample
+from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.locks import WorkerThreads
+from warpseal.warp.ids import ChainID
+
+if TYPE_CHECKING:
+    from warpseal.daemon.evm_api import EvmApi
+
+
+class L1:
+    """The follower of the P-Chain, and the service that signs messages by transaction."""
+
+    def __init__(self, follower: PChainFollower, messages: L1MessageService) -> None:
+        self.follower = follower
+        self.messages = messages
+
+
+@asynccontextmanager
+async def open_l1(
+    core: Core,
+    tasks: asyncio.TaskGroup,
+    validators: ValidatorNetwork,
+    signing: SignatureAggregator,
+    destinations: Destinations,
+    events: Events,
+    evm_api: EvmApi | None,
+) -> AsyncIterator[L1]:
+    """Follow the P-Chain, sign messages by transaction on request, and those of tracked L1s ahead."""
+    config, store = core.config, core.store
+
+    async def status(request: StatusRequest) -> Mapping[str, Any]:
+        return {"chains": describe_follower(follower)}
+
+    with open_follower(core) as follower, WorkerThreads(1, "hash") as hashing:
+        deps = L1Deps(
+            upstream=core.upstream,
+            store=store,
+            evm=_log_clients(core, evm_api),
+            chains=validators.chains,
+            epochs=validators.epochs,
+            heights=validators.heights,
+            sets=validators.sets,
+            aggregator=signing,
+            progress=lambda: follower_detail(follower),
+            find_quorum=destinations.quorum,
+            on_signed=events.sources.on_l1_signed,
+        )
+        messages = L1MessageService(deps, core.network_id, config.l1, config.aggregation, executor=hashing)
+        eager_deps = EagerDeps(messages.get, store.l1, core.leadership, validators.chains.subnet_of, follower.subscribe)
+        tracked = frozenset(config.validators.tracked_subnet_ids)
+        eager = EagerSigner(eager_deps, tracked, core.network_id, config.l1)
+        core.metrics.samples.register(FollowerSample, lambda: [follower_sample(follower)])
+        core.ready.register("follower", lambda: follower_state(follower))
+        core.status.register(status)
+        if core.has_store:
+            core.keep_running(tasks, "P-Chain follower", follower.run)
+            core.keep_running(tasks, "eager signing", eager.run)
+        yield L1(follower, messages)
+
+
+@contextmanager
+def open_follower(core: Core) -> Iterator[PChainFollower]:
+    """Hold the follower of the P-Chain, which takes blocks from the index if there is one."""
+    config = core.config
+    # Without a store the follower would be of no use.
+    settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and core.has_store)
+    with ExitStack() as stack:
+        indexed = None
+        if PrimaryChain.P in config.indexer.chains:
+            url = index_database.index_url(config.index, core.folder)
+            indexed = stack.enter_context(closing(index_source.IndexedBlocks(url, config.index)))
+        yield PChainFollower(core.upstream.blocks, core.store.l1, core.leadership, settings, indexed=indexed)
+
+
+def _log_clients(core: Core, evm_api: EvmApi | None) -> dict[ChainID, EvmLogReader]:
+    """Return the readers of the logs of managers, by chain."""
+    if evm_api is None:
+        return {}
+    timeout_s, decoding = core.config.node.call_timeout_s, core.upstreams.decoding
+    return {chain.chain_id: evm_logs.EvmLogClient(chain.forwarder, timeout_s, decoding) for chain in evm_api.chains}

@@ -1,0 +1,178 @@
+"""Who may sign at which height, and the connections to them: heights, sets, subnets, peers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from warpseal.daemon.core import Core
+from warpseal.daemon.peer_status import describe_validators
+from warpseal.daemon.quorum_log import log_first_quorums, log_missing_quorums
+from warpseal.daemon.registries import StatusRequest
+from warpseal.metrics.samples import (
+    HeightSample,
+    NetworkSample,
+    SubnetSample,
+    ValidatorSample,
+)
+from warpseal.node.info import UpgradeWatch
+from warpseal.ops.health.checks import peer_checks, validator_sets_check
+from warpseal.peers.network import PeerNetwork
+from warpseal.peers.statistics import UnreachableReason
+from warpseal.validators.activity import L1Activity
+from warpseal.validators.balances import describe_underfunded, underfunded_validations
+from warpseal.validators.chain_validator_list import CurrentValidations
+from warpseal.validators.chains import ChainLookup
+from warpseal.validators.heights import EpochHeights, ProposedHeight
+from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.subnet_tracker import SubnetTracker
+from warpseal.validators.uptime.recorder import UptimeRecorder
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingSigner
+
+# Two epochs of mainnet: the P-Chain height of an older one may be of no use.
+_LAST_EPOCH_S: Final = 600.0
+
+
+class ValidatorNetwork:
+    """The lookups of validators, and the connections to them. Nothing runs before `run`."""
+
+    def __init__(self, core: Core) -> None:
+        config, settings, upstream, platform = core.config, core.config.validators, core.upstream, core.platform
+        self._settings = settings
+        self._indexed = indexed = core.upstreams.indexed
+        self.chains = ChainLookup(platform, has_index=indexed is not None)
+        self.epochs = EpochHeights(upstream.proposervm, last_reply_s=0.0 if indexed is None else _LAST_EPOCH_S)
+        self.heights = ProposedHeight(
+            platform,
+            poll_s=settings.height_poll_s,
+            stale_after_s=settings.height_stale_after_s,
+            read_index=None if indexed is None else indexed.newest_height,
+        )
+        self.sets = ValidatorSets(
+            platform, self.heights, core.upstreams.keys, settings, executor=core.upstreams.decoding
+        )
+        if indexed is not None:
+            indexed.comparison.on_wrong_set = self.sets.forget
+        self.network = PeerNetwork(config.peers, core.identity, core.network_id, core.store.addresses)
+        self.upgrades = UpgradeWatch(upstream.info, self.network.record_upgrade_time)
+        node_id = core.identity.identity.node_id
+        self.uptime = UptimeRecorder(self.network, core.store.observed, node_id, config.uptime)
+        self.current = CurrentValidations(platform, self.uptime.watch, ttl_s=2 * settings.current_refresh_s)
+        self.subnet_tracker = SubnetTracker(self.heights, self.sets, platform, upstream.info, self.network, settings)
+        self.activity = L1Activity(
+            platform,
+            self.chains,
+            refresh_s=settings.activity_refresh_s,
+            min_balance_navax=settings.min_balance_navax,
+        )
+
+    def run(self, core: Core, tasks: asyncio.TaskGroup) -> None:
+        """Follow the P-Chain and stay connected. An error in what signing needs ends the daemon."""
+        for needed in (self.heights, self.network, self.subnet_tracker):
+            tasks.create_task(needed.run())
+        core.keep_running(tasks, "observed uptimes", self.uptime.run)
+        core.keep_running(tasks, "releases of the nodes", self.upgrades.run)
+        if self._indexed is not None:
+            core.keep_running(tasks, "comparison of validator sets", self._indexed.run)
+
+    def check_sets(self, subnet_id: SubnetID) -> None:
+        """Raise an error if index and nodes have different sets of a subnet, so that nothing is signed."""
+        if self._indexed is not None:
+            self._indexed.comparison.check(subnet_id)
+
+    def is_unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> bool:
+        """Return whether a node of a subnet is known not to answer."""
+        if self.subnet_tracker.validators_of(subnet_id) is None:
+            return False
+        missing = self.network.missing_connection(node_id)
+        if missing is None:
+            # Connected after its observation was read, or not wanted at the proposed height.
+            return self.network.heard_at(node_id) is None
+        return bool(missing.last_error) or self.network.unreachable(node_id, subnet_id) is not None
+
+    def unreachable_reason(self, node_id: NodeID, subnet_id: SubnetID) -> str | None:
+        """Return why a node of a subnet cannot be reached; None if it is connected, or was not dialed in vain."""
+        unreachable = self.network.unreachable(node_id, subnet_id)
+        if unreachable is not None:
+            return unreachable.reason
+        # A node that is dialed again at this moment.
+        missing = self.network.missing_connection(node_id)
+        return UnreachableReason.NOT_CONNECTED if missing is not None and missing.last_error else None
+
+    def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
+        """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
+        current = self.current.latest(subnet_id) or ()
+        underfunded = underfunded_validations(current, self._settings.min_balance_navax)
+        return tuple(map(describe_underfunded, underfunded))
+
+
+@asynccontextmanager
+async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator[ValidatorNetwork]:
+    """Follow the P-Chain, and stay connected to the validators of the tracked subnets."""
+    validators = ValidatorNetwork(core)
+    network, tracker = validators.network, validators.subnet_tracker
+    pinned = frozenset((PRIMARY_NETWORK, *core.config.validators.tracked_subnet_ids))
+
+    async def status(request: StatusRequest) -> Mapping[str, Any]:
+        height = validators.heights.last
+        rows = await describe_validators(request, network, tracker, validators.current, pinned)
+        return {"proposed_height": None if height is None else str(height), **rows}
+
+    core.status.register(status)
+    _register_samples(core, validators)
+    now = asyncio.get_running_loop().time
+    core.health.register(
+        *peer_checks(network, tracker, validators.underfunded, validators.upgrades.untested, core.config.peers, now)
+    )
+    if core.upstreams.indexed is not None:
+        core.health.register(validator_sets_check(core.upstreams.indexed.comparison))
+    network.subscribe(lambda node_id, connected: core.health.trigger())
+    validators.heights.watch(core.health.trigger)
+    tracker.watch(core.health.trigger)
+    validators.run(core, tasks)
+    core.keep_running(tasks, "log of quorums", lambda: log_first_quorums(network, tracker, core.registries.uptime_s))
+    core.keep_running(tasks, "log of missing quorums", lambda: log_missing_quorums(network, tracker))
+    try:
+        yield validators
+    finally:
+        validators.activity.close()
+
+
+def _register_samples(core: Core, validators: ValidatorNetwork) -> None:
+    network, samples, request_timeout_s = validators.network, core.metrics.samples, core.config.peers.slot_timeout_s
+    samples.register(ValidatorSample, lambda: _validators(network))
+    samples.register(SubnetSample, lambda: _subnets(validators.subnet_tracker))
+    samples.register(NetworkSample, lambda: [_network(network, validators.upgrades, request_timeout_s)])
+    samples.register(HeightSample, lambda: [HeightSample(validators.heights.last)])
+
+
+def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
+    for node_id, peer in list(network.statistics.items()):
+        counts = (peer.requests, peer.responses, peer.errors, peer.refused)
+        yield ValidatorSample(node_id_text(node_id), *counts, peer.latency_s)
+
+
+def _subnets(subnet_tracker: SubnetTracker) -> Iterator[SubnetSample]:
+    for subnet in subnet_tracker.all_readiness():
+        yield SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
+
+
+def _network(network: PeerNetwork, upgrades: UpgradeWatch, request_timeout_s: float) -> NetworkSample:
+    versions, totals, advertised = network.versions(), network.totals, network.advertised_version
+    return NetworkSample(
+        connections=len(network.connected),
+        dials=totals.dials,
+        dial_failures=dict(totals.dial_failures),
+        endings=dict(totals.disconnects),
+        newer_peers=sum(version > advertised for version in versions),
+        newest_version=".".join(map(str, max(versions, default=()))),
+        untested_upgrades=upgrades.untested(),
+        clock_offset_s=network.clock_offset_s,
+        requests=totals.requests,
+        pending=sum(connection.outstanding for connection in network.connected.values()),
+        unanswered=totals.timeouts,
+        request_timeout_s=request_timeout_s,
+    )
