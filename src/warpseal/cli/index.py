@@ -34,7 +34,7 @@ from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.running_daemon import duration, printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.config.keys import Config
-from warpseal.daemon.index_process import LOCK_NAME, locked_primary
+from warpseal.daemon.index_core import LOCK_NAME, locked_primary
 from warpseal.errors import StartupError
 from warpseal.index.checkpoint import MAX_STATUS_AGE_S, ChainStatus, decode_status
 from warpseal.index.database import INDEX_NAME, UNDECODABLE, index_url, translate_bad_rows

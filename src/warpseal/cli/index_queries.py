@@ -14,7 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.config.keys import Config
-from warpseal.daemon.index_process import open_upstream, read_block_rules, read_genesis
+from warpseal.daemon.evm_indexer import read_block_rules
+from warpseal.daemon.index_core import open_upstream
+from warpseal.daemon.primary_indexer import read_genesis
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.served_l1s import served_chain
 from warpseal.index.checkpoint import ChainStatus

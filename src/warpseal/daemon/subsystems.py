@@ -97,6 +97,8 @@ class Stage(StrEnum):
     """Then, up to the gate of signing."""
     REST = "rest"
     """What signing does not wait for."""
+    INDEX = "index"
+    """In the index process."""
 
 
 class Subsystem(Struct, frozen=True):
@@ -135,6 +137,10 @@ def _has_metrics_database(config: Config) -> bool:
 
 def _indexes_primary_chains(config: Config) -> bool:
     return bool(config.indexer.chains)
+
+
+def _indexes_evm_chains(config: Config) -> bool:
+    return config.node.has_evm_index
 
 
 def _reports_icm_messages(config: Config) -> bool:
@@ -212,6 +218,9 @@ SUBSYSTEMS: Final = (
             "icm",
         ),
     ),
+    # The primary chains may have to wait for a node, and the EVM chains do not.
+    Subsystem("evm_indexer", "evm_indexer", Stage.INDEX, (), _indexes_evm_chains),
+    Subsystem("primary_indexer", "primary_indexer", Stage.INDEX, (), _indexes_primary_chains),
 )
 
 
