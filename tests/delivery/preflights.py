@@ -11,8 +11,8 @@ from tests.api.openapi.documented_responses import assert_valid
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import ValidatorServices
 from warpseal.api.openapi.describe import COMPONENT
-from warpseal.delivery.destination import DestinationDeps, Destinations
-from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
+from warpseal.delivery.destination import Destinations
+from warpseal.delivery.preflight import Preflight, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import SignedMessage
@@ -30,25 +30,28 @@ class PreflightSetup:
     """A preflight, and the services behind it. now: Unix seconds."""
 
     def __init__(self, services: ValidatorServices, network_id: int, now: Callable[[], float]) -> None:
-        upstream = services.upstream
-        eth_call = upstream.chain_rpc.eth_call
         self.services = services
         self.destinations = Destinations(
-            DestinationDeps(
-                services.epochs,
-                upstream.chain_rpc,
-                upstream.info,
-                services.chains,
-                lambda: upstream.view.primary_chains(network_id),
-            ),
-            now=services.clock,
-            unix_now=now,
+            services.upstream, services.chains, services.epochs, network_id, now=services.clock, unix_now=now
         )
-        statements = StatementChecker(upstream.platform, services.chains, eth_call, now=now)
-        self.deps = PreflightDeps(
-            self.destinations, services.sets, services.chains, services.heights, statements, eth_call
+        self._network_id = network_id
+        self._now = now
+        self.preflight = self.build()
+
+    def build(self, denies_calls: Callable[[ChainID], bool] = lambda chain_id: False) -> Preflight:
+        """Return a preflight. denies_calls: whether callers may not have calls of a chain executed."""
+        services, upstream = self.services, self.services.upstream
+        statements = StatementChecker(upstream.platform, services.chains, upstream.chain_rpc.eth_call, now=self._now)
+        return Preflight(
+            self.destinations,
+            services.chains,
+            services.sets,
+            services.heights,
+            statements,
+            upstream.chain_rpc,
+            self._network_id,
+            denies_calls=denies_calls,
         )
-        self.preflight = Preflight(self.deps, network_id)
 
     async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
         """Return the reply's body, after a check that the OpenAPI document describes it."""

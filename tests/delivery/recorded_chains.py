@@ -13,7 +13,7 @@ from aiohttp import web
 from tests import paths
 from tests.node.recorded_node import C_CHAIN, L1_CHAIN, PERMISSIONED_CHAIN, RecordedNode, open_upstream
 from tests.validators.fixtures import Clock
-from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.destination import Destinations
 from warpseal.node.upstream import Upstream
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights
@@ -65,10 +65,7 @@ class DestinationLookup:
             ChainLookup(upstream.platform, now=self.clock),
             EpochHeights(upstream.proposervm, now=self.clock),
         )
-        deps = DestinationDeps(
-            epochs, upstream.chain_rpc, upstream.info, chains, lambda: upstream.view.primary_chains(88_888)
-        )
-        self.destinations = Destinations(deps, now=self.clock, unix_now=lambda: self.unix)
+        self.destinations = Destinations(upstream, chains, epochs, 88_888, now=self.clock, unix_now=lambda: self.unix)
 
 
 @asynccontextmanager

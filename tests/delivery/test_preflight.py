@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from tests.delivery.preflights import PreflightSetup, eth_calls
 from tests.delivery.recorded_chains import EPOCH, PROPOSED, RECORDED_AT, RECORDED_CONFIGS, ChainNode
@@ -29,7 +28,7 @@ from tests.node.recorded_node import (
 from tests.validators.fixtures import SET, nth_key, nth_node, started_services
 from warpseal.delivery import preflight, statement
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
-from warpseal.delivery.preflight import DestinationCall, Preflight, PreflightRequest
+from warpseal.delivery.preflight import DestinationCall, PreflightRequest
 from warpseal.errors import InvalidRequest
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownChain
@@ -303,9 +302,9 @@ async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
 async def test_a_call_that_the_operator_denies_is_not_executed() -> None:
     node = ChainNode({"eth_call": "0x01"})
     async with preflight_over(node) as setup:
-        denying = replace(setup.deps, denies_calls=lambda chain_id: chain_id == L1_CHAIN)
+        denying = setup.build(lambda chain_id: chain_id == L1_CHAIN)
         request = PreflightRequest(REMOVAL, L1_CHAIN, call=CALL)
-        body = msgspec.to_builtins(await Preflight(denying, NETWORK_ID).check(request))
+        body = msgspec.to_builtins(await denying.check(request))
     assert (body["call"]["succeeded"], "denies eth_call" in body["call"]["error"]) == (None, True)
     assert all("from" not in call for _, call, _ in eth_calls(node))
 

@@ -28,7 +28,7 @@ from warpseal.errors import DAY_S, WarpsealError
 from warpseal.events import index_events
 from warpseal.events.index_events import IndexEvents
 from warpseal.icm import signer as signer_module
-from warpseal.icm.signer import IcmSigner, IcmSignerDeps
+from warpseal.icm.signer import IcmSigner
 from warpseal.index.evm.records import IcmOccurrence
 from warpseal.runtime.background import BackgroundWork
 from warpseal.store.icm_tasks import change_tasks
@@ -73,7 +73,7 @@ class ScriptedDelivery:
             raise self.errors[raw]
         return SimpleNamespace(result=SimpleNamespace(members=await self.signing_set(A, DESTINATION)))
 
-    async def signing_set(self, source: ChainID, destination: ChainID) -> Any:
+    async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> Any:
         return SimpleNamespace(digest=self.digest)
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
@@ -89,10 +89,8 @@ class RunningSigner:
         self.admission = RoundAdmission()
         self.now = NOW
         delivery = self.delivery
-        deps = IcmSignerDeps(
-            delivery.sign, delivery.signing_set, delivery.subnet_of, self.admission, store.database, leadership
-        )
-        self.signer = IcmSigner(deps, frozenset((SUBNET,)), NETWORK_ID, lambda: self.now)
+        services = (delivery, delivery, self.admission, store.database, leadership)
+        self.signer = IcmSigner(*services, frozenset((SUBNET,)), NETWORK_ID, lambda: self.now)
 
     async def add(self, *numbers: int, destination: ChainID = DESTINATION) -> None:
         tasks = [

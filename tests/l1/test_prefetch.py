@@ -16,7 +16,7 @@ from tests.l1.test_validity import HISTORY, NETWORK_ID
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import MessageSuperseded
-from warpseal.l1.prefetch import EagerDeps, EagerSigner
+from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.request import L1Request, L1SignedMessage, PresentStatement, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import derive_attestation
@@ -63,6 +63,16 @@ class ManagerSubnet:
         if self.failures:
             self.failures -= 1
             raise NodeUnavailable("platform.validatedBy")
+        return self.subnet_id
+
+
+@dataclass
+class OneSubnet:
+    """The subnet that validates every chain."""
+
+    subnet_id: SubnetID
+
+    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         return self.subnet_id
 
 
@@ -142,8 +152,8 @@ async def run_signer(
     async with open_store(StoreSettings(), folder) as store:
         messages, clock = messages or ScriptedMessages(), clock or Clock()
         chains, follower = ManagerSubnet(signing), Follower()
-        deps = EagerDeps(messages.get, store.l1, lead or Leadership(), chains.subnet_of, follower.subscribe)
-        work = EagerSigner(deps, frozenset((tracked,)), NETWORK_ID, settings, now_unix=clock)
+        services = (messages, store.l1, lead or Leadership(), chains, follower)
+        work = EagerSigner(*services, frozenset((tracked,)), NETWORK_ID, settings, now_unix=clock)
         task = asyncio.create_task(work.run())
         running = RunningSigner(store, messages, chains, follower, clock, task)
         try:
@@ -295,12 +305,8 @@ async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None
     async with started_l1_service(tmp_path) as running:
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
-
-        async def find_subnet(chain_id: ChainID) -> SubnetID:
-            return running.l1
-
-        deps = EagerDeps(running.messages.get, running.store.l1, Leadership(), find_subnet, follower.subscribe)
-        task = asyncio.create_task(EagerSigner(deps, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
+        services = (running.messages, running.store.l1, Leadership(), OneSubnet(running.l1), follower)
+        task = asyncio.create_task(EagerSigner(*services, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
         await until(lambda: bool(follower.listeners))
         follower.publish(registration)
         await until(lambda: running.count_signature_requests() > 0)

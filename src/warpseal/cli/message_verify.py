@@ -14,9 +14,9 @@ from warpseal.api.http.settings import ALL_NETWORK_NAMES
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, add_signer_arguments, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import DaemonRefusal, add_api_arguments, ask_network, print_table, printable
-from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.destination import Destinations
 from warpseal.delivery.errors import WarpDisabled
-from warpseal.delivery.preflight import Preflight, PreflightAnswer, PreflightDeps, PreflightRequest
+from warpseal.delivery.preflight import Preflight, PreflightAnswer, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import unwrap
@@ -175,25 +175,10 @@ async def _connect_preflight(upstream: Upstream) -> Preflight:
     network_id, settings = await upstream.info.network_id(), ValidatorSettings()
     chains, heights = ChainLookup(upstream.platform), ProposedHeight(upstream.platform)
     await heights.poll()
-    destinations = Destinations(
-        DestinationDeps(
-            epochs=EpochHeights(upstream.proposervm),
-            chain_rpc=upstream.chain_rpc,
-            info=upstream.info,
-            chains=chains,
-            primary_chains=lambda: upstream.view.primary_chains(network_id),
-        )
-    )
-    eth_call = upstream.chain_rpc.eth_call
-    deps = PreflightDeps(
-        destinations=destinations,
-        sets=ValidatorSets(upstream.platform, heights, PublicKeyCache(settings.key_cache_keys), settings),
-        chains=chains,
-        heights=heights,
-        statements=StatementChecker(upstream.platform, chains, eth_call),
-        eth_call=eth_call,
-    )
-    return Preflight(deps, network_id)
+    destinations = Destinations(upstream, chains, EpochHeights(upstream.proposervm), network_id)
+    sets = ValidatorSets(upstream.platform, heights, PublicKeyCache(settings.key_cache_keys), settings)
+    statements = StatementChecker(upstream.platform, chains, upstream.chain_rpc.eth_call)
+    return Preflight(destinations, chains, sets, heights, statements, upstream.chain_rpc, network_id)
 
 
 def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from warpseal.daemon.core import Core
 from warpseal.daemon.l1 import L1
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.delivery.destination import Destinations
-from warpseal.delivery.preflight import Preflight, PreflightDeps
-from warpseal.delivery.service import DeliveryDeps, DeliveryService
+from warpseal.delivery.preflight import Preflight
+from warpseal.delivery.service import DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.runtime.locks import WorkerThreads
@@ -31,10 +31,16 @@ async def open_delivery(
     l1: L1,
 ) -> AsyncIterator[DeliveryService]:
     """Sign for destinations on request."""
-    deps = DeliveryDeps(
-        destinations, signing.aggregate, l1.messages, validators.chains, validators.heights, validators.sets
+    yield DeliveryService(
+        destinations,
+        signing,
+        l1.messages,
+        validators.chains,
+        validators.sets,
+        validators.heights,
+        core.config.delivery,
+        core.config.aggregation,
     )
-    yield DeliveryService(deps, core.config.delivery, core.config.aggregation)
 
 
 @asynccontextmanager
@@ -42,18 +48,22 @@ async def open_preflight(
     core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork, destinations: Destinations
 ) -> AsyncIterator[Preflight]:
     """Check signed messages on request, on a thread of its own: signing never waits for a preflight."""
-    eth_call = core.upstream.chain_rpc.eth_call
+    chain_rpc = core.upstream.chain_rpc
     with WorkerThreads(1, "preflight") as executor:
-        deps = PreflightDeps(
-            destinations=destinations,
-            sets=validators.sets,
-            chains=validators.chains,
-            heights=validators.heights,
-            statements=StatementChecker(core.platform, validators.chains, eth_call, core.store.l1, executor=executor),
-            eth_call=eth_call,
-            denies_calls=partial(denies_calls, core.config),
+        statements = StatementChecker(
+            core.platform, validators.chains, chain_rpc.eth_call, core.store.l1, executor=executor
         )
-        yield Preflight(deps, core.network_id, executor=executor)
+        yield Preflight(
+            destinations,
+            validators.chains,
+            validators.sets,
+            validators.heights,
+            statements,
+            chain_rpc,
+            core.network_id,
+            denies_calls=partial(denies_calls, core.config),
+            executor=executor,
+        )
 
 
 def denies_calls(config: Config, chain_id: ChainID) -> bool:

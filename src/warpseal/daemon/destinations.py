@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from warpseal.daemon.core import Core
 from warpseal.daemon.validators import ValidatorNetwork
-from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.destination import Destinations
 
 
 @asynccontextmanager
@@ -16,12 +16,5 @@ async def open_destinations(
     core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork
 ) -> AsyncIterator[Destinations]:
     """Look destinations up on request."""
-    deps = DestinationDeps(
-        epochs=validators.epochs,
-        chain_rpc=core.upstream.chain_rpc,
-        info=core.upstream.info,
-        chains=validators.chains,
-        primary_chains=lambda: core.upstream.view.primary_chains(core.network_id),
-        configured=frozenset(chain.blockchain_id for chain in core.config.node.evm_chains),
-    )
-    yield Destinations(deps)
+    configured = frozenset(chain.blockchain_id for chain in core.config.node.evm_chains)
+    yield Destinations(core.upstream, validators.chains, validators.epochs, core.network_id, configured)

@@ -10,7 +10,7 @@ from warpseal.aggregation.service import SignatureAggregator
 from warpseal.daemon.core import Core
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.delivery.service import DeliveryService
-from warpseal.icm.signer import IcmSigner, IcmSignerDeps
+from warpseal.icm.signer import IcmSigner
 from warpseal.store.locks import Leadership
 
 
@@ -24,14 +24,14 @@ async def open_eager_icm(
     icm_leadership: Leadership,
 ) -> AsyncIterator[IcmSigner]:
     """Sign the messages of the configured subnets ahead."""
-    deps = IcmSignerDeps(
-        delivery.sign,
-        delivery.signing_set,
-        validators.chains.subnet_of,
+    signer = IcmSigner(
+        delivery,
+        validators.chains,
         signing.admission,
         core.store.database,
         icm_leadership,
+        frozenset(core.config.delivery.eager_icm_subnet_ids),
+        core.network_id,
     )
-    signer = IcmSigner(deps, frozenset(core.config.delivery.eager_icm_subnet_ids), core.network_id)
     core.keep_running(tasks, "eager signing of ICM messages", signer.run)
     yield signer

@@ -20,7 +20,7 @@ from warpseal.delivery.destination import Destinations
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower import PChainFollower, follower_detail, follower_sample, follower_state
 from warpseal.l1.ports import EvmLogReader
-from warpseal.l1.prefetch import EagerDeps, EagerSigner
+from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.metrics.samples import FollowerSample
 from warpseal.resources.chains import PrimaryChain
@@ -70,9 +70,16 @@ async def open_l1(
             on_signed=events.sources.on_l1_signed,
         )
         messages = L1MessageService(deps, core.network_id, config.l1, config.aggregation, executor=hashing)
-        eager_deps = EagerDeps(messages.get, store.l1, core.leadership, validators.chains.subnet_of, follower.subscribe)
-        tracked = frozenset(config.validators.tracked_subnet_ids)
-        eager = EagerSigner(eager_deps, tracked, core.network_id, config.l1)
+        eager = EagerSigner(
+            messages,
+            store.l1,
+            core.leadership,
+            validators.chains,
+            follower,
+            frozenset(config.validators.tracked_subnet_ids),
+            core.network_id,
+            config.l1,
+        )
         core.metrics.samples.register(FollowerSample, lambda: [follower_sample(follower)])
         core.ready.register("follower", lambda: follower_state(follower))
         core.status.register(status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,10 +21,9 @@ from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule, parse_schedule
 from warpseal.errors import WarpsealError
-from warpseal.node.chain_apis import NO_EPOCH, ChainRpcClient
-from warpseal.node.info import InfoClient
+from warpseal.node.chain_apis import NO_EPOCH
+from warpseal.node.upstream import Upstream
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.errors import NodesDisagree, NodeUnavailable, RpcRefusal
@@ -98,17 +97,6 @@ class Destination:
         )
 
 
-class DestinationDeps(Struct, frozen=True):
-    """The clients and lookups of destinations. configured: the chains that have an entry in `evm-chains`."""
-
-    epochs: EpochHeights
-    chain_rpc: ChainRpcClient
-    info: InfoClient
-    chains: ChainLookup
-    primary_chains: Callable[[], Awaitable[PrimaryChains]]
-    configured: Set[ChainID] = frozenset()
-
-
 class _KnownRules(Struct, eq=False):
     """The rules of a chain as read. last_block_s: Unix seconds of the chain's last block at that time.
 
@@ -124,17 +112,25 @@ class _KnownRules(Struct, eq=False):
 class Destinations:
     """Looks destinations up at their nodes. Used from one event loop; concurrent callers share a lookup.
 
-    now: seconds of a monotonic clock.
+    configured: the chains that have an entry in `evm-chains`. now: seconds of a monotonic clock.
     """
 
     def __init__(
         self,
-        deps: DestinationDeps,
+        upstream: Upstream,
+        chains: ChainLookup,
+        epochs: EpochHeights,
+        network_id: int,
+        configured: Set[ChainID] = frozenset(),
         *,
         now: Callable[[], float] | None = None,
         unix_now: Callable[[], float] = time.time,
     ) -> None:
-        self._deps = deps
+        self._upstream = upstream
+        self._chains = chains
+        self._epochs = epochs
+        self._network_id = network_id
+        self._configured = configured
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._unix_now = unix_now
         self._destinations: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
@@ -161,7 +157,7 @@ class Destinations:
         cached = self._destinations.get(chain_id)
         if cached is None:
             # Of chains that exist, so that no caller can start lookups without end.
-            subnet_id = await self._deps.chains.subnet_of(chain_id)
+            subnet_id = await self._chains.subnet_of(chain_id)
             return await self._flights.run(chain_id, lambda: self._find(chain_id, subnet_id))
         if isinstance(cached.value, WarpsealError):
             raise cached.value.with_traceback(None)
@@ -202,15 +198,15 @@ class Destinations:
         try:
             all_rules, epoch, proposed, duration_s = await asyncio.gather(
                 self._known_rules(chain_id, subnet_id),
-                self._deps.epochs.epoch(chain_id),
-                self._deps.epochs.proposed_height(chain_id),
+                self._epochs.epoch(chain_id),
+                self._epochs.proposed_height(chain_id),
                 self._duration_s(),
             )
-            is_run = all_rules.schedule is not ALWAYS_DEFAULT and self._deps.chain_rpc.is_shared(chain_id)
+            is_run = all_rules.schedule is not ALWAYS_DEFAULT and self._upstream.chain_rpc.is_shared(chain_id)
             if epoch is None and proposed is None and is_run:
                 # The nodes run the chain. Those that serve the proposervm of the P-Chain would serve the chain's, too:
                 # it has none (Simplex), and its blocks verify at the height that the P-Chain proposes.
-                proposed = await self._deps.epochs.proposed_height(P_CHAIN)
+                proposed = await self._epochs.proposed_height(P_CHAIN)
                 epoch = None if proposed is None else NO_EPOCH
         except NodesDisagree:
             raise
@@ -229,7 +225,7 @@ class Destinations:
     def _missing_setting(self, chain_id: ChainID) -> str:
         """Return the advice to the operator, in words."""
         name = id_text(chain_id)
-        if chain_id in self._deps.configured:
+        if chain_id in self._configured:
             return (
                 f"the rpc of its entry in evm-chains must be of a node that serves /ext/bc/{name}/proposervm next to "
                 f"/ext/bc/{name}/rpc, or a node of p-chain-api or info-api must run the chain"
@@ -240,7 +236,7 @@ class Destinations:
 
     async def _duration_s(self) -> int:
         if self._epoch_duration_s is None:
-            self._epoch_duration_s = await self._deps.info.epoch_duration_s()
+            self._epoch_duration_s = await self._upstream.info.epoch_duration_s()
         return self._epoch_duration_s
 
     async def _known_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
@@ -260,19 +256,25 @@ class Destinations:
     async def _read_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
         schedule, last_block_s = None, 0
         if chain_id != P_CHAIN:
-            if subnet_id == PRIMARY_NETWORK and (await self._deps.primary_chains()).x == chain_id:
+            if (
+                subnet_id == PRIMARY_NETWORK
+                and (await self._upstream.view.primary_chains(self._network_id)).x == chain_id
+            ):
                 raise _warp_disabled(chain_id, "it is the X-Chain")
             schedule, last_block_s = await asyncio.gather(
-                self._deps.chain_rpc.chain_config(chain_id, parse_schedule), self._last_block_s(chain_id)
+                self._upstream.chain_rpc.chain_config(chain_id, parse_schedule), self._last_block_s(chain_id)
             )
         rules = _KnownRules(ALWAYS_DEFAULT if schedule is None else schedule, last_block_s, self._now())
         self._rules[chain_id] = rules
         return rules
 
+    async def _x_chain_id(self) -> ChainID:
+        return (await self._upstream.view.primary_chains(self._network_id)).x
+
     async def _last_block_s(self, chain_id: ChainID) -> int:
         """Return the time of the last block, Unix seconds; 0 if it is not known."""
         try:
-            return await self._deps.chain_rpc.latest_block_time_s(chain_id) or 0
+            return await self._upstream.chain_rpc.latest_block_time_s(chain_id) or 0
         except NodeUnavailable:
             return 0
 
@@ -285,7 +287,7 @@ class Destinations:
 
     async def _look_up_rules(self, chain_id: ChainID) -> None:
         try:
-            await self._known_rules(chain_id, await self._deps.chains.subnet_of(chain_id))
+            await self._known_rules(chain_id, await self._chains.subnet_of(chain_id))
         except (WarpsealError, RpcRefusal) as error:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
             log.debug("Warp rules unavailable", extra={"chain_id": id_text(chain_id), "reason": str(error)})

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from warpseal.delivery.destination import Destination, DestinationEpoch, Destinations
 from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, HeightLabel, advise
-from warpseal.delivery.statement import EthCall, PreflightStatement, StatementChecker
+from warpseal.delivery.statement import PreflightStatement, StatementChecker
 from warpseal.delivery.warp_rules import SignerSource, SignerSubnet, choose_signing_subnet
 from warpseal.errors import CallRefused, InvalidRequest, WarpsealError
 from warpseal.l1.request import HeightSource
 from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
-from warpseal.node.chain_apis import NO_EPOCH
+from warpseal.node.chain_apis import NO_EPOCH, ChainRpcClient
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.resources.text import hex_text
 from warpseal.runtime.process import ungrouped
@@ -194,24 +194,35 @@ class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     call: PreflightCall | UnsetType = UNSET
 
 
-class PreflightDeps(Struct, frozen=True):
-    """The services that a preflight uses. denies_calls: whether callers may not have calls of a chain executed."""
+class Preflight:
+    """Used from one event loop.
 
-    destinations: Destinations
-    sets: ValidatorSets
-    chains: ChainLookup
-    heights: ProposedHeight
-    statements: StatementChecker
-    eth_call: EthCall
-    denies_calls: Callable[[ChainID], bool] = lambda chain_id: False
+    executor: verifies signatures; it must not be the one that signing waits for. denies_calls: whether callers may not
+    have calls of a chain executed.
+    """
 
-
-class Preflight(Struct, eq=False):
-    """Used from one event loop. executor: verifies signatures; it must not be the one that signing waits for."""
-
-    _deps: PreflightDeps
-    _network_id: int
-    executor: Executor | None = None
+    def __init__(
+        self,
+        destinations: Destinations,
+        chains: ChainLookup,
+        sets: ValidatorSets,
+        heights: ProposedHeight,
+        statements: StatementChecker,
+        chain_rpc: ChainRpcClient,
+        network_id: int,
+        *,
+        denies_calls: Callable[[ChainID], bool] = lambda chain_id: False,
+        executor: Executor | None = None,
+    ) -> None:
+        self._destinations = destinations
+        self._chains = chains
+        self._sets = sets
+        self._heights = heights
+        self._statements = statements
+        self._chain_rpc = chain_rpc
+        self._network_id = network_id
+        self._denies_calls = denies_calls
+        self._executor = executor
 
     async def check(self, request: PreflightRequest) -> PreflightAnswer:
         """Return the facts about a message at its destination, as a response has them.
@@ -220,12 +231,12 @@ class Preflight(Struct, eq=False):
         """
         if request.call is not None and request.destination_id == P_CHAIN:
             raise InvalidRequest("call", "the P-Chain executes no contracts")
-        destination = await self._deps.destinations.resolve(request.destination_id)
+        destination = await self._destinations.resolve(request.destination_id)
         quorum = max(destination.rules.quorum, request.quorum or 0)
         with ungrouped(WarpsealError):
             async with asyncio.TaskGroup() as tasks:
                 unsigned = request.signed.unsigned
-                statement = tasks.create_task(self._deps.statements.check(unsigned, request.destination_id))
+                statement = tasks.create_task(self._statements.check(unsigned, request.destination_id))
                 call = tasks.create_task(self._call(request))
                 verified = tasks.create_task(self._verify(request, destination, quorum))
         signer, heights = verified.result()
@@ -259,7 +270,7 @@ class Preflight(Struct, eq=False):
         if epoch == NO_EPOCH:
             candidates.append(HeightVerification("current", destination.height, None))
         else:
-            previous = self._deps.destinations.previous_epoch(destination)
+            previous = self._destinations.previous_epoch(destination)
             if previous is not None:
                 candidates.append(HeightVerification("previous", previous.p_chain_height, previous.number))
             candidates.append(HeightVerification("current", epoch.p_chain_height, epoch.number))
@@ -267,7 +278,7 @@ class Preflight(Struct, eq=False):
         # The destination does not need this one.
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(OTHER_SET_TIMEOUT_S):
-                candidates.append(HeightVerification("proposed", await self._deps.heights.first(), None))
+                candidates.append(HeightVerification("proposed", await self._heights.first(), None))
         return candidates
 
     async def _find_signer(self, request: PreflightRequest, destination: Destination) -> SignerSubnet:
@@ -275,7 +286,7 @@ class Preflight(Struct, eq=False):
         if request.signing_subnet_id is not None:
             return SignerSubnet(request.signing_subnet_id, "request")
         source_id = request.signed.unsigned.source_chain_id
-        source_subnet_id = await self._deps.chains.subnet_of(source_id)
+        source_subnet_id = await self._chains.subnet_of(source_id)
         return choose_signing_subnet(
             source_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
         )
@@ -302,20 +313,20 @@ class Preflight(Struct, eq=False):
         distinct = {members.digest: members for members in by_height.values() if members is not None}
         loop = asyncio.get_running_loop()
         results = {
-            digest: await loop.run_in_executor(self.executor, partial(self._verify_with, signed, members, quorum))
+            digest: await loop.run_in_executor(self._executor, partial(self._verify_with, signed, members, quorum))
             for digest, members in distinct.items()
         }
         return {height: None if members is None else results[members.digest] for height, members in by_height.items()}
 
     def _verify_with(self, signed: SignedMessage, members: CanonicalValidatorSet, quorum: int) -> MessageVerification:
         """Verify with one set. Runs on a worker thread."""
-        keys = self._deps.sets.keys_of(members)
+        keys = self._sets.keys_of(members)
         return verify_signed(signed, members, quorum, network_id=self._network_id, keys=keys)
 
     async def _set_at(self, subnet_id: SubnetID, height: int, *, is_required: bool) -> CanonicalValidatorSet | None:
         try:
             async with asyncio.timeout(SET_TIMEOUT_S if is_required else OTHER_SET_TIMEOUT_S):
-                return await self._deps.sets.at(subnet_id, height, is_chosen=True, epoch=True)
+                return await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         except NodeUnavailable:
             if is_required:
                 raise
@@ -328,13 +339,13 @@ class Preflight(Struct, eq=False):
         """Return the result of the caller's call; UNSET without one. Raises nothing for a node."""
         if request.call is None:
             return UNSET
-        if self._deps.denies_calls(request.destination_id):
+        if self._denies_calls(request.destination_id):
             return PreflightCall(
                 succeeded=None, note=CALL_NOTE, error="this daemon denies eth_call for the destination"
             )
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                output = await self._deps.eth_call(request.destination_id, request.call.transaction())
+                output = await self._chain_rpc.eth_call(request.destination_id, request.call.transaction())
         except CallRefused as refused:
             text = printable_text(str(refused))
             revert_data = hex_text(refused.data) if refused.data else UNSET

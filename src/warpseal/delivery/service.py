@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.resolve import AggregationRequest
-from warpseal.aggregation.service import Aggregation
+from warpseal.aggregation.service import Aggregation, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destinations
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable
@@ -69,17 +69,6 @@ _MAX_RECENT: Final = 2_048
 _MAX_RECENT_BYTES: Final = 2_048
 
 
-class DeliveryDeps(Struct, frozen=True):
-    """The services that signing for a destination uses."""
-
-    destinations: Destinations
-    aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
-    l1_messages: L1MessageService
-    chains: ChainLookup
-    heights: ProposedHeight
-    sets: ValidatorSets
-
-
 class _Terms(Struct, frozen=True):
     """How a message is signed for a destination. verifying_subnet_id: whose set the destination takes."""
 
@@ -117,17 +106,27 @@ class DeliveryService:
 
     def __init__(
         self,
-        deps: DeliveryDeps,
+        destinations: Destinations,
+        aggregator: SignatureAggregator,
+        l1_messages: L1MessageService,
+        chains: ChainLookup,
+        sets: ValidatorSets,
+        heights: ProposedHeight,
         settings: DeliverySettings,
         limits: AggregationSettings,
         *,
         unix_now: Callable[[], float] = time.time,
     ) -> None:
-        self._deps = deps
+        self._destinations = destinations
+        self._aggregator = aggregator
+        self._l1_messages = l1_messages
+        self._chains = chains
+        self._sets = sets
+        self._proposed_height = heights
         self._settings = settings
         self._limits = limits
         self._unix_now = unix_now
-        self._needed_heights = NeededHeights(deps.sets)
+        self._needed_heights = NeededHeights(sets)
         self._recent: LRUCache[_DeliveryKey, _CachedDelivery] = LRUCache(_MAX_RECENT)
         self._loads: dict[tuple[SubnetID, int], asyncio.Task[None]] = {}
 
@@ -138,9 +137,9 @@ class DeliveryService:
         `advice` in its detail if the destination verifies with an old set.
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.aggregation.timeout_s)
-        destination = self._deps.destinations.known(request.destination_id)
+        destination = self._destinations.known(request.destination_id)
         recent = None if destination is None or request.wants_report else self._find_recent(request)
-        if recent is None or (recent.destination, recent.proposed_height) != (destination, self._deps.heights.last):
+        if recent is None or (recent.destination, recent.proposed_height) != (destination, self._proposed_height.last):
             return await self._sign(request, deadline)
         try:
             aggregation = await self._aggregate(recent.aggregation_request)
@@ -151,7 +150,7 @@ class DeliveryService:
             await self._add_advice(error, latest, recent.terms)
             raise
         # The epoch may have ended while validators were asked.
-        is_current = aggregation.cached or self._deps.destinations.known(request.destination_id) == destination
+        is_current = aggregation.cached or self._destinations.known(request.destination_id) == destination
         is_same = (
             aggregation.signed_message == recent.signed_message and aggregation.members.digest == recent.set_digest
         )
@@ -175,7 +174,7 @@ class DeliveryService:
         original = request.aggregation
         source_chain_id = P_CHAIN if original.message is None else original.message.source_chain_id
         async with _bounded(deadline, NodeUnavailable("the subnet of the message's chain")):
-            source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
+            source_subnet_id = await self._chains.subnet_of(source_chain_id)
         latest = await self._resolve(request.destination_id, deadline)
         for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination = latest
@@ -201,7 +200,7 @@ class DeliveryService:
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, terms.verifying_subnet_id, is_whole=request.wants_report)
             signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
-            proposed_height = self._deps.heights.last
+            proposed_height = self._proposed_height.last
             report = self._report(latest, terms, signed)
             if not _is_outrun(latest, report, deadline):
                 break
@@ -224,17 +223,17 @@ class DeliveryService:
 
     async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> CanonicalValidatorSet:
         """Return the validators that sign messages of a chain for a destination now. Raises what `sign` raises."""
-        source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
-        destination = await self._deps.destinations.resolve(destination_id)
+        source_subnet_id = await self._chains.subnet_of(source_chain_id)
+        destination = await self._destinations.resolve(destination_id)
         subnet_id, _ = choose_signing_subnet(
             source_chain_id, source_subnet_id, destination_id, destination.subnet_id, destination.rules
         )
-        return await self._deps.sets.at(subnet_id, destination.height, is_chosen=True, epoch=True)
+        return await self._sets.at(subnet_id, destination.height, is_chosen=True, epoch=True)
 
     async def _aggregate(self, request: AggregationRequest) -> Aggregation:
         """Aggregate. Raises NodeUnavailable if nodes do not know a height that the caller did not choose."""
         try:
-            return await self._deps.aggregate(request)
+            return await self._aggregator.aggregate(request)
         except HeightTooNew:
             if not request.is_epoch_height:
                 raise
@@ -243,7 +242,7 @@ class DeliveryService:
     async def _resolve(self, chain_id: ChainID, deadline: float) -> Destination:
         late = DestinationUnavailable(id_text(chain_id), "its nodes did not answer in time")
         async with _bounded(deadline, late):
-            return await self._deps.destinations.resolve(chain_id)
+            return await self._destinations.resolve(chain_id)
 
     async def _latest(self, destination: Destination, deadline: float) -> Destination:
         """Return the destination as it is now: its epoch may have ended while validators were asked.
@@ -279,14 +278,14 @@ class DeliveryService:
         original = request.l1
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(original.timeout_s)
         async with _bounded(deadline, NodeUnavailable("the transaction")):
-            chain_id = await self._deps.l1_messages.manager_chain(original)
+            chain_id = await self._l1_messages.manager_chain(original)
         _require_manager_chain(request, id_text(chain_id))
         latest = await self._resolve(chain_id, deadline)
         for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination, subnet_id = latest, latest.subnet_id
             self._prefetch(destination, subnet_id)
             try:
-                signed = await self._deps.l1_messages.get(replace(original, timeout_s=self._remaining_s(deadline)))
+                signed = await self._l1_messages.get(replace(original, timeout_s=self._remaining_s(deadline)))
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
                 if epochs_left and original.height is None and _has_moved(destination, latest, deadline):
@@ -306,13 +305,13 @@ class DeliveryService:
 
         async def sign_again(height: int, timeout_s: float) -> bytes:
             again = replace(original, height=height, timeout_s=timeout_s)
-            return (await self._deps.l1_messages.get(again)).signed_message
+            return (await self._l1_messages.get(again)).signed_message
 
         return await self._deliver_whole(signed, latest, report, subnet_id, deadline, sign_again)
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         """Return the explanation of a transaction's message. Raises DestinationMismatch, InvalidTimeout."""
-        explanation = await self._deps.l1_messages.explain(request.l1)
+        explanation = await self._l1_messages.explain(request.l1)
         if explanation.message:
             _require_manager_chain(request, explanation.message.manager_chain_id)
         return explanation
@@ -322,7 +321,7 @@ class DeliveryService:
     ) -> DestinationReport:
         subnet_id, height = signed.signing_subnet_id, signed.height
         terms = _l1_terms(l1_request, destination, subnet_id, height, signed.height_source)
-        members = await self._deps.sets.at(subnet_id, height, is_chosen=True, epoch=True)
+        members = await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
         return self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
 
@@ -332,8 +331,8 @@ class DeliveryService:
         heights: list[tuple[HeightLabel, int]] = [("current", destination.height)]
         if destination.epoch != NO_EPOCH:
             heights.append(("next", destination.proposed_height))
-        if self._deps.heights.last is not None:
-            heights.append(("proposed", self._deps.heights.last))
+        if self._proposed_height.last is not None:
+            heights.append(("proposed", self._proposed_height.last))
         return heights
 
     def _prefetch(self, destination: Destination, subnet_id: SubnetID) -> dict[int, asyncio.Task[None]]:
@@ -342,7 +341,7 @@ class DeliveryService:
         for _, height in self._heights(destination):
             key = (subnet_id, height)
             load = self._loads.get(key)
-            if load is None and len(self._loads) < _MAX_LOADS and self._deps.sets.known(subnet_id, height) is None:
+            if load is None and len(self._loads) < _MAX_LOADS and self._sets.known(subnet_id, height) is None:
                 load = self._loads[key] = asyncio.create_task(self._load(subnet_id, height))
             if load is not None:
                 loads[height] = load
@@ -352,7 +351,7 @@ class DeliveryService:
         try:
             # A height beyond the tip of the P-Chain would be awaited for ever.
             async with asyncio.timeout(_LOAD_TIMEOUT_S):
-                await self._deps.sets.at(subnet_id, height, is_chosen=True, epoch=True)
+                await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         except (WarpsealError, TimeoutError) as error:
             log.debug("validator set unavailable", extra={"height": height, "reason": str(error)})
         finally:
@@ -369,7 +368,7 @@ class DeliveryService:
         heights = tuple(
             weigh(label, height, members, signed, destination.rules.quorum)
             for label, height in self._heights(destination)
-            if (members := self._deps.sets.known(terms.verifying_subnet_id, height)) is not None
+            if (members := self._sets.known(terms.verifying_subnet_id, height)) is not None
         )
         verifies = {weight.epoch: weight.verifies for weight in heights}
         return DestinationReport(
@@ -440,7 +439,7 @@ class DeliveryService:
         suffices: whether the present set can sign the message.
         """
         await self._load_sets(destination, subnet_id)
-        sets, pinned, present = self._deps.sets, destination.height, self._deps.heights.last
+        sets, pinned, present = self._sets, destination.height, self._proposed_height.last
         before = sets.known(subnet_id, pinned)
         now = None if present is None else sets.known(subnet_id, present)
         if before is None or now is None or present is None or present <= pinned:

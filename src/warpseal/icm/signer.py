@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
-
-from msgspec import Struct
+from typing import Final, Protocol
 
 from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted, WrongNetwork
+from warpseal.aggregation.ports import SubnetLookup
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
 from warpseal.aggregation.task_runner import TaskQueue, TaskRunner
@@ -45,15 +44,11 @@ _SET_TIMEOUT_S: Final = 10.0
 _NO_NODE_S: Final = 300.0
 
 
-class IcmSignerDeps(Struct, frozen=True):
-    """The services that the signer uses. sign, signing_set: of DeliveryService. subnet_of: of ChainLookup."""
+class DestinationSigner(Protocol):
+    """Signs messages for a destination (`delivery.service.DeliveryService`)."""
 
-    sign: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]]
-    signing_set: Callable[[ChainID, ChainID], Awaitable[CanonicalValidatorSet]]
-    subnet_of: Callable[[ChainID], Awaitable[SubnetID]]
-    admission: RoundAdmission
-    database: Database
-    leadership: Leadership
+    async def sign(self, request: DeliveryRequest) -> Delivery[Aggregation]: ...
+    async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> CanonicalValidatorSet: ...
 
 
 class IcmSigner:
@@ -61,16 +56,23 @@ class IcmSigner:
 
     def __init__(
         self,
-        deps: IcmSignerDeps,
+        delivery: DestinationSigner,
+        chains: SubnetLookup,
+        admission: RoundAdmission,
+        database: Database,
+        leadership: Leadership,
         subnet_ids: frozenset[SubnetID],
         network_id: int,
         now_unix: Callable[[], float] = time.time,
     ) -> None:
-        self._deps = deps
+        self._delivery = delivery
+        self._chains = chains
+        self._admission = admission
+        self._leadership = leadership
         self._subnet_ids = subnet_ids
         self._network_id = network_id
         self._now_unix = now_unix
-        self._tasks = IcmTasks(deps.database)
+        self._tasks = IcmTasks(database)
         self._runner = TaskRunner(
             TaskQueue(self._tasks.due, self._tasks.schedule, self._tasks.end),
             self._sign,
@@ -86,8 +88,8 @@ class IcmSigner:
         async with asyncio.TaskGroup() as attempts:
             attempts.create_task(self._renew())
             while True:
-                await self._deps.leadership.wait_until_held()
-                is_idle = self._deps.admission.is_idle
+                await self._leadership.wait_until_held()
+                is_idle = self._admission.is_idle
                 if is_idle:
                     await self._runner.start_due(attempts)
                 await self._runner.wait(_POLL_S if is_idle else _BUSY_POLL_S)
@@ -108,7 +110,7 @@ class IcmSigner:
 
     async def _is_ahead(self, chain_id: ChainID) -> bool:
         try:
-            return await self._deps.subnet_of(chain_id) in self._subnet_ids
+            return await self._chains.subnet_of(chain_id) in self._subnet_ids
         except UnknownChain:
             return False
 
@@ -120,11 +122,11 @@ class IcmSigner:
         message = UnsignedMessage.parse(task.message)
         request = AggregationRequest(message, b"", None, DEFAULT_QUORUM, 0, None, None, is_ahead=True)
         try:
-            delivery = await self._deps.sign(DeliveryRequest(request, task.destination))
+            delivery = await self._delivery.sign(DeliveryRequest(request, task.destination))
             digest = delivery.result.members.digest
         except QuorumImpossible:
             # Only another set can sign it.
-            digest = (await self._deps.signing_set(task.source, task.destination)).digest
+            digest = (await self._delivery.signing_set(task.source, task.destination)).digest
         except DestinationUnavailable as error:
             if error.detail["nodes"]:
                 raise
@@ -139,7 +141,7 @@ class IcmSigner:
         """Let messages be signed again whose destination would refuse them, until cancelled."""
         while True:
             await asyncio.sleep(_SETS_INTERVAL_S)
-            await self._deps.leadership.wait_until_held()
+            await self._leadership.wait_until_held()
             with suppress(StoreDown):
                 settled = await self._tasks.settled()
                 await asyncio.gather(*(self._renew_route(route, digests) for route, digests in settled.items()))
@@ -147,7 +149,7 @@ class IcmSigner:
     async def _renew_route(self, route: Route, digests: set[bytes]) -> None:
         with suppress(WarpsealError, TimeoutError):
             async with asyncio.timeout(_SET_TIMEOUT_S):
-                signing_set = await self._deps.signing_set(*route)
+                signing_set = await self._delivery.signing_set(*route)
             if digests != {signing_set.digest}:
                 await self._tasks.renew(route, signing_set.digest, self._now_unix())
                 self._runner.wake.set()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final
-
-from msgspec import Struct
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted
+from warpseal.aggregation.ports import SubnetLookup
 from warpseal.aggregation.task_runner import TaskQueue, TaskRunner
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
@@ -30,10 +29,7 @@ from warpseal.store.locks import Leadership
 from warpseal.store.values import EagerTask, L1Transaction
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
-from warpseal.warp.ids import ChainID, SubnetID
-
-Subscribe = Callable[[Callable[[L1Transaction], None]], Callable[[], None]]
-"""Adds a listener for new transactions; returns the function that removes it."""
+from warpseal.warp.ids import SubnetID
 
 PERMANENT_ERRORS: Final = (
     InvalidRequest,
@@ -53,14 +49,16 @@ _POLL_S: Final = 1.0
 _MAX_ATTEMPTS: Final = 150
 
 
-class EagerDeps(Struct, frozen=True):
-    """The services that the signer uses. subscribe: of the follower."""
+class TransactionSigner(Protocol):
+    """Signs messages by transaction (`l1.service.L1MessageService`)."""
 
-    sign: Callable[[L1Request], Awaitable[L1SignedMessage]]
-    queue: L1Records
-    leadership: Leadership
-    find_subnet: Callable[[ChainID], Awaitable[SubnetID]]
-    subscribe: Subscribe
+    async def get(self, request: L1Request) -> L1SignedMessage: ...
+
+
+class TransactionFeed(Protocol):
+    """Publishes new transactions (`l1.follower.follower.PChainFollower`)."""
+
+    def subscribe(self, listener: Callable[[L1Transaction], None]) -> Callable[[], None]: ...
 
 
 class EagerSigner:
@@ -68,21 +66,29 @@ class EagerSigner:
 
     def __init__(
         self,
-        deps: EagerDeps,
+        messages: TransactionSigner,
+        records: L1Records,
+        leadership: Leadership,
+        chains: SubnetLookup,
+        follower: TransactionFeed,
         tracked: frozenset[SubnetID],
         network_id: int,
         settings: L1Settings,
         *,
         now_unix: Callable[[], float] = time.time,
     ) -> None:
-        self._deps = deps
+        self._messages = messages
+        self._records = records
+        self._leadership = leadership
+        self._chains = chains
+        self._follower = follower
         self._tracked = tracked
         self._network_id = network_id
         self._settings = settings
         self._now_unix = now_unix
         self._pending: deque[L1Transaction] = deque(maxlen=_MAX_PENDING)
         self._runner = TaskRunner(
-            TaskQueue(deps.queue.eager_due, deps.queue.eager_schedule, deps.queue.eager_done),
+            TaskQueue(records.eager_due, records.eager_schedule, records.eager_done),
             self._sign,
             self._is_expired,
             PERMANENT_ERRORS,
@@ -96,11 +102,11 @@ class EagerSigner:
         """Sign until cancelled; return at once if it is switched off."""
         if not self._settings.eager_l1_messages:
             return
-        unsubscribe = self._deps.subscribe(self._on_transaction)
+        unsubscribe = self._follower.subscribe(self._on_transaction)
         try:
             async with asyncio.TaskGroup() as attempts:
                 while True:
-                    await self._deps.leadership.wait_until_held()
+                    await self._leadership.wait_until_held()
                     await self._load_recent()
                     await self._enqueue()
                     await self._runner.start_due(attempts)
@@ -118,7 +124,7 @@ class EagerSigner:
             return
         since = self._now_unix() - self._settings.eager_retry_for_s
         try:
-            newest = await self._deps.queue.newest(_MAX_RECENT)
+            newest = await self._records.newest(_MAX_RECENT)
         except StoreDown:
             return
         self._has_loaded_recent = True
@@ -131,7 +137,7 @@ class EagerSigner:
             transaction = self._pending.popleft()
             try:
                 if await self._is_tracked(transaction):
-                    await self._deps.queue.eager_schedule(transaction.tx_id, self._now_unix(), 0)
+                    await self._records.eager_schedule(transaction.tx_id, self._now_unix(), 0)
             except (StoreDown, NodeUnavailable, UnknownChain):
                 self._pending.append(transaction)
 
@@ -141,21 +147,21 @@ class EagerSigner:
             attestation = derive_attestation(parse_p_tx(transaction.raw), self._network_id)
         except (NoMessage, UndecodableTransaction, MalformedChainBytes):
             return False
-        if await self._deps.find_subnet(attestation.manager_chain_id) in self._tracked:
+        if await self._chains.subnet_of(attestation.manager_chain_id) in self._tracked:
             return True
         l1 = attestation.subnet_id
         if l1 is None and attestation.validation_id is not None:
-            origin = await self._deps.queue.origin(attestation.validation_id)
+            origin = await self._records.origin(attestation.validation_id)
             l1 = origin.subnet_id if origin else None
         return l1 in self._tracked
 
     async def _sign(self, task: EagerTask) -> None:
-        await self._deps.sign(L1Request(task.key, self._settings.eager_quorum, 0))
-        await self._deps.queue.eager_done(task.key)
+        await self._messages.get(L1Request(task.key, self._settings.eager_quorum, 0))
+        await self._records.eager_done(task.key)
 
     async def _is_expired(self, task: EagerTask) -> bool:
         try:
-            row = await self._deps.queue.transaction(task.key)
+            row = await self._records.transaction(task.key)
         except StoreDown:
             return False
         if row is None or not row.time:
