@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from warpseal.api.http.listener import Listener
 from warpseal.config.keys import Config
 from warpseal.daemon.listening import listening_file
-from warpseal.daemon.subsystems import PORTS, START, identity, load, traces
+from warpseal.daemon.subsystems import PORTS, START, Stage, identity, load, load_stage, traces
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.ops.logs.loggers import DaemonLoggers
@@ -172,6 +172,8 @@ class DaemonProcess:
                 tasks.create_task(self._run_indexer())
 
         start_subsystems = load(START).start_subsystems
+        # Before a node is asked: an import would hold up what its reply lets begin, a tenth of the start.
+        load_stage(Stage.SIGNING, self._config)
         self._on_loaded()
         try:
             await start_subsystems(self._ports, start_indexer)

@@ -71,6 +71,7 @@ __all__ = [
     "indexed_platform",
     "indexer_network",
     "load",
+    "load_stage",
     "open_stage",
     "response_times",
     "traces",
@@ -232,6 +233,12 @@ def load(module: str) -> ModuleType:
 def find_rows(config: Config, stage: Stage) -> Iterable[Subsystem]:
     """Return the subsystems that a configuration has, in their order."""
     return [row for row in SUBSYSTEMS if row.stage is stage and row.is_configured(config)]
+
+
+def load_stage(stage: Stage, config: Config) -> None:
+    """Import the modules of a stage."""
+    for row in find_rows(config, stage):
+        load(row.module)
 
 
 async def open_stage(
