@@ -1,1 +1,1 @@
-"""The daemon: its services, the order in which they start, and its shutdown. Start reading at `app.py`."""
+"""The daemon: its process (`app.py`), its subsystems and their order (`subsystems.py`), one module for each."""

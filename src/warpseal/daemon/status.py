@@ -29,10 +29,6 @@ class DaemonStatus:
         evm_chains = registries.config.node.evm_chains
         self._chain_names = {id_text(chain.blockchain_id): chain.info.chain_name for chain in evm_chains}
 
-    def uptime_s(self) -> float:
-        """Return the seconds since the start."""
-        return self._registries.uptime_s()
-
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return the document; other callbacks of the event loop run in between.
 
