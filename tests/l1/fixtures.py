@@ -17,7 +17,7 @@ from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.forwarding.evm.forwarder import LoadChainConfig, forward_chain
 from warpseal.forwarding.evm.logs import EvmLogClient
-from warpseal.l1.context import L1Deps
+from warpseal.l1.context import L1Lookups
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
@@ -167,19 +167,18 @@ def _build(
     )
     aggregator = SignatureAggregator(deps, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}
-    l1_deps = L1Deps(
-        upstream=upstream,
-        store=store,
+    lookups = L1Lookups(
+        upstream,
+        store,
+        chains,
+        epochs,
+        network_id,
+        settings,
         evm=evm_logs,
-        chains=chains,
-        epochs=epochs,
-        heights=heights,
-        sets=sets,
-        aggregator=aggregator,
         progress=lambda: FollowerProgress(**follower),
         find_quorum=_unknown_quorum,
     )
-    messages = L1MessageService(l1_deps, network_id, settings, config.aggregation)
+    messages = L1MessageService(lookups, aggregator, store.archive, sets, heights, settings, config.aggregation)
     return _Built(heights, tracker, sets, messages, aggregator, follower)
 
 

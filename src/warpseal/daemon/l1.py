@@ -17,7 +17,7 @@ from warpseal.daemon.registries import StatusRequest
 from warpseal.daemon.subsystems import evm_logs, index_database, index_source
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.delivery.destination import Destinations
-from warpseal.l1.context import L1Deps
+from warpseal.l1.context import L1Lookups
 from warpseal.l1.follower import PChainFollower, follower_detail, follower_sample, follower_state
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.prefetch import EagerSigner
@@ -56,20 +56,28 @@ async def open_l1(
         return {"chains": describe_follower(follower)}
 
     with open_follower(core) as follower, WorkerThreads(1, "hash") as hashing:
-        deps = L1Deps(
-            upstream=core.upstream,
-            store=store,
+        lookups = L1Lookups(
+            core.upstream,
+            store,
+            validators.chains,
+            validators.epochs,
+            core.network_id,
+            config.l1,
             evm=_log_clients(core, evm_api),
-            chains=validators.chains,
-            epochs=validators.epochs,
-            heights=validators.heights,
-            sets=validators.sets,
-            aggregator=signing,
             progress=lambda: follower_detail(follower),
             find_quorum=destinations.quorum,
+            executor=hashing,
+        )
+        messages = L1MessageService(
+            lookups,
+            signing,
+            store.archive,
+            validators.sets,
+            validators.heights,
+            config.l1,
+            config.aggregation,
             on_signed=events.sources.on_l1_signed,
         )
-        messages = L1MessageService(deps, core.network_id, config.l1, config.aggregation, executor=hashing)
         eager = EagerSigner(
             messages,
             store.l1,

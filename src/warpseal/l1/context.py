@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from msgspec import Struct
 
-from warpseal.aggregation.service import SignatureAggregator
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
@@ -22,30 +21,8 @@ from warpseal.messages.attestation import Attestation
 from warpseal.node.upstream import Upstream
 from warpseal.store.store import Store
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.heights import EpochHeights, ProposedHeight
-from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.heights import EpochHeights
 from warpseal.warp.ids import ChainID, SubnetID
-
-
-class L1Deps(Struct, frozen=True):
-    """The services that signed messages by transaction use.
-
-    evm: configured chains; progress: progress of the follower; find_quorum: finds the quorum of a manager's chain.
-    on_signed: called with each signed message, the id of its transaction and the height of its validator set, also if
-    it was signed before.
-    """
-
-    upstream: Upstream
-    store: Store
-    evm: Mapping[ChainID, EvmLogReader]
-    chains: ChainLookup
-    epochs: EpochHeights
-    heights: ProposedHeight
-    sets: ValidatorSets
-    aggregator: SignatureAggregator
-    progress: ReadProgress
-    find_quorum: FindQuorum
-    on_signed: Callable[[bytes, Attestation, int], None] = lambda tx_id, attestation, height: None
 
 
 class SigningContext(Struct, frozen=True):
@@ -62,20 +39,36 @@ class SigningContext(Struct, frozen=True):
     quorum: int
 
 
-class L1Components:
+class L1Lookups:
     """The lookups that a request needs."""
 
-    def __init__(self, deps: L1Deps, network_id: int, settings: L1Settings, executor: Executor | None) -> None:
-        """executor: hashes the ids of initial validators."""
-        platform, index = deps.upstream.platform, deps.store.l1
-        self.find_subnet = deps.chains.subnet_of
-        self._find_quorum = deps.find_quorum
+    def __init__(
+        self,
+        upstream: Upstream,
+        store: Store,
+        chains: ChainLookup,
+        epochs: EpochHeights,
+        network_id: int,
+        settings: L1Settings,
+        *,
+        evm: Mapping[ChainID, EvmLogReader],
+        progress: ReadProgress,
+        find_quorum: FindQuorum,
+        executor: Executor | None = None,
+    ) -> None:
+        """evm: the logs of configured chains. progress: of the follower. find_quorum: of a manager's chain.
+
+        executor: hashes the ids of initial validators; best with one worker thread of its own.
+        """
+        platform, records = upstream.platform, store.l1
+        self.find_subnet = chains.subnet_of
+        self._find_quorum = find_quorum
         self.current_validations = platform.current_validations
-        self.transactions = TransactionFinder(platform, deps.upstream.x_chain.transaction, index, network_id, settings)
-        self.heights = HeightChooser(deps.epochs.height, settings)
-        self.validity = ValidityLookup(platform, index, settings)
+        self.transactions = TransactionFinder(platform, upstream.x_chain.transaction, records, network_id, settings)
+        self.heights = HeightChooser(epochs.height, settings)
+        self.validity = ValidityLookup(platform, records, settings)
         bootstrap = BootstrapSearch(platform.subnets, settings, executor=executor)
-        self.origins = OriginFinder(index, self.transactions, bootstrap, ManagerLogs(deps.evm, settings), deps.progress)
+        self.origins = OriginFinder(records, self.transactions, bootstrap, ManagerLogs(evm, settings), progress)
 
     async def resolve(self, request: L1Request) -> SigningContext:
         """Return the context of a request.

@@ -12,7 +12,6 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from warpseal.errors import WarpsealError
@@ -37,7 +36,11 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 if TYPE_CHECKING:
     # The OpenAPI document needs this module before the ports listen; the store takes a second to load.
-    from warpseal.l1.context import L1Components, L1Deps
+    from warpseal.aggregation.service import SignatureAggregator
+    from warpseal.l1.context import L1Lookups
+    from warpseal.store.archive import Archive
+    from warpseal.validators.heights import ProposedHeight
+    from warpseal.validators.sets import ValidatorSets
 
 T = TypeVar("T")
 
@@ -151,16 +154,29 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     failing: str | None
 
 
-class Explainer(Struct, eq=False):
+class Explainer:
     """The explanation of one request as it grows. deadline: a lookup that takes longer is not known."""
 
-    _components: L1Components
-    _deps: L1Deps
-    _request: L1Request
-    _deadline: float
-    # By their fields of Explanation.
-    _parts: dict[str, Any] = {}
-    _checks: list[ExplainedCheck] = []
+    def __init__(
+        self,
+        lookups: L1Lookups,
+        aggregator: SignatureAggregator,
+        archive: Archive,
+        sets: ValidatorSets,
+        heights: ProposedHeight,
+        request: L1Request,
+        deadline: float,
+    ) -> None:
+        self._lookups = lookups
+        self._aggregator = aggregator
+        self._archive = archive
+        self._sets = sets
+        self._proposed_height = heights
+        self._request = request
+        self._deadline = deadline
+        # By their fields of Explanation.
+        self._parts: dict[str, Any] = {}
+        self._checks: list[ExplainedCheck] = []
 
     async def explain(self) -> Explanation:
         """Return the explanation, with the name of the first check that fails."""
@@ -174,7 +190,7 @@ class Explainer(Struct, eq=False):
     async def _add_transaction(self) -> LocatedTransaction | None:
         """Return the transaction if it is accepted."""
         check = "transaction_accepted"
-        located = await self._try(self._components.transactions.find(self._request.tx_id))
+        located = await self._try(self._lookups.transactions.find(self._request.tx_id))
         if isinstance(located, TransactionNotFound):
             self._parts["transaction"] = ExplainedTransaction(
                 tx_hash=id_text(self._request.tx_id), status=located.status or "Unknown"
@@ -200,7 +216,7 @@ class Explainer(Struct, eq=False):
 
     async def _add_message(self, located: LocatedTransaction, attestation: Attestation) -> None:
         """Add the message of an accepted transaction, and all checks that it would pass or fail."""
-        self._components.origins.learn(attestation)
+        self._lookups.origins.learn(attestation)
         self._parts["message"] = ExplainedMessage(
             hex=hex_text(attestation.message.raw),
             id=id_text(attestation.message.id),
@@ -214,25 +230,25 @@ class Explainer(Struct, eq=False):
             "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
         )
         manager = attestation.manager_chain_id
-        subnet_id = await self._try(self._components.find_subnet(manager))
+        subnet_id = await self._try(self._lookups.find_subnet(manager))
         try:
             signer = None if isinstance(subnet_id, str | WarpsealError) else subnet_id
-            self._deps.aggregator.check_allowed(attestation.message, signer)
+            self._aggregator.check_allowed(attestation.message, signer)
         except WarpsealError as error:
             self._check("signing_allowed", False, str(error))
         await self._add_justification(attestation, subnet_id)
         self._add_validity(
-            attestation, await self._try(self._components.validity.current(attestation, located.height or 0))
+            attestation, await self._try(self._lookups.validity.current(attestation, located.height or 0))
         )
         if isinstance(subnet_id, str | WarpsealError):
             self._check("signing_subnet", None, str(subnet_id))
             return
         self._parts["signing_subnet_id"] = id_text(subnet_id)
         self._check("signing_subnet", True, f"it validates the manager's chain {id_text(manager)}")
-        choice = await self._components.heights.choose(self._request.height, manager)
-        members = await self._add_set(subnet_id, choice, await self._components.quorum(self._request, manager))
+        choice = await self._lookups.heights.choose(self._request.height, manager)
+        members = await self._add_set(subnet_id, choice, await self._lookups.quorum(self._request, manager))
         if members is not None:
-            entry = await self._try(self._deps.store.archive.load(attestation.message.id))
+            entry = await self._try(self._archive.load(attestation.message.id))
             if isinstance(entry, ArchiveEntry):
                 self._add_archive(entry, members)
 
@@ -254,7 +270,7 @@ class Explainer(Struct, eq=False):
     async def _find_origin(
         self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
     ) -> FoundOrigin | WarpsealError | str:
-        origins = self._components.origins
+        origins = self._lookups.origins
         origin = await self._try(origins.find_known(attestation, self._request))
         if origin is not None or not isinstance(subnet_id, bytes):
             return _TIMED_OUT if origin is None else origin
@@ -304,7 +320,7 @@ class Explainer(Struct, eq=False):
     async def _add_inactive(self, subnet_id: SubnetID) -> str:
         """Add the inactive L1 validators, as errors name them, and return the advice about them."""
         try:
-            current = await self._try(self._components.current_validations(subnet_id))
+            current = await self._try(self._lookups.current_validations(subnet_id))
         except RpcRefusal:
             return ""
         inactive = [item for item in current if item.balance == 0] if isinstance(current, tuple) else []
@@ -319,11 +335,11 @@ class Explainer(Struct, eq=False):
         self, subnet_id: SubnetID, choice: HeightChoice
     ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
         """Return the height of a choice and the set there, or why they are not known."""
-        height = choice.height if choice.height is not None else await self._try(self._deps.heights.first())
+        height = choice.height if choice.height is not None else await self._try(self._proposed_height.first())
         if not isinstance(height, int):
             return height, height
         is_named = choice.height is not None
-        work = self._deps.sets.at(subnet_id, height, is_chosen=is_named, epoch=choice.is_epoch)
+        work = self._sets.at(subnet_id, height, is_chosen=is_named, epoch=choice.is_epoch)
         return height, await self._try(work)
 
     def _add_archive(self, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
-from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.aggregation.service import Aggregation, AggregationRequest, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import WarpsealError
-from warpseal.l1.context import L1Components, L1Deps, SigningContext
+from warpseal.l1.context import L1Lookups, SigningContext
 from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.explain import Explainer, Explanation
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
+from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import SigningBlocked
+from warpseal.store.archive import Archive
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import HeightTooNew
+from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import ChainID, id_text
 
 # Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
@@ -39,19 +42,30 @@ _MAX_PERCENTAGE: Final = 100
 
 
 class L1MessageService:
-    """Used from one event loop. limits: of a request's time; executor: best with one worker thread of its own."""
+    """Used from one event loop. limits: of a request's time.
+
+    on_signed: called with the id of a transaction, its message and the height of the validator set that signed, also if
+    the message was signed before.
+    """
 
     def __init__(
         self,
-        deps: L1Deps,
-        network_id: int,
+        lookups: L1Lookups,
+        aggregator: SignatureAggregator,
+        archive: Archive,
+        sets: ValidatorSets,
+        heights: ProposedHeight,
         settings: L1Settings,
         limits: AggregationSettings,
         *,
-        executor: Executor | None = None,
+        on_signed: Callable[[bytes, Attestation, int], None] = lambda tx_id, attestation, height: None,
     ) -> None:
-        self._components = L1Components(deps, network_id, settings, executor)
-        self._deps = deps
+        self._lookups = lookups
+        self._aggregator = aggregator
+        self._archive = archive
+        self._sets = sets
+        self._proposed_height = heights
+        self._on_signed = on_signed
         self._settings = settings
         self._limits = limits
 
@@ -73,15 +87,15 @@ class L1MessageService:
     async def _get(self, request: L1Request, deadline: float) -> L1SignedMessage:
         try:
             async with asyncio.timeout_at(deadline):
-                context = await self._components.resolve(request)
-                validity = await self._components.validity.current(context.attestation, context.at_least)
+                context = await self._lookups.resolve(request)
+                validity = await self._lookups.validity.current(context.attestation, context.at_least)
         except TimeoutError:
             raise NodeUnavailable("the transaction, its manager's subnet and the epoch") from None
         if isinstance(validity, Superseded):
             return await self._superseded(request, context, validity)
         current = await self._current(request, context, deadline)
         if current.superseded is None:
-            self._deps.on_signed(request.tx_id, context.attestation, current.height)
+            self._on_signed(request.tx_id, context.attestation, current.height)
         return replace(current, is_unchecked=validity == NO_NODE_ANSWERED)
 
     async def manager_chain(self, request: L1Request) -> ChainID:
@@ -89,7 +103,7 @@ class L1MessageService:
 
         Raises TransactionNotFound, NoMessage, UndecodableTransaction, NodeUnavailable.
         """
-        return (await self._components.transactions.find(request.tx_id)).message().manager_chain_id
+        return (await self._lookups.transactions.find(request.tx_id)).message().manager_chain_id
 
     async def explain(self, request: L1Request) -> Explanation:
         """Return how the message would be signed and which check would fail; asks no validator.
@@ -97,7 +111,8 @@ class L1MessageService:
         Raises InvalidTimeout.
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.timeout_s)
-        return await Explainer(self._components, self._deps, request, deadline).explain()
+        services = (self._lookups, self._aggregator, self._archive, self._sets, self._proposed_height)
+        return await Explainer(*services, request, deadline).explain()
 
     async def _current(self, request: L1Request, context: SigningContext, deadline: float) -> L1SignedMessage:
         """Collect signatures for a message that is not known to be superseded."""
@@ -105,14 +120,14 @@ class L1MessageService:
         if justification is None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    origin = await self._components.origins.find_known(context.attestation, request)
+                    origin = await self._lookups.origins.find_known(context.attestation, request)
             except TimeoutError:
                 raise NodeUnavailable("the transaction that the caller names") from None
             # Signatures that are stored need no proof any more.
             with suppress(StoreDown):
                 if origin is None and (stored := await self._aggregate_stored(request, context)) is not None:
                     return _result(stored, context)
-            origin = origin or await self._components.origins.search(
+            origin = origin or await self._lookups.origins.search(
                 context.attestation, context.signing_subnet_id, deadline
             )
             justification = origin.origin.justification
@@ -131,7 +146,7 @@ class L1MessageService:
         try:
             outcome = await cancel_when_superseded(
                 work,
-                lambda: self._components.validity.current(context.attestation, context.at_least),
+                lambda: self._lookups.validity.current(context.attestation, context.at_least),
                 self._settings.recheck_interval_s,
             )
             if isinstance(outcome, Superseded):
@@ -140,7 +155,7 @@ class L1MessageService:
         except QuorumNotReached as error:
             # Validators that refuse because of their state may know more than the node that was asked.
             if any(missing.error_code in STATE_REFUSALS for missing in error.shortfall.missing):
-                validity = await self._components.validity.refresh(context.attestation, context.at_least)
+                validity = await self._lookups.validity.refresh(context.attestation, context.at_least)
                 if isinstance(validity, Superseded):
                     reports.clear()
                     return validity
@@ -156,7 +171,7 @@ class L1MessageService:
         """
         validation_id = context.attestation.validation_id
         if validity.is_removal and validation_id is not None:
-            origin = await self._components.origins.load(validation_id)
+            origin = await self._lookups.origins.load(validation_id)
             if origin is not None:
                 validity = replace(validity, justification=origin.origin.justification)
         superseded = validity.statement()
@@ -171,14 +186,14 @@ class L1MessageService:
 
         The store has the signature and its signers' keys, but the set decides on weights and on the order of the bits.
         """
-        components = self._components
+        components = self._lookups
         try:
             async with asyncio.timeout(_STORED_TIMEOUT_S):
                 located = await components.transactions.find(request.tx_id)
                 attestation = located.message()
                 subnet_id = await components.find_subnet(attestation.manager_chain_id)
                 at_least = located.height or 0
-                height = request.height or self._deps.sets.newest_height(subnet_id)
+                height = request.height or self._sets.newest_height(subnet_id)
                 if height is None:
                     return None
                 validity = await components.validity.current(attestation, at_least)
@@ -217,13 +232,13 @@ class L1MessageService:
         loop = asyncio.get_running_loop()
         request = replace(request, timeout_s=self._limits.remaining_s(deadline, loop.time()))
         try:
-            return await self._deps.aggregator.aggregate(request)
+            return await self._aggregator.aggregate(request)
         except (HeightTooNew, NoValidators):
             if not request.is_epoch_height:
                 raise
         timeout_s = self._limits.remaining_s(deadline, loop.time())
         request = replace(request, height=None, is_epoch_height=False, timeout_s=timeout_s)
-        return await self._deps.aggregator.aggregate(request)
+        return await self._aggregator.aggregate(request)
 
 
 def _aggregation_request(request: L1Request, context: SigningContext, justification: bytes) -> AggregationRequest:
