@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tests import paths
 from tests.eventually import TIMEOUT_S, stopped_clock
-from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
+from warpseal.forwarding.evm.log_filter import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
 from warpseal.l1.settings import L1Settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from warpseal.daemon.registries import Registries, StatusRequest
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
 from warpseal.forwarding.evm.forwarder import ForwardedChain, forward_chain, run_chain
+from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.messages.warp_api import SigningRules, WarpApiGuard
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
@@ -99,6 +101,11 @@ class EvmApi:
                 await self._opened.wait()  # Early calls wait, as everywhere.
             blockchain = await self._view.blockchain(chain_id) if self._view is not None else None
         return blockchain.genesis if blockchain is not None else None
+
+    def log_clients(self, executor: Executor) -> dict[ChainID, EvmLogClient]:
+        """Return the readers of the logs of the chains. executor: decodes large replies."""
+        timeout_s = self._config.node.call_timeout_s
+        return {chain.chain_id: EvmLogClient(chain.forwarder, timeout_s, executor) for chain in self.chains}
 
     async def upgrade_times(self) -> Mapping[str, int] | None:
         """Return when each network upgrade begins, Unix seconds; None while no node says it."""

@@ -14,18 +14,16 @@ from warpseal.daemon.chain_rows import describe_follower
 from warpseal.daemon.core import Core
 from warpseal.daemon.events import Events
 from warpseal.daemon.registries import StatusRequest
-from warpseal.daemon.subsystems import evm_logs, index_database, index_source
+from warpseal.daemon.subsystems import index_database, index_source
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.delivery.destination import Destinations
 from warpseal.l1.context import L1Lookups
 from warpseal.l1.follower import PChainFollower, follower_detail, follower_sample, follower_state
-from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.metrics.samples import FollowerSample
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import WorkerThreads
-from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
     from warpseal.daemon.evm_api import EvmApi
@@ -63,7 +61,7 @@ async def open_l1(
             validators.epochs,
             core.network_id,
             config.l1,
-            evm=_log_clients(core, evm_api),
+            evm={} if evm_api is None else evm_api.log_clients(core.upstreams.decoding),
             progress=lambda: follower_detail(follower),
             find_quorum=destinations.quorum,
             executor=hashing,
@@ -109,11 +107,3 @@ def open_follower(core: Core) -> Iterator[PChainFollower]:
             url = index_database.index_url(config.index, core.folder)
             indexed = stack.enter_context(closing(index_source.IndexedBlocks(url, config.index)))
         yield PChainFollower(core.upstream.blocks, core.store.l1, core.leadership, settings, indexed=indexed)
-
-
-def _log_clients(core: Core, evm_api: EvmApi | None) -> dict[ChainID, EvmLogReader]:
-    """Return the readers of the logs of managers, by chain."""
-    if evm_api is None:
-        return {}
-    timeout_s, decoding = core.config.node.call_timeout_s, core.upstreams.decoding
-    return {chain.chain_id: evm_logs.EvmLogClient(chain.forwarder, timeout_s, decoding) for chain in evm_api.chains}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from warpseal.api.grpc import server as grpc_server
     from warpseal.events import webhooks
     from warpseal.follow import index_source
-    from warpseal.forwarding.evm import logs as evm_logs
     from warpseal.index import database as index_database
     from warpseal.indexer import network as indexer_network
     from warpseal.ops import traces
@@ -42,8 +41,6 @@ else:
     traces = LazyModule("warpseal.ops.traces")
     # Before the ports are announced, if the configured identity has no files yet.
     identity = LazyModule("warpseal.peers.identity")
-    # With a chain whose logs show where validations began.
-    evm_logs = LazyModule("warpseal.forwarding.evm.logs")
     # With an index of the P-Chain, whose blocks the follower takes.
     index_database = LazyModule("warpseal.index.database")
     index_source = LazyModule("warpseal.follow.index_source")
@@ -61,7 +58,6 @@ __all__ = [
     "SUBSYSTEMS",
     "Stage",
     "Subsystem",
-    "evm_logs",
     "find_rows",
     "grpc_calls",
     "grpc_server",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cachetools import LRUCache
 from msgspec import Struct, field
 
+from warpseal.forwarding.evm.log_filter import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import RegistrationOrigin
 from warpseal.upstream.errors import NodeUnavailable
@@ -24,11 +24,6 @@ from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
 from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, UnsignedMessage, unwrap_log_data
-
-if TYPE_CHECKING:
-    from warpseal.forwarding.evm import logs as evm_logs
-else:
-    evm_logs = LazyModule("warpseal.forwarding.evm.logs")
 
 _ADDRESS_BYTES: Final = 20
 _MAX_MANAGERS: Final = 256
@@ -77,7 +72,7 @@ class ManagerLogs(Struct, eq=False):
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
                     if validation_id not in scan.registrations:
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
-            except (TimeoutError, NodeUnavailable, evm_logs.LogsRefused):
+            except (TimeoutError, NodeUnavailable, LogsRefused):
                 pass
         payload = scan.registrations.get(validation_id)
         return RegistrationOrigin(payload) if payload is not None else None
@@ -100,10 +95,10 @@ class ManagerLogs(Struct, eq=False):
             first, last = max(0, scan.low - scan.range), scan.low - 1
         else:
             return
-        topics = (evm_logs.SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + manager[1])
+        topics = (SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + manager[1])
         try:
-            logs = await self._chains[manager[0]].logs(evm_logs.LogFilter(first, last, WARP_PRECOMPILE, topics))
-        except evm_logs.LogsRefused:
+            logs = await self._chains[manager[0]].logs(LogFilter(first, last, WARP_PRECOMPILE, topics))
+        except LogsRefused:
             if first == last:
                 raise
             scan.range = max(1, (last - first + 1) // 2)
@@ -116,7 +111,7 @@ class ManagerLogs(Struct, eq=False):
         scan.range = min(_MAX_RANGE, scan.range * 2)
 
 
-def parse_registration_log(chain_id: ChainID, log: evm_logs.EvmLog) -> RegisterL1Validator | None:
+def parse_registration_log(chain_id: ChainID, log: EvmLog) -> RegisterL1Validator | None:
     """Return the registration in a SendWarpMessage log of this chain, or None."""
     raw = unwrap_log_data(log.data)
     try:

@@ -14,7 +14,7 @@ from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, ValidationID
 
 if TYPE_CHECKING:
-    from warpseal.forwarding.evm.logs import EvmLog, LogFilter
+    from warpseal.forwarding.evm.log_filter import EvmLog, LogFilter
 
 ReadProgress = Callable[[], FollowerProgress]
 """Returns the progress of the P-Chain follower."""

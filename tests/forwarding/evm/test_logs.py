@@ -16,7 +16,8 @@ from tests.eventually import TIMEOUT_S
 from tests.forwarding.evm.evm import HALTS, HANGS, SETTINGS, Node, Refusal, open_chain, serve_node
 from tests.indexer.evm_chains import recorded_chain
 from tests.node.recorded_node import refusing_uri
-from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, EvmLogClient, LogFilter, LogsRefused
+from warpseal.forwarding.evm.log_filter import SEND_WARP_MESSAGE, LogFilter, LogsRefused
+from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.message import WARP_PRECOMPILE
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, EvmForwarder
+from warpseal.forwarding.evm.log_filter import EvmLog, LogFilter, LogsRefused
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import BLOCK_NUMBER
@@ -24,28 +24,7 @@ from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
-SEND_WARP_MESSAGE: Final = bytes.fromhex("56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d")
 _MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
-
-
-class LogsRefused(Exception):
-    """Nodes answered, but none returns the logs of this range; they may return those of a shorter one."""
-
-
-class LogFilter(Struct, frozen=True):
-    """The logs of one contract in blocks `first` to `last`, both included. topics: 32 bytes each, in their places."""
-
-    first: int
-    last: int
-    address: bytes
-    topics: tuple[bytes, ...]
-
-
-class EvmLog(Struct, frozen=True):
-    """One log. block: its number; data: what is not in the topics."""
-
-    block: int
-    data: bytes
 
 
 class EvmLogClient:
