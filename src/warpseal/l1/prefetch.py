@@ -56,7 +56,7 @@ class TransactionSigner(Protocol):
 
 
 class TransactionFeed(Protocol):
-    """Publishes new transactions (`l1.follower.follower.PChainFollower`)."""
+    """Publishes new transactions (`l1.follower.PChainFollower`)."""
 
     def subscribe(self, listener: Callable[[L1Transaction], None]) -> Callable[[], None]: ...
 
