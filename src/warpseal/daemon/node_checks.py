@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from warpseal import bls
-from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.status.document import NodeStatus
 from warpseal.daemon.core import Core
 from warpseal.daemon.l1 import L1
@@ -20,7 +18,7 @@ from warpseal.indexer.status import IndexStatus
 from warpseal.l1.follower import PChainFollower
 from warpseal.ops.health.chains import P_CHAIN_API, FollowedChain, NodeMonitor, chain_check
 from warpseal.resources.aliases import PRIMARY_NAMES
-from warpseal.warp.ids import PRIMARY_NETWORK, node_id_text
+from warpseal.warp.ids import PRIMARY_NETWORK
 
 
 @asynccontextmanager
@@ -54,22 +52,12 @@ async def open_node_checks(
     )
 
     async def status(request: StatusRequest) -> Mapping[str, Any]:
-        nodes = list(_describe_nodes(monitor, with_addresses=request.with_addresses))
-        return {"nodes": nodes, **_describe_network(core)}
+        return {"nodes": list(_describe_nodes(monitor, with_addresses=request.with_addresses))}
 
     core.status.register(status)
     core.keep_running(tasks, "checks of nodes", partial(monitor.run, core.health.trigger))
     core.keep_running(tasks, "names of chains", partial(node_api.add_primary_chains, core.upstream, core.network_id))
     yield monitor
-
-
-def _describe_network(core: Core) -> dict[str, Any]:
-    return {
-        "bls_backend": bls.BACKEND,
-        "network_id": core.network_id,
-        "network": NETWORK_NAMES.get(core.network_id, (None,))[0],
-        "node_id": node_id_text(core.identity.identity.node_id),
-    }
 
 
 def _describe_nodes(monitor: NodeMonitor, *, with_addresses: bool) -> Iterator[NodeStatus]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 from warpseal import bls
@@ -13,6 +14,7 @@ from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.daemon.core import Core, open_core, open_upstreams
 from warpseal.daemon.ports import DaemonPorts
+from warpseal.daemon.registries import StatusRequest
 from warpseal.daemon.subsystems import Stage, open_stage
 from warpseal.node.info import InfoClient
 from warpseal.runtime.retry import Backoff, Retrier
@@ -40,6 +42,7 @@ async def start_subsystems(ports: DaemonPorts, start_indexer: Callable[[], None]
         network_id = await find_network_id(upstreams.upstream.info, nodes, registries.starting_gates)
         log.debug("network id read", extra={"network_id": network_id})
         core = await stack.enter_async_context(open_core(registries, upstreams, network_id))
+        registries.status.register(partial(_describe_network, core))
         # The tasks end before anything is closed that they use.
         async with AsyncExitStack() as network, asyncio.TaskGroup() as tasks:
             await open_stage(Stage.SIGNING, config, network, opened, core, tasks)
@@ -47,6 +50,15 @@ async def start_subsystems(ports: DaemonPorts, start_indexer: Callable[[], None]
             core.store.confirm_start()
             start_indexer()
             await open_stage(Stage.REST, config, network, opened, core, tasks)
+
+
+async def _describe_network(core: Core, request: StatusRequest) -> Mapping[str, Any]:
+    return {
+        "bls_backend": bls.BACKEND,
+        "network_id": core.network_id,
+        "network": NETWORK_NAMES.get(core.network_id, (None,))[0],
+        "node_id": node_id_text(core.identity.identity.node_id),
+    }
 
 
 def _log_start(core: Core) -> None:
