@@ -12,7 +12,8 @@ from msgspec import Struct
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.runtime.ttl_cache import loop_time
 
-log = logging.getLogger(__name__)
+# The work is the daemon's, and so are its lines: those of the logger `main`.
+log = logging.getLogger("warpseal.daemon.background")
 
 _BACKOFF: Final = Backoff(first_s=1.0, cap_s=60.0)
 # A part that ran for so long had no error at its start.

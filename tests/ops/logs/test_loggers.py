@@ -59,8 +59,7 @@ def test_every_package_that_logs_has_a_logger() -> None:
         for file in source.rglob("*/*.py")
         if "logging.getLogger(__name__)" in file.read_text()
     }
-    # Work in the background (runtime/) is the daemon's, whose lines are those of the logger `main`.
-    assert logging_packages - {"cli", "daemon", "plugins", "runtime"} <= set(PACKAGE_LOGGERS)
+    assert logging_packages - {"cli", "daemon", "plugins"} <= set(PACKAGE_LOGGERS)
 
 
 def test_a_changed_display_level_applies_to_later_lines_of_that_logger() -> None:
