@@ -213,8 +213,10 @@ def test_an_older_store_must_be_upgraded_before_use(
     assert f".before-{HEAD}, stays beside it until a daemon has served with the new one.\n" in info
     assert store("upgrade", *where) == 0
     output = capsys.readouterr()
-    kept = "" if place.path is None else f"{place.path}.before-{HEAD} has the store as it was before; the next daemon"
-    assert kept in output.out
+    backup_notice = (
+        "" if place.path is None else f"{place.path}.before-{HEAD} has the store as it was before; the next daemon"
+    )
+    assert backup_notice in output.out
     assert f"the store has schema version {HEAD} (before: 0001)" in output.out
     assert f"upgraded to version {HEAD}\n" in output.err
     assert store("upgrade", *where) == 0

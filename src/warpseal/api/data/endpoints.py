@@ -53,8 +53,9 @@ MAX_BLOCK_NUMBER: Final = 2**63 - 1
 class Parameter(Struct, frozen=True):
     """A query parameter, or a field of the body of an administrator's POST.
 
-    kind: names its parser and its schema (parameters.py). default: of a request without it, as the schema shows it.
-    minimum, maximum: of an integer.
+    kind: It names the parser and the schema, which stand in parameters.py.
+    default: A request without the parameter has this value, and the schema shows it.
+    minimum, maximum: They bound an integer.
     """
 
     name: str
@@ -69,8 +70,10 @@ class Parameter(Struct, frozen=True):
 class PageBody(Struct, frozen=True):
     """The body of a page: `nextPageToken`, the items under their name, and the fields of `beside`.
 
-    title, description: of its schema. resources: "module:class" of each kind of item. beside: "module:class" of a
-    resource whose fields stand behind the items.
+    items: The field that holds the items.
+    resources: The class of each kind of item, as "module:class".
+    title, description: The schema shows them.
+    beside: The "module:class" of a resource whose fields stand behind the items.
     """
 
     items: str
@@ -81,12 +84,17 @@ class PageBody(Struct, frozen=True):
 
 
 class EndpointRow(Struct, frozen=True, kw_only=True):
-    """A row. name: the operation id, which page tokens carry, so that it never changes.
+    """The row of one endpoint, from which its route, its schema and its page tokens are made.
 
-    number: of the specification's endpoint; None: it has none.
-    bodies: of a success: pages, or "module:class" of resources; several are of several chains or dialects, and the
-    first page is the one that is sent. context: "module:class" of what the handler takes. units: compute units of a
-    request. since: the first version that had it. status: of a success. deprecated_at: unix seconds.
+    name: The operation id. Page tokens carry it, so it must never change.
+    number: The specification gives the endpoint this number; None if the specification does not have it.
+    bodies: A success has one of these bodies: a page, or the "module:class" of a resource. An endpoint has several
+        if it serves several kinds of chains or dialects; it sends the first page among them.
+    context: The "module:class" of the object that the handler takes.
+    units: A request costs this many compute units.
+    since: The first version of Warpseal that had the endpoint.
+    status: A success has this HTTP status.
+    deprecated_at: The endpoint is deprecated from this time, in unix seconds.
     """
 
     name: str

@@ -49,7 +49,11 @@ Read = Callable[[str, str], Value]
 
 
 class Kind(Struct, frozen=True):
-    """A kind of parameters. schema: of the value, in OpenAPI; is_list: repeated or comma-separated."""
+    """A kind of parameters.
+
+    schema: The OpenAPI schema of the value.
+    is_list: A request may repeat the parameter, or separate its values with commas.
+    """
 
     read: Read
     schema: Mapping[str, Any]

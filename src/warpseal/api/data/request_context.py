@@ -49,9 +49,12 @@ _ENCODER: Final = Encoder()
 
 
 class RequestContext(Struct, frozen=True):
-    """One request. now: unix seconds. for_sdk: the client wants the SDKs' dialect.
+    """One request.
 
-    metrics_tokens: of the Metrics API; None without a metrics database. endpoint: the row that the request is for.
+    now: The time of the request, in unix seconds.
+    for_sdk: The client wants the SDKs' dialect.
+    metrics_tokens: The page tokens of the Metrics API; None without a metrics database.
+    endpoint: The row of the endpoint that was asked.
     """
 
     request: Request
@@ -156,20 +159,24 @@ class RequestContext(Struct, frozen=True):
     ) -> Response:
         """Return the response with a page of items, as `respond` does.
 
-        position: of the next page, None if there is none. beside: what the row puts beside the items.
+        position: The next page starts here; None if this page is the last.
+        beside: The fields that the row has behind the items.
         """
         token = await self.next_token(query, position)
         return await self.respond(self.page_body(items, token, **beside), final_s)
 
     def page_body(self, items: Iterable[Resource], token: str | UnsetType, **beside: Any) -> Resource:
-        """Return the body of a page. token: of the next page."""
+        """Return the body of a page.
+
+        token: The next page's token; UNSET on the last page.
+        """
         body = page_class(self.endpoint.page)
         return body(next_page_token=token, items=tuple(items), **beside)
 
     async def respond(self, resource: Resource, final_s: int = 0) -> Response:
         """Return the response, which shared caches must not store if callers need a key.
 
-        final_s: for how many seconds it cannot change; 0: it may change at any time.
+        final_s: The response cannot change for so many seconds; 0 if it may change at any time.
         """
         shared = "private" if self.settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
