@@ -13,7 +13,16 @@ from benchmarks.process import ProcessFailed
 from benchmarks.report import Report, print_report, print_summary
 
 NAMES = (
-    *("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost"),
+    *(
+        "cold",
+        "cached",
+        "connections",
+        "bad_shares",
+        "coalescing",
+        "decode",
+        "l1_get",
+        "store_cost",
+    ),
     *(
         "index_run",
         "index_store",
@@ -37,7 +46,13 @@ NAMES = (
     "eager_icm",
     "event_listeners",
     "traces",
-    *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
+    *(
+        "evm_index_run",
+        "evm_index_store",
+        "evm_index_beside",
+        "evm_index_idle",
+        "evm_index_documents",
+    ),
     *("evm_index_holders", "evm_index_proof", "index_databases"),
 )
 
@@ -70,8 +85,12 @@ def benchmark(name: str) -> Callable[[bool], Report]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *NAMES], metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run? the aims mean little")
+    parser.add_argument(
+        "names", nargs="*", choices=[[], *NAMES], metavar="NAME", help=", ".join(NAMES)
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: does it run? the aims mean little"
+    )
     return parser
 
 

@@ -46,7 +46,9 @@ def run(quick: bool) -> Report:
 
 
 async def _measure(folder: Path, quick: bool) -> Report:
-    validators, turns, seconds = (QUICK_VALIDATORS, QUICK_TURNS, QUICK_TURN_S) if quick else (VALIDATORS, TURNS, TURN_S)
+    validators, turns, seconds = (
+        (QUICK_VALIDATORS, QUICK_TURNS, QUICK_TURN_S) if quick else (VALIDATORS, TURNS, TURN_S)
+    )
     flags = ("--nodes", str(NODES), "--block-interval", "1", "--height", str(HEIGHT))
     plan = NetworkPlan(validators, (validators,), WARM_UP + (turns + 1) * TURN_MESSAGES, flags)
     with simulated_network(plan, folder) as network:
@@ -122,7 +124,9 @@ def ask_heights(message: str) -> Callable[[int], Turn]:
     def of_turn(number: int) -> Turn:
         async def sign(subject: Daemon) -> int:
             for place in range(TURN_HEIGHTS):
-                await subject.sign(message, **{"pchain-height": HEIGHT - 1 - number * TURN_HEIGHTS - place})
+                await subject.sign(
+                    message, **{"pchain-height": HEIGHT - 1 - number * TURN_HEIGHTS - place}
+                )
             return TURN_HEIGHTS
 
         return sign
@@ -130,7 +134,9 @@ def ask_heights(message: str) -> Callable[[int], Turn]:
     return of_turn
 
 
-def _figures(name: str, sample: tuple[list[float], float], aim: Aim | None) -> tuple[Figure, Figure]:
+def _figures(
+    name: str, sample: tuple[list[float], float], aim: Aim | None
+) -> tuple[Figure, Figure]:
     ratios, plain_s = sample
     ratio = Figure(f"{name}: CPU, quorum 2 / 1", quantile(ratios, 0.5), "x", aim)
     return ratio, Figure(f"{name}: CPU, quorum 1", plain_s * 1e6, "us")

@@ -67,7 +67,9 @@ async def _measure(sizes: Sizes, bad: int, folder: Path) -> Cost:
 
 def _rules(validators: int, bad: int) -> tuple[str, ...]:
     """Return the flags that make `bad` validators, evenly spread, sign another message."""
-    places = ",".join(str(place) for place in range(0, validators, validators // bad)) if bad else ""
+    places = (
+        ",".join(str(place) for place in range(0, validators, validators // bad)) if bad else ""
+    )
     return ("--behave", f"{places}:wrong") if bad else ()
 
 
@@ -109,7 +111,9 @@ def _report(costs: dict[int, Cost], validators: int, quick: bool) -> Report:
             name = at + "daemon CPU / clean request"
             figures.append(Figure(name, cost.first_s / clean.first_s, "x", AIMS.get(bad)))
             figures.append(Figure(name + ", met before", cost.later_s / clean.later_s, "x"))
-            figures.append(Figure(at + "bad shares found by the first request", cost.bad_share_count, ""))
+            figures.append(
+                Figure(at + "bad shares found by the first request", cost.bad_share_count, "")
+            )
         figures.append(Figure(at + "daemon CPU of the first request", cost.first_s * 1e3, "ms"))
         figures.append(Figure(at + "daemon CPU of a later request", cost.later_s * 1e3, "ms"))
     return Report("bad_shares", quick, tuple(figures))

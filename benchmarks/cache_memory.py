@@ -47,12 +47,17 @@ def run(quick: bool) -> Report:
     for validators in SIZES:
         with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
             arguments = (str(validators), str(limit_bytes))
-            with running(arguments, Path(folder) / "log", module="benchmarks.cache_memory") as process:
+            with running(
+                arguments, Path(folder) / "log", module="benchmarks.cache_memory"
+            ) as process:
                 result = json.loads(process.ready_line)
         at = f"{validators} validators: "
         figures += [
             Figure(
-                at + "growth of resident memory / signature-cache-bytes", result["grown"] / limit_bytes, "x", RSS_AIM
+                at + "growth of resident memory / signature-cache-bytes",
+                result["grown"] / limit_bytes,
+                "x",
+                RSS_AIM,
             ),
             Figure(at + "the same / bytes counted as used", result["grown"] / result["used"], "x"),
             Figure(at + "messages in the cache", result["messages"], ""),
@@ -60,7 +65,9 @@ def run(quick: bool) -> Report:
         ]
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         figures += asyncio.run(_fill_daemon(Path(folder), min(limit_bytes, DAEMON_BYTES)))
-    notes = ("entries as rounds add them, evicted and replaced once; the memory of idle arenas is included",)
+    notes = (
+        "entries as rounds add them, evicted and replaced once; the memory of idle arenas is included",
+    )
     return Report("cache_memory", quick, tuple(figures), notes)
 
 
@@ -69,7 +76,9 @@ async def _fill_daemon(folder: Path, limit_bytes: int) -> list[Figure]:
     validators = max(SIZES)
     count = limit_bytes // (SHARE_COST_BYTES * validators * ASKED_PERCENT // 100)
     each = -(-(count + WARM_UPS) // CHAINS)
-    plan = NetworkPlan(validators, (), each, ("--l1", f"validators={validators},shared,chains={CHAINS}"))
+    plan = NetworkPlan(
+        validators, (), each, ("--l1", f"validators={validators},shared,chains={CHAINS}")
+    )
     with simulated_network(plan, folder) as network:
         messages = iter(network.messages(network.subnet_of_size(validators)))
         keys = {"signature-cache-bytes": limit_bytes, "signature-cache-size": 10**6}
@@ -108,7 +117,9 @@ def fill(validators: int, limit_bytes: int) -> dict[str, int]:
     results = ResultCache(limit, limit_bytes, settings.below_buffer_ttl_s)
     secrets = [bls.generate_secret(sha256(b"%d" % number).digest()) for number in range(validators)]
     keys = [bls.public_key_bytes(bls.derive_public_key(secret)) for secret in secrets]
-    members = [(key, bls.sign(secret, b"message")) for key, secret in zip(keys, secrets, strict=True)]
+    members = [
+        (key, bls.sign(secret, b"message")) for key, secret in zip(keys, secrets, strict=True)
+    ]
     digest, goal = sha256(b"set").digest(), QuorumGoal(67, 0, 0.0, validators)
     signer_count = -(-validators * ASKED_PERCENT // 100)
     process = Process(os.getpid(), READY, Path())
@@ -120,7 +131,9 @@ def fill(validators: int, limit_bytes: int) -> dict[str, int]:
             # The bytes of a share come in a frame of their own.
             shares.get_or_add(message_id, public_key, bytes(bytearray(raw)))
         signed = os.urandom(RESULT_BYTES + validators // 8)
-        results.put(message_id, digest, SignedResult(signed, goal.target_weight, signer_count), goal, 0.0)
+        results.put(
+            message_id, digest, SignedResult(signed, goal.target_weight, signer_count), goal, 0.0
+        )
     gc.collect()
     return {
         "grown": process.rss_bytes() - before,

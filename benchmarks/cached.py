@@ -76,7 +76,9 @@ def run(quick: bool) -> Report:
     return _report(still, churning, quick)
 
 
-async def _repeats(folder: Path, sizes: tuple[int, ...], seconds: float, flags: tuple[str, ...]) -> dict[int, Repeats]:
+async def _repeats(
+    folder: Path, sizes: tuple[int, ...], seconds: float, flags: tuple[str, ...]
+) -> dict[int, Repeats]:
     plan = NetworkPlan(sizes[0], sizes, 2, flags)
     core = max(os.sched_getaffinity(0))
     with simulated_network(plan, folder) as network:
@@ -87,7 +89,10 @@ async def _repeats(folder: Path, sizes: tuple[int, ...], seconds: float, flags: 
         ):
             await subject.connected()
             has_grpc = CHURN[0] not in flags
-            return {count: await _repeat(subject, network, channel, count, seconds, has_grpc) for count in sizes}
+            return {
+                count: await _repeat(subject, network, channel, count, seconds, has_grpc)
+                for count in sizes
+            }
 
 
 def _free_port() -> int:
@@ -97,7 +102,12 @@ def _free_port() -> int:
 
 
 async def _repeat(
-    subject: Daemon, network: Network, channel: aio.Channel, count: int, seconds: float, has_grpc: bool
+    subject: Daemon,
+    network: Network,
+    channel: aio.Channel,
+    count: int,
+    seconds: float,
+    has_grpc: bool,
 ) -> Repeats:
     message = network.messages(network.subnet_of_size(count))[0]
     signed = SignedMessage.parse(await subject.sign(message))
@@ -114,7 +124,10 @@ async def _repeat(
 async def _call(subject: Daemon, channel: aio.Channel, message: str, seconds: float) -> float:
     """Repeat the request by gRPC, as many at a time; return the CPU of one call, microseconds."""
     stub = WarpsealStub(channel)  # type: ignore[no-untyped-call]
-    request, ends_at = pb.AggregateSignaturesRequest(message=bytes.fromhex(message)), time.perf_counter() + seconds
+    request, ends_at = (
+        pb.AggregateSignaturesRequest(message=bytes.fromhex(message)),
+        time.perf_counter() + seconds,
+    )
 
     async def repeat() -> int:
         calls = 0
@@ -147,7 +160,9 @@ def _report(still: dict[int, Repeats], churning: dict[int, Repeats], quick: bool
         figures += _figures(f"{count} validators: ", repeats)
     for count, repeats in churning.items():
         figures += _figures(f"{count} validators, another set each second: ", repeats)
-    notes = (f"{CLIENTS} keep-alive connections from another process; the daemon is pinned to one core",)
+    notes = (
+        f"{CLIENTS} keep-alive connections from another process; the daemon is pinned to one core",
+    )
     return Report("cached", quick, tuple(figures), notes)
 
 
@@ -155,7 +170,12 @@ def _figures(at: str, repeats: Repeats) -> list[Figure]:
     latencies_s = repeats.load.latencies_s
     calls = [
         Figure(at + "CPU per gRPC call", repeats.grpc_cpu_us, "us"),
-        Figure(at + "CPU per gRPC call / per request", repeats.grpc_cpu_us / repeats.cpu_us, "x", GRPC_AIM),
+        Figure(
+            at + "CPU per gRPC call / per request",
+            repeats.grpc_cpu_us / repeats.cpu_us,
+            "x",
+            GRPC_AIM,
+        ),
     ]
     return [
         Figure(at + "requests per second", repeats.rate, "/s", RATE_AIM),

@@ -32,7 +32,12 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
             many, many_s, responses = await _send(subject, network, messages[2], CALLERS)
         violations = network.violations()
     figures = (
-        Figure(f"AppRequests of {CALLERS} equal requests at once / of one", many / alone, "x", REQUESTS_AIM),
+        Figure(
+            f"AppRequests of {CALLERS} equal requests at once / of one",
+            many / alone,
+            "x",
+            REQUESTS_AIM,
+        ),
         Figure("AppRequests of one request", alone, ""),
         Figure(f"AppRequests of {CALLERS} equal requests at once", many, ""),
         Figure(f"daemon CPU of {CALLERS} equal requests / of one", many_s / alone_s, "x"),
@@ -42,7 +47,9 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
     return Report("coalescing", quick, figures)
 
 
-async def _send(subject: Daemon, network: Network, message: str, callers: int) -> tuple[float, float, int]:
+async def _send(
+    subject: Daemon, network: Network, message: str, callers: int
+) -> tuple[float, float, int]:
     """Post one message from `callers` at once; return AppRequests, CPU seconds, and how many answers differ."""
     await asyncio.sleep(SETTLE_S)
     before, cpu_s = network.counted("appRequests"), subject.process.cpu_s()

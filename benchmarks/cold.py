@@ -88,13 +88,19 @@ async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
                     result, floor = await _one_size(subject, network, transport, count)
                     figures += _figures(count, result, floor)
                     samples[f"wall_s_{count}"] = result.walls_s
-                figures.append(Figure("idle daemon, CPU per second (in the above)", await _idle(subject), "ms"))
+                figures.append(
+                    Figure("idle daemon, CPU per second (in the above)", await _idle(subject), "ms")
+                )
         figures.append(violations_figure(network.violations()))
-    notes = (f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",)
+    notes = (
+        f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",
+    )
     return Report("cold", quick, tuple(figures), notes, samples)
 
 
-async def _one_size(subject: Daemon, network: Network, transport: TransportFloor, count: int) -> tuple[Run, Floor]:
+async def _one_size(
+    subject: Daemon, network: Network, transport: TransportFloor, count: int
+) -> tuple[Run, Floor]:
     messages = network.messages(network.subnet_of_size(count))
     for message in messages[:WARM_UPS]:
         signed = SignedMessage.parse(await subject.sign(message))
@@ -150,12 +156,18 @@ def _figures(count: int, result: Run, floor: Floor) -> list[Figure]:
     at = f"{count} validators: "
     own_s = result.cpu_s - floor.total_s
     return [
-        Figure(at + "daemon CPU / (crypto + transport floor)", result.cpu_s / floor.total_s, "x", aim),
+        Figure(
+            at + "daemon CPU / (crypto + transport floor)", result.cpu_s / floor.total_s, "x", aim
+        ),
         Figure(at + "daemon CPU / crypto floor alone", result.cpu_s / floor.crypto_s, "x"),
         Figure(at + "daemon CPU per aggregation", result.cpu_s * 1e3, "ms"),
         Figure(at + "crypto floor", floor.crypto_s * 1e3, "ms"),
         Figure(at + "transport floor", floor.transport_s * 1e3, "ms"),
-        Figure(at + "daemon CPU beyond the floors, per asked validator", own_s / result.requests * 1e6, "us"),
+        Figure(
+            at + "daemon CPU beyond the floors, per asked validator",
+            own_s / result.requests * 1e6,
+            "us",
+        ),
         Figure(at + "wall p50", quantile(result.walls_s, 0.5) * 1e3, "ms"),
         Figure(at + "wall p95", quantile(result.walls_s, 0.95) * 1e3, "ms"),
         Figure(at + "validators asked", result.requests, ""),

@@ -22,7 +22,16 @@ HEIGHT = 1_000
 COST_AIM = Aim(1.02)
 INDEX_TIMEOUT_S = 300.0
 INDEX_HEIGHT = "warpseal_index_height"
-FLAGS = ("--follow-p-chain", "false", "--store-url", "off", "--max-p-chain-lookback", "-1", "--index-chains", "p")
+FLAGS = (
+    "--follow-p-chain",
+    "false",
+    "--store-url",
+    "off",
+    "--max-p-chain-lookback",
+    "-1",
+    "--index-chains",
+    "p",
+)
 NOTES = (
     "both daemons run side by side, each with an index, and only one of them has requests",
     "turns of each daemon in alternating order; a ratio is the median of the turns",
@@ -45,17 +54,28 @@ async def _measure(folder: Path, quick: bool) -> Report:
         messages = network.messages(network.subnet_of_size(validators))
         keys = {"genesis-file": str(genesis)}
         async with (
-            daemon(network, Start(folder / "node", flags=FLAGS, keys={**keys, "validator-sets": "node"})) as node,
-            daemon(network, Start(folder / "both", flags=FLAGS, keys={**keys, "validator-sets": "both"})) as both,
+            daemon(
+                network,
+                Start(folder / "node", flags=FLAGS, keys={**keys, "validator-sets": "node"}),
+            ) as node,
+            daemon(
+                network,
+                Start(folder / "both", flags=FLAGS, keys={**keys, "validator-sets": "both"}),
+            ) as both,
         ):
             for subject in (node, both):
                 await subject.connected()
                 await _until_indexed(subject)
                 for message in messages[:WARM_UP]:
                     await subject.sign(message)
-            ratios, plain_s = await compare_daemons(node, both, turns, _sign_cold(messages[WARM_UP:]))
+            ratios, plain_s = await compare_daemons(
+                node, both, turns, _sign_cold(messages[WARM_UP:])
+            )
             calls = "warpseal_node_calls_total"
-            set_calls = [await subject.value(calls, method="platform.getValidatorsAt") for subject in (node, both)]
+            set_calls = [
+                await subject.value(calls, method="platform.getValidatorsAt")
+                for subject in (node, both)
+            ]
         violations = network.violations()
     figures = (
         Figure("CPU of a cold request, both / node", quantile(ratios, 0.5), "x", COST_AIM),

@@ -53,8 +53,15 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         warm = await _connect(network, folder / "gossip")
         violations += network.violations()
     figures = [
-        Figure("RSS growth per connection", hinted.rss_bytes / validators / KIBIBYTE, "KiB", MEMORY_AIM),
-        Figure("CPU per connection / bare TLS handshake", hinted.cpu_s / validators / handshake_s, "x", CPU_AIM),
+        Figure(
+            "RSS growth per connection", hinted.rss_bytes / validators / KIBIBYTE, "KiB", MEMORY_AIM
+        ),
+        Figure(
+            "CPU per connection / bare TLS handshake",
+            hinted.cpu_s / validators / handshake_s,
+            "x",
+            CPU_AIM,
+        ),
         Figure("CPU per connection", hinted.cpu_s / validators * 1e3, "ms"),
         Figure("CPU per connection, addresses by gossip", gossip.cpu_s / validators * 1e3, "ms"),
         Figure("CPU per connection, addresses remembered", warm.cpu_s / validators * 1e3, "ms"),

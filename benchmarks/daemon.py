@@ -61,7 +61,9 @@ class Daemon:
 
     async def sign(self, message: str, **fields: Any) -> bytes:
         """Post an aggregation; return the signed message. Raises RequestFailed."""
-        async with self.http.post(self.api + REQUEST_PATH, json={"message": message, **fields}) as response:
+        async with self.http.post(
+            self.api + REQUEST_PATH, json={"message": message, **fields}
+        ) as response:
             text = await response.text()
         if response.status != 200:
             raise RequestFailed(f"HTTP {response.status}: {text[:500]}")
@@ -78,19 +80,25 @@ class Daemon:
         async with self.http.get(self.metrics_url + "/metrics") as response:
             text = await response.text()
         families = text_string_to_metric_families(text)
-        return [(item.name, item.labels, item.value) for family in families for item in family.samples]
+        return [
+            (item.name, item.labels, item.value) for family in families for item in family.samples
+        ]
 
     async def value(self, series: str, **labels: str) -> float:
         """Return the sum of the series that carry these labels; 0 if there is none."""
         samples = await self.samples()
-        return sum(v for name, has, v in samples if name == series and labels.items() <= dict(has).items())
+        return sum(
+            v for name, has, v in samples if name == series and labels.items() <= dict(has).items()
+        )
 
     async def connected_percent(self) -> float:
         """Return the connected share of the weight of the tracked subnet that has least, from /ready."""
         async with self.http.get(self.api + "/ready") as response:
             subnets = (await response.json()).get("subnets", [])
         totals = [(int(item["connectedWeight"]), int(item["totalWeight"])) for item in subnets]
-        return min((100 * connected / total if total else 0.0 for connected, total in totals), default=0.0)
+        return min(
+            (100 * connected / total if total else 0.0 for connected, total in totals), default=0.0
+        )
 
     async def connected(self, percent: float = 100) -> float:
         """Wait until so much of the weight is connected; return the seconds since the daemon was started."""
@@ -118,4 +126,13 @@ def prepare_start(network: DescribedNetwork, start: Start) -> Sequence[str]:
     file.write_text(json.dumps({**network.facts["config"], "log-level": "warn", **start.keys}))
     ports = ("--api-port", "0", "--metrics-port", "0")
     hosts = ("--api-host", "127.0.0.1")
-    return ("serve", "--config", str(file), "--data-dir", str(start.folder / "data"), *ports, *hosts, *start.flags)
+    return (
+        "serve",
+        "--config",
+        str(file),
+        "--data-dir",
+        str(start.folder / "data"),
+        *ports,
+        *hosts,
+        *start.flags,
+    )

@@ -41,12 +41,18 @@ def run(quick: bool) -> Report:
         _rate("blocks of mainnet", mainnet, count, RATE_AIM),
         _rate("blocks of a recorded network", recorded, count, RATE_AIM),
         _rate("blocks with one transaction, each type as often", every_type, count, RATE_AIM),
-        Figure("mainnet's genesis, 15,344 outputs", _best_s(lambda: parse_p_genesis(genesis)) * 1000, "ms"),
+        Figure(
+            "mainnet's genesis, 15,344 outputs",
+            _best_s(lambda: parse_p_genesis(genesis)) * 1000,
+            "ms",
+        ),
         _evm_rate("EVM blocks of one transaction", one_transaction, 1, EVM_BLOCK_AIM),
         _evm_rate("logs in dense EVM blocks, 2 % of NFTs", dense, EVM_LOGS, EVM_LOG_AIM),
         _evm_rate("NFT transfers in EVM blocks", nfts, EVM_NFTS, None),
     )
-    sizes = ", ".join(f"{sum(map(len, blocks)) / len(blocks):.0f}" for blocks in (mainnet, recorded, every_type))
+    sizes = ", ".join(
+        f"{sum(map(len, blocks)) / len(blocks):.0f}" for blocks in (mainnet, recorded, every_type)
+    )
     return Report("decode", quick, figures, (f"bytes of a block on average: {sizes}",))
 
 
@@ -86,7 +92,10 @@ def _best_s(work: Callable[[], object]) -> float:
 
 def mainnet_blocks() -> list[bytes]:
     """Return the blocks of mainnet that the tests also use."""
-    return [bytes.fromhex(block["hex"]) for block in json.loads((VECTORS / "p_chain.json").read_text())["blocks"]]
+    return [
+        bytes.fromhex(block["hex"])
+        for block in json.loads((VECTORS / "p_chain.json").read_text())["blocks"]
+    ]
 
 
 def _block_of_each_type() -> list[bytes]:

@@ -161,26 +161,37 @@ async def _warm(subject: Daemon, network: Network, destination: str, sizes: Size
         cpu_s[has_destination].append((subject.process.cpu_s() - before) / load.requests)
     with_one, without = mean(cpu_s[True]), mean(cpu_s[False])
     return [
-        Figure("repeated message, CPU with a destination / without", with_one / without, "x", RATIO_AIM),
+        Figure(
+            "repeated message, CPU with a destination / without", with_one / without, "x", RATIO_AIM
+        ),
         Figure("repeated message, CPU with a destination", with_one * 1e6, "us"),
         Figure("repeated message, CPU without", without * 1e6, "us"),
     ]
 
 
 def _post(url: str, fields: Mapping[str, str], seconds: float) -> Load:
-    return post_again_and_again(url, REQUEST_PATH, json.dumps(fields).encode(), clients=CLIENTS, seconds=seconds)
+    return post_again_and_again(
+        url, REQUEST_PATH, json.dumps(fields).encode(), clients=CLIENTS, seconds=seconds
+    )
 
 
 # Messages made again.
 
 
 async def _reissue(sizes: Sizes, folder: Path) -> Reissue:
-    l1s = (L1Plan(validators=sizes.validators, shared=True), L1Plan(validators=1, shared=True, idle=True))
+    l1s = (
+        L1Plan(validators=sizes.validators, shared=True),
+        L1Plan(validators=1, shared=True, idle=True),
+    )
     plan = Plan(validators=sizes.validators, l1s=l1s, messages=sizes.reissued)
     async with SimulatedNetwork(plan) as network:
         subnet_id = network.subnets[1].subnet_id
-        source, destination = (network.state.chains_of(subnet.subnet_id)[0] for subnet in network.subnets[1:])
-        of_source = [item.unsigned for item in network.messages if item.unsigned.source_chain_id == source]
+        source, destination = (
+            network.state.chains_of(subnet.subnet_id)[0] for subnet in network.subnets[1:]
+        )
+        of_source = [
+            item.unsigned for item in network.messages if item.unsigned.source_chain_id == source
+        ]
         messages = [message.raw.hex() for message in of_source[: sizes.reissued]]
         network.build_block(destination)
         described = InProcessNetwork(network)
@@ -192,18 +203,30 @@ async def _reissue(sizes: Sizes, folder: Path) -> Reissue:
                 network.change_weight(subnet_id, index, 0)
             network.build_block(destination)
             await asyncio.sleep(EPOCH_S)
-            requests, cpu_s, started = described.requests, subject.process.cpu_s(), time.perf_counter()
+            requests, cpu_s, started = (
+                described.requests,
+                subject.process.cpu_s(),
+                time.perf_counter(),
+            )
             for message in messages:
                 await _sign_for(subject, message, destination)
             took_s = time.perf_counter() - started
             counted = await subject.value(REISSUED_SERIES)
             return Reissue(
-                len(messages), took_s, subject.process.cpu_s() - cpu_s, described.requests - requests, counted
+                len(messages),
+                took_s,
+                subject.process.cpu_s() - cpu_s,
+                described.requests - requests,
+                counted,
             )
 
 
 async def _sign_for(subject: Daemon, message: str, destination: ChainID, quorum: int = 0) -> None:
-    fields = {"message": message, "destination-blockchain-id": id_text(destination), "quorum-percentage": quorum}
+    fields = {
+        "message": message,
+        "destination-blockchain-id": id_text(destination),
+        "quorum-percentage": quorum,
+    }
     async with subject.http.post(subject.api + REQUEST_PATH, json=fields) as response:
         if response.status != 200 or response.headers["X-Warpseal-Verifies-Now"] != "true":
             raise RequestFailed(f"HTTP {response.status}: {(await response.text())[:500]}")
@@ -212,7 +235,12 @@ async def _sign_for(subject: Daemon, message: str, destination: ChainID, quorum:
 def _reissue_figures(reissue: Reissue) -> list[Figure]:
     return [
         Figure("validators asked for messages made again", reissue.requests, "", Aim(0)),
-        Figure("messages made again, as the metric counts", reissue.counted, "", Aim(reissue.messages, at_least=True)),
+        Figure(
+            "messages made again, as the metric counts",
+            reissue.counted,
+            "",
+            Aim(reissue.messages, at_least=True),
+        ),
         Figure("message made again, CPU", reissue.cpu_s / reissue.messages * 1e3, "ms"),
         Figure("message made again, time", reissue.took_s / reissue.messages * 1e3, "ms"),
     ]

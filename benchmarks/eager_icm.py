@@ -72,14 +72,22 @@ def run(quick: bool) -> Report:
 
 async def _measure(folder: Path, quick: bool) -> Report:
     validators = QUICK_VALIDATORS if quick else VALIDATORS
-    pairs, pending, calls = (QUICK_PAIRS, QUICK_PENDING, QUICK_CALLS) if quick else (PAIRS, PENDING, CALLS)
+    pairs, pending, calls = (
+        (QUICK_PAIRS, QUICK_PENDING, QUICK_CALLS) if quick else (PAIRS, PENDING, CALLS)
+    )
     each = -(-(WARM_UPS + 2 * pairs + pending + 2 * SLICES * calls) // CHAINS)
-    plan = NetworkPlan(validators, (), each, ("--l1", f"validators={validators},shared,chains={CHAINS}"))
+    plan = NetworkPlan(
+        validators, (), each, ("--l1", f"validators={validators},shared,chains={CHAINS}")
+    )
     with simulated_network(plan, folder) as network:
         subnet_id = network.subnet_of_size(validators)
         messages = network.messages(subnet_id)
         destination = ChainID(bytes.fromhex(messages[0].removeprefix("0x"))[6:38])
-        chain = {"blockchain-id": id_text(destination), "rpc": NO_NODE, "index": {"metadata": "off"}}
+        chain = {
+            "blockchain-id": id_text(destination),
+            "rpc": NO_NODE,
+            "index": {"metadata": "off"},
+        }
         keys = {"eager-icm": [subnet_id], "evm-chains": [chain]}
         async with daemon(network, Start(folder / "daemon", keys=keys)) as subject:
             await subject.connected()
@@ -129,7 +137,12 @@ async def _compare_posts(
 
 
 async def _compare_callers(
-    subject: Daemon, destination: ChainID, tasks: Tasks, supply: Iterator[str], pending: int, calls: int
+    subject: Daemon,
+    destination: ChainID,
+    tasks: Tasks,
+    supply: Iterator[str],
+    pending: int,
+    calls: int,
 ) -> list[Figure]:
     """Post new messages, with and without pending ones in turn."""
     took_s: dict[bool, list[float]] = {True: [], False: []}
@@ -149,7 +162,9 @@ async def _compare_callers(
         beside, alone = (quantile(took_s[has_tasks], share) for has_tasks in (True, False))
         name = f"p{round(100 * share)} of callers"
         aim = P99_AIM if share > 0.9 else None
-        figures.append(Figure(f"{name}, beside pending messages / without", beside / alone, "x", aim))
+        figures.append(
+            Figure(f"{name}, beside pending messages / without", beside / alone, "x", aim)
+        )
         figures.append(Figure(f"{name}, beside pending messages", beside * 1e3, "ms"))
         figures.append(Figure(f"{name}, without", alone * 1e3, "ms"))
     figures.append(Figure(f"{pending} pending messages signed beside the callers", signing_s, "s"))

@@ -56,7 +56,9 @@ def run(quick: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         arguments = ("--folder", name)
-        process = stack.enter_context(running(arguments, folder / "log", module="benchmarks.event_listeners"))
+        process = stack.enter_context(
+            running(arguments, folder / "log", module="benchmarks.event_listeners")
+        )
         control = stack.enter_context(socket.socket(socket.AF_UNIX))
         control.connect(str(folder / _CONTROL))
         url, grpc_address = process.ready_line.split()
@@ -64,19 +66,32 @@ def run(quick: bool) -> Report:
             for size, rounds in batches:
                 figures += _figures("", size, *_send(process, control, selector, size, rounds))
         asyncio.run(_send_by_grpc(process, control, grpc_address, listeners, batches, figures))
-    return Report("event_listeners", quick, tuple(figures), (f"{listeners} listeners, events of about 300 bytes",))
+    return Report(
+        "event_listeners",
+        quick,
+        tuple(figures),
+        (f"{listeners} listeners, events of about 300 bytes",),
+    )
 
 
 def _figures(protocol: str, size: int, cpu_us: float, delays_s: list[float]) -> list[Figure]:
     title = "alone" if size == 1 else f"in batches of {size}"
     return [
         Figure(f"{protocol}CPU of an event for one listener, {title}", cpu_us, "us", CPU_AIM),
-        Figure(f"{protocol}until the last listener has them, p50, {title}", quantile(delays_s, 0.5), "s"),
+        Figure(
+            f"{protocol}until the last listener has them, p50, {title}",
+            quantile(delays_s, 0.5),
+            "s",
+        ),
     ]
 
 
 def _send(
-    process: Process, control: socket.socket, selector: selectors.BaseSelector, size: int, rounds: int
+    process: Process,
+    control: socket.socket,
+    selector: selectors.BaseSelector,
+    size: int,
+    rounds: int,
 ) -> tuple[float, list[float]]:
     """Add events; return the server's microseconds for an event and listener, and the seconds of each round."""
     listeners, delays_s = len(selector.get_map()), []
@@ -112,7 +127,9 @@ async def _send_by_grpc(
         options = (("grpc.use_local_subchannel_pool", 1),)
         channel = await stack.enter_async_context(aio.insecure_channel(address, options))
         metadata = (("x-forwarded-for", f"10.0.0.{1 + number // MAX_LISTENERS_PER_CLIENT}"),)
-        stream = WarpsealStub(channel).ListenEvents(pb.ListenEventsRequest(), metadata=metadata, wait_for_ready=True)  # type: ignore[no-untyped-call]
+        stream = WarpsealStub(channel).ListenEvents(
+            pb.ListenEventsRequest(), metadata=metadata, wait_for_ready=True
+        )  # type: ignore[no-untyped-call]
         await stream.read()
 
         async def count_events() -> None:
@@ -176,7 +193,8 @@ async def _serve(folder: Path) -> None:
         chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
         feed = EventFeed(store.events)
         await serve_data_api(
-            DataServices(PARAMS.network_id, chains, None, QuietNode(), KnownKeys(), events=feed), has_grpc=True
+            DataServices(PARAMS.network_id, chains, None, QuietNode(), KnownKeys(), events=feed),
+            has_grpc=True,
         )
 
 

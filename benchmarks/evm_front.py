@@ -25,7 +25,10 @@ ENTRIES = 100
 # Of what the daemon answers when 32 connections never wait: neither idle nor a queue.
 PACE = 0.4
 _PARAMS = b'["0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266","latest"]'
-_CALLS = [b'{"jsonrpc":"2.0","id":%d,"method":"eth_getBalance","params":%s}' % (n, _PARAMS) for n in range(ENTRIES)]
+_CALLS = [
+    b'{"jsonrpc":"2.0","id":%d,"method":"eth_getBalance","params":%s}' % (n, _PARAMS)
+    for n in range(ENTRIES)
+]
 CALL = _CALLS[1]
 BATCH = b"[" + b",".join(_CALLS) + b"]"
 LATENCY_AIM = Aim(1.0)
@@ -65,14 +68,20 @@ def run(quick: bool) -> Report:
     return measure("evm_front", quick, fronted, CALL, BATCH)
 
 
-def measure(name: str, quick: bool, open_sides: OpenSides, call: bytes, batch: bytes | None = None) -> Report:
+def measure(
+    name: str, quick: bool, open_sides: OpenSides, call: bytes, batch: bytes | None = None
+) -> Report:
     """Ask the sides that `open_sides` runs in a folder: one call, and a batch if there is one."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(name, quick, open_sides(Path(folder)), call, batch))
 
 
 async def _measure(
-    name: str, quick: bool, sides: AbstractAsyncContextManager[EvmSides], call: bytes, batch: bytes | None
+    name: str,
+    quick: bool,
+    sides: AbstractAsyncContextManager[EvmSides],
+    call: bytes,
+    batch: bytes | None,
 ) -> Report:
     seconds = QUICK_TURN_S if quick else TURN_S
     async with sides as started:
@@ -84,7 +93,9 @@ async def _measure(
         batches = (
             ()
             if batch is None
-            else _figures(f"a batch of {ENTRIES}", await measured(partial(_again, batch, 1, seconds)))
+            else _figures(
+                f"a batch of {ENTRIES}", await measured(partial(_again, batch, 1, seconds))
+            )
         )
         violations = started.violations()
     kinds = {
@@ -93,9 +104,17 @@ async def _measure(
         f"{CLIENTS} connections, never waiting": many,
     }
     figures = (
-        *(figure for kind, turns in kinds.items() for figure in _figures(kind, turns, LATENCY_AIM, CPU_AIM)),
+        *(
+            figure
+            for kind, turns in kinds.items()
+            for figure in _figures(kind, turns, LATENCY_AIM, CPU_AIM)
+        ),
         *batches,
-        Figure(f"requests per second, {CLIENTS} connections, never waiting", quantile(many[FRONT].rate, 0.5), "/s"),
+        Figure(
+            f"requests per second, {CLIENTS} connections, never waiting",
+            quantile(many[FRONT].rate, 0.5),
+            "/s",
+        ),
         Figure(f"requests per second, {CLIENTS} connections, evenly paced", rate, "/s"),
         violations_figure(violations),
     )
@@ -130,9 +149,13 @@ def _on_first_core(drive: Drive, side: Side) -> Load:
 def _figures(
     kind: str, turns: Measured, latency_aim: Aim | None = None, cpu_aim: Aim | None = None
 ) -> tuple[Figure, ...]:
-    added = [front - node for front, node in zip(turns[FRONT].p50_s, turns[NODE].p50_s, strict=True)]
+    added = [
+        front - node for front, node in zip(turns[FRONT].p50_s, turns[NODE].p50_s, strict=True)
+    ]
     bare = [proxy - node for proxy, node in zip(turns[BARE].p50_s, turns[NODE].p50_s, strict=True)]
-    ratios = [front / proxy for front, proxy in zip(turns[FRONT].cpu_s, turns[BARE].cpu_s, strict=True)]
+    ratios = [
+        front / proxy for front, proxy in zip(turns[FRONT].cpu_s, turns[BARE].cpu_s, strict=True)
+    ]
     return (
         Figure(f"{kind}: added p50", quantile(added, 0.5) * 1e3, "ms", latency_aim),
         Figure(f"{kind}: added p50 of the bare proxy", quantile(bare, 0.5) * 1e3, "ms"),

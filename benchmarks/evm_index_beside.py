@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.daemon import Daemon, Start, daemon
-from benchmarks.index_beside import PAIRS, Backfill, network_with_stored_message, run_windows, side_figures
+from benchmarks.index_beside import (
+    PAIRS,
+    Backfill,
+    network_with_stored_message,
+    run_windows,
+    side_figures,
+)
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, Report
 
@@ -44,7 +50,9 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
                 "index": {"metadata": "off", "traces": "off"},
             }
             start = Start(folder / "daemon", keys={"evm-chains": [entry]})
-            backfill = Backfill(facts["url"] + "/bench/open", facts["url"] + "/bench/shut", _height_at(facts["url"]))
+            backfill = Backfill(
+                facts["url"] + "/bench/open", facts["url"] + "/bench/shut", _height_at(facts["url"])
+            )
             async with daemon(network, start) as subject:
                 idle, beside = await run_windows(subject, backfill, requests)
                 left = blocks - await backfill.height(subject)

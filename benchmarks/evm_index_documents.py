@@ -26,16 +26,22 @@ def run(quick: bool) -> Report:
     blocks = QUICK_BLOCKS if quick else BLOCKS
     with tempfile.TemporaryDirectory(prefix="warpseal-evm-") as name:
         folder = Path(name)
-        with running(["--chain", f"nfts:{blocks}"], folder / "node.log", module="benchmarks.evm_index_node") as node:
+        with running(
+            ["--chain", f"nfts:{blocks}"], folder / "node.log", module="benchmarks.evm_index_node"
+        ) as node:
             figures = uvloop.run(_fetch(node, folder / "data", blocks))
-    notes = ("60 collections whose documents lie at eight hosts, all of them one process on this machine; mode `all`",)
+    notes = (
+        "60 collections whose documents lie at eight hosts, all of them one process on this machine; mode `all`",
+    )
     return Report("evm_index_documents", quick, figures, notes)
 
 
 async def _fetch(node: Process, folder: Path, blocks: int) -> tuple[Figure, ...]:
     facts = json.loads(node.ready_line)
     hosts = [f"127.0.0.{2 + number}" for number in range(8)]
-    with indexer(facts, folder, {"metadata": "all", "traces": "off"}, metadata_allowed_hosts=hosts) as process:
+    with indexer(
+        facts, folder, {"metadata": "all", "traces": "off"}, metadata_allowed_hosts=hosts
+    ) as process:
         async with evm_index(folder, facts["chains"][0]) as index:
             await until_height(index, blocks, process)
         file = index_file(folder, facts["chains"][0])
@@ -47,10 +53,21 @@ async def _fetch(node: Process, folder: Path, blocks: int) -> tuple[Figure, ...]
                 await asyncio.sleep(_POLL_S)
         took_s, cpu_s = time.perf_counter() - began, process.cpu_s() - cpu_s
     with closing(sqlite3.connect(file)) as database:
-        ((good,),) = database.execute("SELECT count(*) FROM documents WHERE fields IS NOT NULL").fetchall()
+        ((good,),) = database.execute(
+            "SELECT count(*) FROM documents WHERE fields IS NOT NULL"
+        ).fetchall()
     return (
-        Figure("documents fetched", (documents - first) / took_s, "documents/s", Aim(300, at_least=True)),
-        Figure("documents for a second of the indexer's processor time", (documents - first) / cpu_s, "documents/s"),
+        Figure(
+            "documents fetched",
+            (documents - first) / took_s,
+            "documents/s",
+            Aim(300, at_least=True),
+        ),
+        Figure(
+            "documents for a second of the indexer's processor time",
+            (documents - first) / cpu_s,
+            "documents/s",
+        ),
         Figure("held tokens whose document was not read", tokens - good, "", Aim(0)),
     )
 

@@ -72,7 +72,9 @@ class MadeUpErc20:
         self.tokens = [self.random.randbytes(20) for _ in range(_TOKENS)]
         self.accounts = [self.random.randbytes(20) for _ in range(100)]
         # By token: its holders, the pools first, and their balances.
-        self.holders: list[list[bytes]] = [[self.random.randbytes(20) for _ in range(_POOLS)] for _ in range(_TOKENS)]
+        self.holders: list[list[bytes]] = [
+            [self.random.randbytes(20) for _ in range(_POOLS)] for _ in range(_TOKENS)
+        ]
         self.balances = [dict.fromkeys(pools, 10**27) for pools in self.holders]
         self._active: deque[tuple[int, bytes]] = deque(maxlen=_ACTIVE_HOLDERS)
         self.height = -1
@@ -83,7 +85,11 @@ class MadeUpErc20:
         """Yield blocks until the chain has this number of transfers."""
         if self.height < 0:
             yield self._block(
-                [Erc20Transfer(self.tokens[n], _ZERO, p, 10**27) for n in range(_TOKENS) for p in self.holders[n]]
+                [
+                    Erc20Transfer(self.tokens[n], _ZERO, p, 10**27)
+                    for n in range(_TOKENS)
+                    for p in self.holders[n]
+                ]
             )
         while self.transfers < transfers:
             self.transfers += _TRANSFERS_A_BLOCK
@@ -208,7 +214,9 @@ def _write(settings: IndexSettings, transfers: int, folder: Path) -> WriteRun:
 def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
     """Write the index of a chain."""
     settings = IndexSettings(url)
-    writer = EvmIndexWriter(writing_evm_index(evm_index_url(settings, folder, CHAIN_ID), settings, CHAIN_ID), settings)
+    writer = EvmIndexWriter(
+        writing_evm_index(evm_index_url(settings, folder, CHAIN_ID), settings, CHAIN_ID), settings
+    )
     blocks = chain.blocks()
     first = next(blocks)
     writer.start(EvmChainIdentity(CHAIN_ID, EVM_CHAIN_ID, first.hash, has_holders=True))
@@ -216,7 +224,9 @@ def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
     writer.write([first])
     for batch in _batches(blocks, 10):
         writer.write(batch)
-    writer.contracts.write([ContractFacts(chain.collection, ErcType.ERC721, "Collection", "C", None, chain.height)])
+    writer.contracts.write(
+        [ContractFacts(chain.collection, ErcType.ERC721, "Collection", "C", None, chain.height)]
+    )
     writer.close()
 
 
@@ -229,13 +239,22 @@ def _measure_results(url: str, folder: Path, chain: MadeUpHolders) -> list[Figur
 
     def in_window() -> str:
         threshold, times = next(windows)
-        return f"{token}&threshold={threshold}&startTimestamp={times.since}&endTimestamp={times.until}"
+        return (
+            f"{token}&threshold={threshold}&startTimestamp={times.since}&endTimestamp={times.until}"
+        )
 
     with serving_index(IndexSettings(url), folder) as (client, _):
         return [
             measure_p99(client, f"18: any window, {_PAGE} a page", in_window, _P99),
-            measure_p99(client, f"18: always, {_PAGE} a page", lambda: f"{token}&threshold=0", _P99),
-            measure_p99(client, f"18: no holder is above, {_PAGE} a page", lambda: f"{token}&threshold={10**30}", _P99),
+            measure_p99(
+                client, f"18: always, {_PAGE} a page", lambda: f"{token}&threshold=0", _P99
+            ),
+            measure_p99(
+                client,
+                f"18: no holder is above, {_PAGE} a page",
+                lambda: f"{token}&threshold={10**30}",
+                _P99,
+            ),
             measure_p99(client, f"19, {_PAGE} a page", lambda: collection, _P99),
         ]
 
@@ -258,22 +277,30 @@ async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[F
     figures = []
     async with EvmIndex(index_url, settings) as index:
 
-        async def token_page(threshold: int, times: TimeRange, after: Position | None) -> HolderPage:
+        async def token_page(
+            threshold: int, times: TimeRange, after: Position | None
+        ) -> HolderPage:
             query = HolderQuery(chain.token, threshold, times)
             page = await index.holders_above(query, PageRequest(_PAGE, after), chain.height)
             assert page is not None
             return page
 
         async def nft_page(after: Position | None) -> HolderPage:
-            page = await index.nft_holders(chain.collection, PageRequest(_PAGE, after), chain.height)
+            page = await index.nft_holders(
+                chain.collection, PageRequest(_PAGE, after), chain.height
+            )
             assert page is not None
             return page
 
         always = TimeRange()
-        queries = [partial(token_page, threshold, times, None) for threshold, times in _windows(chain)]
+        queries = [
+            partial(token_page, threshold, times, None) for threshold, times in _windows(chain)
+        ]
         figures.append(await _p99("18: any window", queries))
         figures.append(await _p99("18: always", [partial(token_page, 0, always, None)]))
-        figures.append(await _p99("18: no holder is above", [partial(token_page, 10**30, always, None)]))
+        figures.append(
+            await _p99("18: no holder is above", [partial(token_page, 10**30, always, None)])
+        )
         figures.append(await _p99("19", [partial(nft_page, None)]))
         figures.append(await _depth("18", partial(token_page, 0, always)))
         figures.append(await _depth("19", nft_page))
@@ -296,18 +323,38 @@ class MadeUpHolders:
         yield self._block([], [])
         for start in range(0, len(self.holders), _MINTS_A_BLOCK):
             minted = self.holders[start : start + _MINTS_A_BLOCK]
-            coins = [Erc20Transfer(self.token, _ZERO, holder, random.randrange(1, 10**21)) for holder in minted]
-            yield self._block(coins, [(start + place, _ZERO, holder) for place, holder in enumerate(minted)])
+            coins = [
+                Erc20Transfer(self.token, _ZERO, holder, random.randrange(1, 10**21))
+                for holder in minted
+            ]
+            yield self._block(
+                coins, [(start + place, _ZERO, holder) for place, holder in enumerate(minted)]
+            )
         for _ in range(len(self.holders) // 10 // _TRANSFERS_A_BLOCK):
             pairs = [random.sample(self.holders, 2) for _ in range(_TRANSFERS_A_BLOCK)]
-            moved = [Erc20Transfer(self.token, sender, to, random.randrange(1, 10**17)) for sender, to in pairs]
+            moved = [
+                Erc20Transfer(self.token, sender, to, random.randrange(1, 10**17))
+                for sender, to in pairs
+            ]
             yield self._block(moved, [])
 
-    def _block(self, coins: Sequence[Erc20Transfer], nfts: Sequence[tuple[int, bytes, bytes]]) -> EvmBlockFacts:
+    def _block(
+        self, coins: Sequence[Erc20Transfer], nfts: Sequence[tuple[int, bytes, bytes]]
+    ) -> EvmBlockFacts:
         self.height += 1
         parent, self._hash = self._hash, self._random.randbytes(32)
         moved = [
-            NftTransfer(place, 0, place, self.collection, TokenStandard.ERC721, token_id, sender, recipient, 1)
+            NftTransfer(
+                place,
+                0,
+                place,
+                self.collection,
+                TokenStandard.ERC721,
+                token_id,
+                sender,
+                recipient,
+                1,
+            )
             for place, (token_id, sender, recipient) in enumerate(nfts)
         ]
         return EvmBlockFacts(
@@ -333,7 +380,9 @@ async def _p99(name: str, reads: Sequence[Callable[[], Awaitable[HolderPage]]]) 
         began = time.perf_counter()
         await reads[number % len(reads)]()
         times.append(time.perf_counter() - began)
-    return Figure(f"p99, {name}, {_PAGE} a page", quantile(times[_WARM_UP:], 0.99) * 1_000, "ms", _P99)
+    return Figure(
+        f"p99, {name}, {_PAGE} a page", quantile(times[_WARM_UP:], 0.99) * 1_000, "ms", _P99
+    )
 
 
 async def _depth(name: str, read: Callable[[Position | None], Awaitable[HolderPage]]) -> Figure:
@@ -364,15 +413,22 @@ def _files(folder: Path) -> list[Path]:
 
 def _figures(write_run: WriteRun) -> Iterator[Figure]:
     first, last = write_run.rate(0.0, 0.1), write_run.rate(0.9, 1.0)
-    yield Figure("ERC-20 transfers written, whole run", write_run.rate(0.0, 1.0), "transfers/s", _RATE)
+    yield Figure(
+        "ERC-20 transfers written, whole run", write_run.rate(0.0, 1.0), "transfers/s", _RATE
+    )
     yield Figure("ERC-20 transfers written, first tenth", first, "transfers/s")
     yield Figure("ERC-20 transfers written, last tenth", last, "transfers/s")
     yield Figure("last tenth of the first", last / first, "x", _LAST_OF_FIRST)
     # More exact if the machine has other load, but without the time of waiting for the disk.
-    yield Figure("the same by processor time", write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2), "x")
+    yield Figure(
+        "the same by processor time", write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2), "x"
+    )
     if write_run.size:
         yield Figure(
-            "store, blocks included", write_run.size / write_run.points[-1][0], "bytes/transfer", _PER_TRANSFER
+            "store, blocks included",
+            write_run.size / write_run.points[-1][0],
+            "bytes/transfer",
+            _PER_TRANSFER,
         )
 
 

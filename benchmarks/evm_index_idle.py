@@ -70,15 +70,25 @@ async def _watch(node: Process, folder: Path, *, quick: bool) -> tuple[Figure, .
 
 async def _measure_both(folder: Path, *, settle_s: float) -> tuple[Figure, ...]:
     with ExitStack() as stack:
-        network = stack.enter_context(simulated_network(NetworkPlan(VALIDATORS, (VALIDATORS,), 1), folder))
+        network = stack.enter_context(
+            simulated_network(NetworkPlan(VALIDATORS, (VALIDATORS,), 1), folder)
+        )
         arguments = ["--behind", network.facts["nodeUri"], "--blocks", str(BLOCKS)]
-        front = stack.enter_context(running(arguments, folder / "front.log", module="benchmarks.index_front"))
+        front = stack.enter_context(
+            running(arguments, folder / "front.log", module="benchmarks.index_front")
+        )
         gate = front.ready_line + "/bench/gate/"
         arguments = ["--chain", f"transfers:{BLOCKS}"]
-        node = stack.enter_context(running(arguments, folder / "evm.log", module="benchmarks.evm_index_node"))
+        node = stack.enter_context(
+            running(arguments, folder / "evm.log", module="benchmarks.evm_index_node")
+        )
         facts = json.loads(node.ready_line)
         (chain_id,) = facts["chains"]
-        entry = {"blockchain-id": chain_id, "rpc": [f"{facts['url']}/ext/bc/{chain_id}/rpc"], "index": {}}
+        entry = {
+            "blockchain-id": chain_id,
+            "rpc": [f"{facts['url']}/ext/bc/{chain_id}/rpc"],
+            "index": {},
+        }
         start = replace(indexing(folder), keys={"evm-chains": [entry]})
         async with daemon(in_front(network, front.ready_line), start) as subject:
             await subject.connected()
@@ -91,6 +101,11 @@ async def _measure_both(folder: Path, *, settle_s: float) -> tuple[Figure, ...]:
             rss = sum(process.rss_bytes() for process in family)
             pss = sum(process.pss_bytes() for process in family)
     return (
-        Figure("both processes, the P-Chain and one idle chain: resident memory", rss / 2**20, "MiB", Aim(220)),
+        Figure(
+            "both processes, the P-Chain and one idle chain: resident memory",
+            rss / 2**20,
+            "MiB",
+            Aim(220),
+        ),
         Figure("the same, shared pages counted once", pss / 2**20, "MiB"),
     )

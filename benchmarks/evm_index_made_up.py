@@ -68,7 +68,9 @@ class MadeUpNfts:
         if self.height < 0:
             yield self._block(())
         while self.transfers < transfers:
-            yield self._block(tuple(self._transfer(position) for position in range(_TRANSFERS_A_BLOCK)))
+            yield self._block(
+                tuple(self._transfer(position) for position in range(_TRANSFERS_A_BLOCK))
+            )
 
     def _block(self, transfers: tuple[NftTransfer, ...]) -> EvmBlockFacts:
         parent, self.hash = self.hash, self.random.randbytes(32)
@@ -154,7 +156,10 @@ class MadeUpMessages:
             self.height += 1
             blocks = {}
             pairs = (MESSAGE_CHAINS, MESSAGE_CHAINS[::-1])
-            new = {here: [self._send(here, other, index) for index in range(_SENDS_A_BLOCK)] for here, other in pairs}
+            new = {
+                here: [self._send(here, other, index) for index in range(_SENDS_A_BLOCK)]
+                for here, other in pairs
+            }
             for here, other in pairs:
                 receives = [self._receive(send, other) for send in sends[other]]
                 blocks[here] = self._block(here, (*new[here], *receives))
@@ -167,14 +172,24 @@ class MadeUpMessages:
         if index == 0 and self.height % 10 == 0:
             self.ids.append(id_)
         body = self.random.randbytes(32)
-        fields = MessageFields(nonce, self._account(), None, destination, self._account(), 200_000, b"", body)
+        fields = MessageFields(
+            nonce, self._account(), None, destination, self._account(), 200_000, b"", body
+        )
         return IcmSend(index, index, MESSENGER_V1, id_, fields, _ZERO, 0, MESSENGER_V1)
 
     def _receive(self, send: IcmSend, source: ChainID) -> IcmReceive:
         index = _SENDS_A_BLOCK + send.position
         deliverer, redeemer = self.accounts[-2:]
         return IcmReceive(
-            index, index, send.messenger, send.message_id, source, send.message, deliverer, redeemer, Outcome.EXECUTED
+            index,
+            index,
+            send.messenger,
+            send.message_id,
+            source,
+            send.message,
+            deliverer,
+            redeemer,
+            Outcome.EXECUTED,
         )
 
     def _account(self) -> bytes:

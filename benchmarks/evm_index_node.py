@@ -37,7 +37,11 @@ KINDS: Final[Mapping[str, Callable[[int, int], ServedChain]]] = {
     **dict.fromkeys(("messages", "coins"), message_blocks),
 }
 _HOSTS: Final = 8
-_INTERFACES: Final = (bytes.fromhex("80ac58cd"), bytes.fromhex("d9b67a26"), bytes.fromhex("01ffc9a7"))
+_INTERFACES: Final = (
+    bytes.fromhex("80ac58cd"),
+    bytes.fromhex("d9b67a26"),
+    bytes.fromhex("01ffc9a7"),
+)
 _SUPPORTS_INTERFACE: Final = bytes.fromhex("01ffc9a7")
 _TOKEN_URIS: Final = (bytes.fromhex("c87b56dd"), bytes.fromhex("0e89341c"))
 _DOCUMENT: Final = (
@@ -55,7 +59,9 @@ class IndexedNode:
         self.chains = chains
         self.port = 0
         self._nodes = {
-            f"/ext/bc/{id_text(chain.blockchain_id)}/rpc".encode(): EvmReplayNode(chain, call=self._call)
+            f"/ext/bc/{id_text(chain.blockchain_id)}/rpc".encode(): EvmReplayNode(
+                chain, call=self._call
+            )
             for chain in chains
         }
         self._other: dict[str, bytes] = {}
@@ -87,12 +93,17 @@ class IndexedNode:
                     node.heights.clear()
                 return b"200 OK", b"{}"
             case b"/bench/height":
-                return b"200 OK", b"%d" % max(max(node.heights, default=0) for node in self._nodes.values())
+                return b"200 OK", b"%d" % max(
+                    max(node.heights, default=0) for node in self._nodes.values()
+                )
         call = json.loads(body) if body else {}
         result = self._other.get(call.get("method", ""))
         if result is None:
             return b"404 Not Found", b"{}"
-        return b"200 OK", b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (json.dumps(call["id"]).encode(), result)
+        return b"200 OK", b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
+            json.dumps(call["id"]).encode(),
+            result,
+        )
 
     def _call(self, to: bytes, data: bytes, block: Any) -> bytes | None:
         if data[:4] == _SUPPORTS_INTERFACE:
@@ -126,7 +137,10 @@ class Connection(asyncio.Protocol):
             length = _content_length(head)
             if len(self._buffer) < end + 4 + length:
                 return
-            body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
+            body, self._buffer = (
+                self._buffer[end + 4 : end + 4 + length],
+                self._buffer[end + 4 + length :],
+            )
             status, reply = self._node.respond(head.split(b" ", 2)[1], body)
             self._transport.writelines([_HEAD % (status, len(reply)), reply])
 
@@ -142,16 +156,29 @@ async def serve(node: IndexedNode) -> None:
     server = await loop.create_server(lambda: Connection(node), "0.0.0.0", 0)
     node.port = server.sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{node.port}"
-    print(json.dumps({"url": url, "chains": [id_text(chain.blockchain_id) for chain in node.chains]}), flush=True)
+    print(
+        json.dumps({"url": url, "chains": [id_text(chain.blockchain_id) for chain in node.chains]}),
+        flush=True,
+    )
     await loop.run_in_executor(None, sys.stdin.read)
 
 
 def main() -> None:
     """Serve."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chain", action="append", required=True, metavar="KIND:BLOCKS", help=", ".join(KINDS))
-    parser.add_argument("--shut", action="store_true", help="serve only the genesis until /bench/open")
-    parser.add_argument("--low-priority", action="store_true", help="as a node on another machine slows nothing here")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--chain", action="append", required=True, metavar="KIND:BLOCKS", help=", ".join(KINDS)
+    )
+    parser.add_argument(
+        "--shut", action="store_true", help="serve only the genesis until /bench/open"
+    )
+    parser.add_argument(
+        "--low-priority",
+        action="store_true",
+        help="as a node on another machine slows nothing here",
+    )
     args = parser.parse_args()
     if args.low_priority:
         with suppress(AttributeError, OSError):

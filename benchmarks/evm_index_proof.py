@@ -24,7 +24,14 @@ import msgspec
 import uvloop
 
 from benchmarks.report import Aim, Figure, Report
-from tests.indexer.evm_chains import Log, MadeUpChain, ServedChain, Tx, erc20_transfer, erc721_transfer
+from tests.indexer.evm_chains import (
+    Log,
+    MadeUpChain,
+    ServedChain,
+    Tx,
+    erc20_transfer,
+    erc721_transfer,
+)
 from warpseal.chains.evm.blocks import decode_block
 from warpseal.chains.evm.checks import BlockRules, DisprovenBlock, UnprovenBlock, find_disproven
 from warpseal.follow.chain_follower import ChainFollower
@@ -73,9 +80,13 @@ class Run:
 class ThreadProver(BlockProver):
     """Proves all blocks on the thread of the chain."""
 
-    async def find_disproven(self, blocks: Sequence[UnprovenBlock], thread: Executor) -> DisprovenBlock | None:
+    async def find_disproven(
+        self, blocks: Sequence[UnprovenBlock], thread: Executor
+    ) -> DisprovenBlock | None:
         """Return the first of these blocks whose receipts do not give its receiptsRoot; None if there is none."""
-        return await asyncio.get_running_loop().run_in_executor(thread, partial(find_disproven, blocks))
+        return await asyncio.get_running_loop().run_in_executor(
+            thread, partial(find_disproven, blocks)
+        )
 
 
 class MemoryNodes:
@@ -150,8 +161,14 @@ def _measure(txs: int, logs: int, blocks: int) -> list[Figure]:
     return [
         Figure(f"{name}: indexed without the proof", blocks / base, "blocks/s"),
         Figure(f"{name}: time with the proof by time without it", beside_s / base, "x", _AIM),
-        Figure(f"{name}: the same by processor time of the indexing process", cpu_s / base_cpu, "x"),
-        Figure(f"{name}: the same by processor time of both processes", (cpu_s + worker_cpu_s) / base_cpu, "x"),
+        Figure(
+            f"{name}: the same by processor time of the indexing process", cpu_s / base_cpu, "x"
+        ),
+        Figure(
+            f"{name}: the same by processor time of both processes",
+            (cpu_s + worker_cpu_s) / base_cpu,
+            "x",
+        ),
         Figure(f"{name}: time without a process for the proof", inside_s / base, "x"),
         Figure(f"{name}: the same by processor time", inside_cpu_s / base_cpu, "x"),
     ]
@@ -176,7 +193,9 @@ def _without_proof() -> AbstractContextManager[object]:
     return patch.object(block_reader, "needs_proof", lambda *_: False)
 
 
-def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_EVERY) -> ServedChain:
+def event_blocks(
+    count: int, txs: int, logs: int, *, event_every: int = _EVENT_EVERY
+) -> ServedChain:
     """Return a chain of blocks of ERC-20 transfers; the last log of one block in five is of an NFT."""
     builder = MadeUpChain()
     random = Random(1)
@@ -185,14 +204,21 @@ def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_E
 
     def coin() -> Log:
         return erc20_transfer(
-            random.choice(tokens), random.choice(people), random.choice(people), random.getrandbits(60)
+            random.choice(tokens),
+            random.choice(people),
+            random.choice(people),
+            random.getrandbits(60),
         )
 
     for number in range(count):
         block = [[coin() for _ in range(logs)] for _ in range(txs)]
         if number % event_every == 0:
-            block[-1][-1] = erc721_transfer(builder.address("nft"), bytes(20), random.choice(people), number)
-        builder.add([Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block])
+            block[-1][-1] = erc721_transfer(
+                builder.address("nft"), bytes(20), random.choice(people), number
+            )
+        builder.add(
+            [Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block]
+        )
     return builder.chain
 
 
@@ -220,7 +246,10 @@ async def _index_into(
     memory, retrier = MemoryNodes(chain), Retrier(Backoff(0.01, 0.05), {})
     nodes = memory.as_chain_nodes()
     context = EvmChainContext(
-        EvmChain(chain.blockchain_id, (NodeEndpoint("http://127.0.0.1"),), index=EvmIndexing()), nodes, writer, executor
+        EvmChain(chain.blockchain_id, (NodeEndpoint("http://127.0.0.1"),), index=EvmIndexing()),
+        nodes,
+        writer,
+        executor,
     )
 
     async def load_rules() -> BlockRules:
@@ -240,7 +269,9 @@ async def _index_into(
     began, cpu_s, worker_cpu_s = time.perf_counter(), time.process_time(), _cpu_of(workers)
     memory.head = chain.tip
     await _until(lambda: context.height == chain.tip)
-    result = Run(time.perf_counter() - began, time.process_time() - cpu_s, _cpu_of(workers) - worker_cpu_s)
+    result = Run(
+        time.perf_counter() - began, time.process_time() - cpu_s, _cpu_of(workers) - worker_cpu_s
+    )
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -271,7 +302,10 @@ async def _hold_ms(chain: ServedChain) -> float:
     prover = BlockProver()
     with WorkerThreads(1, "decode") as decoding:
         source = EvmBlockSource(
-            MemoryNodes(chain, chain.tip).as_chain_nodes(), Retrier(Backoff(0.01, 0.05), {}), decoding, prover
+            MemoryNodes(chain, chain.tip).as_chain_nodes(),
+            Retrier(Backoff(0.01, 0.05), {}),
+            decoding,
+            prover,
         )
         heart = asyncio.create_task(beat())
         await asyncio.sleep(10 * _BEAT_S)

@@ -11,7 +11,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, EVM_CHAIN_ID, MESSAGE_CHAINS, MadeUpMessages, MadeUpNfts
+from benchmarks.evm_index_made_up import (
+    BEGIN_S,
+    BLOCK_S,
+    EVM_CHAIN_ID,
+    MESSAGE_CHAINS,
+    MadeUpMessages,
+    MadeUpNfts,
+)
 from benchmarks.index_responses import Client
 from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
@@ -38,14 +45,20 @@ _CHAIN: Final = f"/v1/chains/{EVM_CHAIN_ID}"
 def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
     """Return the measured figures. folder: of the index, and for the log of the server."""
     with serving_index(settings, folder) as (client, _):
-        figures = [measure_p99(client, name, draw, _P99) for name, draw in _pages(chain, _PAGE).items()]
+        figures = [
+            measure_p99(client, name, draw, _P99) for name, draw in _pages(chain, _PAGE).items()
+        ]
         large = _pages(chain, _LARGE_PAGE)
         for name in ("12: NFTs of the largest holder", "12: NFTs of any holder"):
-            figures.append(measure_p99(client, f"{name}, {_LARGE_PAGE} a page", large[name], _LARGE_P99))
+            figures.append(
+                measure_p99(client, f"{name}, {_LARGE_PAGE} a page", large[name], _LARGE_P99)
+            )
         return (*figures, *_depths(client, chain))
 
 
-def measure_message_pages(chain: MadeUpMessages, settings: IndexSettings, folder: Path) -> Iterator[Figure]:
+def measure_message_pages(
+    chain: MadeUpMessages, settings: IndexSettings, folder: Path
+) -> Iterator[Figure]:
     """Yield the measured figures of ICM messages. folder: see `measure_pages`."""
     with serving_index(settings, folder, "--messages") as (client, server):
         for name, draw in _message_pages(chain).items():
@@ -74,13 +87,17 @@ def _message_pages(chain: MadeUpMessages) -> Mapping[str, Callable[[], str]]:
         "100 of a destination": lambda: page("messages", destinationBlockchainId=destination),
         "100 of the busiest address": lambda: of_account(chain.accounts[0]),
         "100 of any address": lambda: of_account(random.choice(chain.accounts)),
-        "100 from the busiest address": lambda: page("messages", **{"from": account_text(chain.accounts[0])}),
+        "100 from the busiest address": lambda: page(
+            "messages", **{"from": account_text(chain.accounts[0])}
+        ),
         "a message": lambda: f"/v1/icm/messages/{hex_text(random.choice(chain.ids))}",
     }
 
 
 @contextmanager
-def serving_index(settings: IndexSettings, folder: Path, *options: str) -> Iterator[tuple[Client, Process]]:
+def serving_index(
+    settings: IndexSettings, folder: Path, *options: str
+) -> Iterator[tuple[Client, Process]]:
     """Yield a client of a server of the index in a folder, which has the last core; this process has the first one."""
     cores = sorted(os.sched_getaffinity(0))
     arguments = [
@@ -126,7 +143,9 @@ def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
         "10: a block by hash": lambda: f"{_CHAIN}/blocks/0x{random.choice(chain.hashes).hex()}",
         "11: transfers of the largest holder": lambda: _transfers(largest) + page,
         "11: transfers of any holder": lambda: _transfers(random.choice(chain.holders)) + page,
-        "11: transfers of the zero address, oldest first": lambda: _transfers(_ZERO) + page + "&sortOrder=asc",
+        "11: transfers of the zero address, oldest first": lambda: (
+            _transfers(_ZERO) + page + "&sortOrder=asc"
+        ),
         "11: transfers of the largest holder in 5,000 blocks": some_block_range,
         "12: NFTs of the largest holder": lambda: _collectibles(largest) + page,
         "12: NFTs of any holder": lambda: _collectibles(random.choice(chain.holders)) + page,
@@ -134,7 +153,9 @@ def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
             f"{_collectibles(largest)}{page}&contractAddress={account_text(random.choice(chain.contracts[:200]))}"
         ),
         "13: contracts of the busiest deployer": lambda: _deployments(chain.deployers[0]) + page,
-        "13: contracts of any deployer": lambda: _deployments(random.choice(chain.deployers)) + page,
+        "13: contracts of any deployer": lambda: (
+            _deployments(random.choice(chain.deployers)) + page
+        ),
         "14: tokens of the largest collection": lambda: _tokens(collection) + page,
         "14: tokens of any collection": lambda: _tokens(random.choice(chain.contracts)) + page,
         "a token": lambda: f"{_tokens(collection)}/{random.randrange(max(1, chain.next_ids[0]))}",

@@ -83,7 +83,9 @@ def run(quick: bool) -> Report:
     rates = {figure.name: figure.value for figure in figures}
     for name, aim in (("indexed", Aim(1.1)), ("of the indexer's processor time alone", None)):
         with_icm, without = (rates[f"{kind}: {name}"] for kind in _MESSAGES)
-        figures.append(Figure(f"time with messages by that without: {name}", without / with_icm, "x", aim))
+        figures.append(
+            Figure(f"time with messages by that without: {name}", without / with_icm, "x", aim)
+        )
     notes = (
         f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and so is the node",
         "one ERC-20 transfer a block; 200 transactions with 5 logs each, one log in 50 of an NFT; 50 NFT transfers;"
@@ -98,7 +100,9 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
     runs, floors = [], []
     with tempfile.TemporaryDirectory(prefix="warpseal-evm-") as folder:
         arguments = ["--chain", f"{kind.name}:{blocks}", "--shut"]
-        with running(arguments, Path(folder) / "node.log", module="benchmarks.evm_index_node") as node:
+        with running(
+            arguments, Path(folder) / "node.log", module="benchmarks.evm_index_node"
+        ) as node:
             for number in range(ROUNDS):
                 data = Path(folder) / str(number)
                 runs.append(uvloop.run(_index(node, data, kind, blocks)))
@@ -109,7 +113,9 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
     aim = None if kind.aim is None else Aim(kind.aim, at_least=True)
     return [
         Figure(f"{kind.name}: indexed", items / best.took_s, kind.unit, aim),
-        Figure(f"{kind.name}: of the indexer's processor time alone", items / best.cpu_s, kind.unit),
+        Figure(
+            f"{kind.name}: of the indexer's processor time alone", items / best.cpu_s, kind.unit
+        ),
         Figure(f"{kind.name}: downloaded and parsed", items / floor.took_s, kind.unit),
         Figure(
             f"{kind.name}: time of indexing by that of downloading and parsing",
@@ -117,15 +123,29 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
             "x",
             Aim(1.5) if kind.aim and not kind.has_holders else None,
         ),
-        Figure(f"{kind.name}: processor time by that of downloading and parsing", best.cpu_s / floor.cpu_s, "x"),
+        Figure(
+            f"{kind.name}: processor time by that of downloading and parsing",
+            best.cpu_s / floor.cpu_s,
+            "x",
+        ),
         Figure(f"{kind.name}: the indexer's peak memory", best.peak_bytes / 10**6, "MB"),
-        Figure(f"{kind.name}: the node's processor time of the run", best.node_cpu_s / best.took_s, "cores"),
-        Figure(f"{kind.name}: store", size / items, f"bytes/{kind.unit.split('/')[0].removesuffix('s')}"),
+        Figure(
+            f"{kind.name}: the node's processor time of the run",
+            best.node_cpu_s / best.took_s,
+            "cores",
+        ),
+        Figure(
+            f"{kind.name}: store",
+            size / items,
+            f"bytes/{kind.unit.split('/')[0].removesuffix('s')}",
+        ),
     ]
 
 
 @contextmanager
-def indexer(facts: dict[str, Any], folder: Path, index: dict[str, Any] | None = None, **keys: Any) -> Iterator[Process]:
+def indexer(
+    facts: dict[str, Any], folder: Path, index: dict[str, Any] | None = None, **keys: Any
+) -> Iterator[Process]:
     """Run `warpseal index run` over the chains of a benchmark node.
 
     index: the `index` object of each entry. keys: more of the configuration, with underscores.
@@ -184,7 +204,9 @@ async def _index(node: Process, folder: Path, kind: Kind, blocks: int) -> Run:
     facts = json.loads(node.ready_line)
     async with aiohttp.ClientSession() as http:
         await http.post(facts["url"] + "/bench/hide")
-        with indexer(facts, folder, {**_INDEXED, "holders": kind.has_holders, "icm": kind.has_icm}) as process:
+        with indexer(
+            facts, folder, {**_INDEXED, "holders": kind.has_holders, "icm": kind.has_icm}
+        ) as process:
             async with evm_index(folder, facts["chains"][0]) as index:
                 await until_height(index, 0, process)
                 await http.post(facts["url"] + "/bench/open")
@@ -192,7 +214,9 @@ async def _index(node: Process, folder: Path, kind: Kind, blocks: int) -> Run:
                 began, cpu, node_cpu = time.perf_counter(), process.cpu_s(), node.cpu_s()
                 await until_height(index, blocks, process)
                 took_s = time.perf_counter() - began
-                return Run(took_s, process.cpu_s() - cpu, node.cpu_s() - node_cpu, process.peak_bytes())
+                return Run(
+                    took_s, process.cpu_s() - cpu, node.cpu_s() - node_cpu, process.peak_bytes()
+                )
 
 
 async def _until_read(http: aiohttp.ClientSession, url: str) -> None:
@@ -208,7 +232,9 @@ async def _download(node: Process, kind: Kind, blocks: int) -> Run:
     """Download and parse all blocks and receipts, and do nothing with them."""
     facts = json.loads(node.ready_line)
     url = f"{facts['url']}/ext/bc/{facts['chains'][0]}/rpc"
-    spans = iter([range(low, min(low + kind.batch, blocks + 1)) for low in range(1, blocks + 1, kind.batch)])
+    spans = iter(
+        [range(low, min(low + kind.batch, blocks + 1)) for low in range(1, blocks + 1, kind.batch)]
+    )
     decoder = msgspec.json.Decoder(list[_Reply])
 
     async def fetch(calls: Sequence[tuple[str, list[Any]]]) -> list[_Reply]:
@@ -221,7 +247,9 @@ async def _download(node: Process, kind: Kind, blocks: int) -> Run:
 
     async def work() -> None:
         for span in spans:
-            for reply in await fetch([("eth_getBlockByNumber", [hex(height), False]) for height in span]):
+            for reply in await fetch(
+                [("eth_getBlockByNumber", [hex(height), False]) for height in span]
+            ):
                 decode_block(reply.result)
             for reply in await fetch([("eth_getBlockReceipts", [hex(height)]) for height in span]):
                 decode_receipts(reply.result)

@@ -57,14 +57,22 @@ async def serve(settings: IndexSettings, folder: Path, chain_ids: Sequence[Chain
             chains.add(EvmChainService(entry, nodes, index))
         primary = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
         services = DataServices(
-            PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains, metrics_database=metrics
+            PARAMS.network_id,
+            primary,
+            None,
+            QuietNode(),
+            KnownKeys(),
+            evm=chains,
+            metrics_database=metrics,
         )
         await serve_data_api(services)
 
 
 def main() -> None:
     """Serve."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--url", default="")
     parser.add_argument("--cache-bytes", type=int, required=True)

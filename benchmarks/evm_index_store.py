@@ -55,7 +55,9 @@ _PER_TRANSFER = Aim(300)
 # Of both sides together, the blocks included.
 _MESSAGE_BYTES = 330
 _PER_MESSAGE = Aim(350)
-_ATTRIBUTES = '[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]'
+_ATTRIBUTES = (
+    '[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]'
+)
 
 
 @dataclass(slots=True)
@@ -74,7 +76,11 @@ class WriteRun:
 
     def rate(self, begin: float, end: float, clock: int = 1) -> float:
         """Return transfers a second between two parts of the chain, 0 to 1. clock: 2 for processor time."""
-        chosen = [point for point in self.points if begin * self.transfers <= point[0] <= end * self.transfers]
+        chosen = [
+            point
+            for point in self.points
+            if begin * self.transfers <= point[0] <= end * self.transfers
+        ]
         return (chosen[-1][0] - chosen[0][0]) / max(chosen[-1][clock] - chosen[0][clock], 1e-9)
 
 
@@ -102,7 +108,9 @@ def measure(transfers: int, url: str = "") -> Report:
         f"{write_run.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
         f" the writer and of the readers have at most {cache_bytes / 2**20:.0f} MiB each, its log half as much",
     )
-    return Report("evm_index_store", transfers < FULL, (*_figures(write_run), *pages, *messages), notes)
+    return Report(
+        "evm_index_store", transfers < FULL, (*_figures(write_run), *pages, *messages), notes
+    )
 
 
 def _measure_messages(count: int, url: str) -> Sequence[Figure]:
@@ -111,7 +119,9 @@ def _measure_messages(count: int, url: str) -> Sequence[Figure]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpseal-icm-")))
         cache_bytes = max(4096, int(count * _MESSAGE_BYTES / 10 * _PAGES_OF_CACHED))
         settings, chain = IndexSettings(url, cache_bytes=cache_bytes), MadeUpMessages()
-        writers = {chain_id: _message_writer(chain_id, settings, folder) for chain_id in MESSAGE_CHAINS}
+        writers = {
+            chain_id: _message_writer(chain_id, settings, folder) for chain_id in MESSAGE_CHAINS
+        }
         began = time.process_time()
         for batch in _batches(chain.blocks(count), _BATCH_BLOCKS):
             for chain_id, writer in writers.items():
@@ -130,7 +140,15 @@ def _measure_messages(count: int, url: str) -> Sequence[Figure]:
             stack.enter_context(page_cache.dropped(databases[0].parent))
         return (
             Figure("ICM: made up, written and joined, processor time", spent / count * 10**6, "us"),
-            *((Figure("ICM: store, blocks included", size / count, "bytes/message", _PER_MESSAGE),) if size else ()),
+            *(
+                (
+                    Figure(
+                        "ICM: store, blocks included", size / count, "bytes/message", _PER_MESSAGE
+                    ),
+                )
+                if size
+                else ()
+            ),
             *measure_message_pages(chain, settings, folder),
         )
 
@@ -172,7 +190,9 @@ def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: P
     write_run.bytes_before_documents = sum(file.stat().st_size for file in _files(folder))
     writer.contracts.write([*_contracts(chain)])
     for documents in _batches(_documents(chain), 5_000):
-        write_run.documents_s += timed(lambda documents=documents: writer.documents.write(documents))  # type: ignore[misc]
+        write_run.documents_s += timed(
+            lambda documents=documents: writer.documents.write(documents)
+        )  # type: ignore[misc]
         write_run.documents += len(documents)
     writer.close()
     return write_run
@@ -196,7 +216,9 @@ def _contracts(chain: MadeUpNfts) -> Iterator[ContractFacts]:
     for number, address in enumerate(chain.contracts):
         is_721 = chain.standard(number) is TokenStandard.ERC721
         erc_type = ErcType.ERC721 if is_721 else ErcType.ERC1155
-        yield ContractFacts(address, erc_type, f"Collection {number}", f"C{number}", None, chain.height)
+        yield ContractFacts(
+            address, erc_type, f"Collection {number}", f"C{number}", None, chain.height
+        )
 
 
 def _documents(chain: MadeUpNfts) -> Iterator[TokenDocument]:
@@ -221,12 +243,24 @@ def _figures(write_run: WriteRun) -> Sequence[Figure]:
         Figure("NFT transfers written, last tenth", last, "transfers/s"),
         Figure("last tenth of the first", last / first, "x", _LAST_OF_FIRST),
         # More exact if the machine has other load, but without the time of waiting for the disk.
-        Figure("the same by processor time", write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2), "x"),
-        Figure("documents written", write_run.documents / max(write_run.documents_s, 1e-9), "documents/s"),
+        Figure(
+            "the same by processor time",
+            write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2),
+            "x",
+        ),
+        Figure(
+            "documents written",
+            write_run.documents / max(write_run.documents_s, 1e-9),
+            "documents/s",
+        ),
     ]
     if write_run.bytes_before_documents:
         size = write_run.bytes_before_documents / write_run.transfers
-        figures.append(Figure("store without documents, blocks included", size, "bytes/transfer", _PER_TRANSFER))
+        figures.append(
+            Figure(
+                "store without documents, blocks included", size, "bytes/transfer", _PER_TRANSFER
+            )
+        )
     return figures
 
 

@@ -21,7 +21,8 @@ _RESULTS = {
     "eth_chainId": b'"0x7a69"',
     "eth_blockNumber": b'"0x10"',
     "eth_getBalance": b'"0xde0b6b3a7640000"',
-    "eth_getBlockByNumber": b'{"number":"0x0","hash":"%s","timestamp":"0x5"}' % GENESIS_HASH.encode(),
+    "eth_getBlockByNumber": b'{"number":"0x0","hash":"%s","timestamp":"0x5"}'
+    % GENESIS_HASH.encode(),
     "info.getNetworkID": b'{"networkID":"5"}',
     "platform.getHeight": b'{"height":"16"}',
     "avm.getHeight": b'{"height":"16"}',
@@ -73,7 +74,10 @@ class Connection(asyncio.Protocol):
             length = int(head[head.index(b"content-length:") + 15 :].split(b"\r\n", 1)[0])
             if len(self._buffer) < end + 4 + length:
                 return
-            body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
+            body, self._buffer = (
+                self._buffer[end + 4 : end + 4 + length],
+                self._buffer[end + 4 + length :],
+            )
             reply = respond(body)
             self._transport.write(_HEAD % len(reply) + reply)
 
@@ -102,7 +106,9 @@ class HeadPublisher:
         for socket in list(self._sockets):
             head = f'{{"number":"0x10","logsBloom":"{_BLOOM}","extraData":"{time.monotonic_ns():020d}"}}'
             params = f'{{"subscription":"{SUBSCRIPTION}","result":{head}}}'
-            await socket.send_str(f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}')
+            await socket.send_str(
+                f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}'
+            )
         return web.Response()
 
 

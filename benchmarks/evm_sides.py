@@ -53,11 +53,15 @@ async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIte
     cores = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
         network = stack.enter_context(simulated_network(NetworkPlan(VALIDATORS, (), 1), folder))
-        node = stack.enter_context(running((), folder / "node.log", module="benchmarks.evm_node", core=cores[0]))
+        node = stack.enter_context(
+            running((), folder / "node.log", module="benchmarks.evm_node", core=cores[0])
+        )
         os.sched_setaffinity(network.process.pid, {cores[0]})
         at = dict(word.split("=", 1) for word in node.ready_line.split())
         urls = (at["rpc"] + "/rpc", at["ws"] + "/ws")
-        bare = stack.enter_context(running(urls, folder / "bare.log", module="benchmarks.pass_through", core=cores[-1]))
+        bare = stack.enter_context(
+            running(urls, folder / "bare.log", module="benchmarks.pass_through", core=cores[-1])
+        )
         chain = {"blockchain-id": CHAIN, "rpc": [urls[0]], "ws": [urls[1].replace("http", "ws", 1)]}
         config = {name.replace("_", "-"): value for name, value in keys.items()}
         forwarded = {"gateway-nodes": at["rpc"]} if gateway_path else {"evm-chains": [chain]}
@@ -67,6 +71,11 @@ async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIte
         direct = Side(NODE, at["rpc"], "/rpc", at["ws"], "/ws", node)
         proxy = Side(BARE, bare.ready_line, "/rpc", bare.ready_line, "/ws", bare)
         front = Side(
-            FRONT, subject.api, gateway_path or FRONT_PATH + "/rpc", subject.api, FRONT_PATH + "/ws", subject.process
+            FRONT,
+            subject.api,
+            gateway_path or FRONT_PATH + "/rpc",
+            subject.api,
+            FRONT_PATH + "/ws",
+            subject.process,
         )
         yield EvmSides((direct, proxy, front), network.violations)

@@ -50,12 +50,19 @@ def run(quick: bool) -> Report:
 
 
 async def _measure(folder: Path, quick: bool) -> Report:
-    clients, turns, heads = (QUICK_CLIENTS, QUICK_TURNS, QUICK_HEADS) if quick else (CLIENTS, TURNS, HEADS)
+    clients, turns, heads = (
+        (QUICK_CLIENTS, QUICK_TURNS, QUICK_HEADS) if quick else (CLIENTS, TURNS, HEADS)
+    )
     async with fronted(folder) as started:
         results = await asyncio.to_thread(_turns, started, clients, turns, heads)
         violations = started.violations()
     figures = (*_figures(results), violations_figure(violations))
-    return Report("evm_subscribers", quick, figures, (*NOTES, f"{clients} clients, {turns * heads} heads each"))
+    return Report(
+        "evm_subscribers",
+        quick,
+        figures,
+        (*NOTES, f"{clients} clients, {turns * heads} heads each"),
+    )
 
 
 def _turns(started: EvmSides, clients: int, turns: int, heads: int) -> Mapping[str, SideResult]:
@@ -87,14 +94,27 @@ def _figures(results: Mapping[str, SideResult]) -> Sequence[Figure]:
     ratios = [ours / theirs for ours, theirs in zip(front.cpu_s, bare.cpu_s, strict=True)]
     return (
         Figure("heads that a client of the daemon did not receive", front.missed, "", Aim(0)),
-        Figure("daemon CPU / bare proxy CPU, of a head for one client", quantile(ratios, 0.5), "", Aim(2.0)),
+        Figure(
+            "daemon CPU / bare proxy CPU, of a head for one client",
+            quantile(ratios, 0.5),
+            "",
+            Aim(2.0),
+        ),
         Figure("daemon CPU, of a head for one client", mean(front.cpu_s) * 1e6, "us"),
         *(
             Figure(f"delay {name}, {side_name}", quantile(side.delays_s, share) * 1e3, "ms")
-            for side_name, side in (("the node itself", node), ("bare proxy", bare), ("the daemon", front))
+            for side_name, side in (
+                ("the node itself", node),
+                ("bare proxy", bare),
+                ("the daemon", front),
+            )
             for name, share in (("p50", 0.5), ("p99", 0.99))
         ),
-        Figure("daemon CPU of a connection, its own to the node included", mean(front.connect_cpu_s) * 1e3, "ms"),
+        Figure(
+            "daemon CPU of a connection, its own to the node included",
+            mean(front.connect_cpu_s) * 1e3,
+            "ms",
+        ),
         Figure("bare proxy CPU of the same", mean(bare.connect_cpu_s) * 1e3, "ms"),
         Figure("daemon memory of a connection, first turn", front.memory_bytes[0] / 1024, "KiB"),
         Figure("bare proxy memory of the same", bare.memory_bytes[0] / 1024, "KiB"),

@@ -20,7 +20,9 @@ QUICK_SECONDS = 1.0
 PATH = "/ext/health"
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"health.health","params":{"tags":[]}}'
 RATE_AIM = Aim(2000, at_least=True)
-NOTES = (f"{CLIENTS} keep-alive connections from another process on the other core; the daemon has one core",)
+NOTES = (
+    f"{CLIENTS} keep-alive connections from another process on the other core; the daemon has one core",
+)
 
 
 def run(quick: bool) -> Report:
@@ -42,7 +44,12 @@ async def _measure(folder: Path, seconds: float, quick: bool) -> Report:
             post_load = await asyncio.to_thread(_post, subject.api, seconds, cores[0])
             cpu_s = subject.process.cpu_s() - cpu_s
         violations = network.violations()
-    return Report("ext_health", quick, (*_figures(get_load, post_load, cpu_s), violations_figure(violations)), NOTES)
+    return Report(
+        "ext_health",
+        quick,
+        (*_figures(get_load, post_load, cpu_s), violations_figure(violations)),
+        NOTES,
+    )
 
 
 async def _until_healthy(subject: Daemon) -> None:
@@ -68,7 +75,9 @@ def _figures(get_load: Load, post_load: Load, cpu_s: float) -> Sequence[Figure]:
     return (
         Figure("GET requests per second", get_load.requests / get_load.took_s, "/s", RATE_AIM),
         Figure("GET latency p99", quantile(get_load.latencies_s, 0.99) * 1e3, "ms"),
-        Figure("JSON-RPC requests per second", post_load.requests / post_load.took_s, "/s", RATE_AIM),
+        Figure(
+            "JSON-RPC requests per second", post_load.requests / post_load.took_s, "/s", RATE_AIM
+        ),
         Figure("JSON-RPC latency p99", quantile(post_load.latencies_s, 0.99) * 1e3, "ms"),
         Figure("CPU per JSON-RPC request", cpu_s / post_load.requests * 1e6, "us"),
     )

@@ -30,7 +30,9 @@ class CryptoFloor:
     """Shares of `signers` keys over one message, ready to be decoded, summed, and verified once."""
 
     def __init__(self, signers: int, message: bytes) -> None:
-        secrets = [bls.generate_secret(index.to_bytes(SEED_BYTES, "big")) for index in range(signers)]
+        secrets = [
+            bls.generate_secret(index.to_bytes(SEED_BYTES, "big")) for index in range(signers)
+        ]
         self._message = message
         self._shares = [bls.sign(secret, message) for secret in secrets]
         self._key_sum = bls.sum_public_keys(bls.derive_public_key(secret) for secret in secrets)
@@ -54,7 +56,9 @@ class CryptoFloor:
 class TransportFloor:
     """Bare TLS 1.3 connections to a process that answers requests of one size with responses of another."""
 
-    def __init__(self, port: int, context: ssl.SSLContext, request_bytes: int, response_bytes: int) -> None:
+    def __init__(
+        self, port: int, context: ssl.SSLContext, request_bytes: int, response_bytes: int
+    ) -> None:
         self._port = port
         self._context = context
         self._request = b"q" * request_bytes
@@ -93,15 +97,21 @@ class TransportFloor:
 
 
 @contextmanager
-def transport_floor(folder: Path, request_bytes: int, response_bytes: int) -> Iterator[TransportFloor]:
+def transport_floor(
+    folder: Path, request_bytes: int, response_bytes: int
+) -> Iterator[TransportFloor]:
     """Run the far end; yield the near end without connections. folder: for certificates and the log."""
     allow_many_sockets()
     _write_certificate(folder / "server.pem")
     _write_certificate(folder / "client.pem")
     arguments = (str(request_bytes), str(response_bytes), str(folder))
     with ExitStack() as stack:
-        far = stack.enter_context(running(arguments, folder / "tls_peer.log", module="benchmarks.tls_peer"))
-        floor = TransportFloor(int(far.ready_line), _client_context(folder), request_bytes, response_bytes)
+        far = stack.enter_context(
+            running(arguments, folder / "tls_peer.log", module="benchmarks.tls_peer")
+        )
+        floor = TransportFloor(
+            int(far.ready_line), _client_context(folder), request_bytes, response_bytes
+        )
         stack.callback(floor.close)
         yield floor
 

@@ -92,10 +92,14 @@ NOTES = (
 
 
 @asynccontextmanager
-async def network_with_stored_message(folder: Path, *, quick: bool) -> AsyncIterator[tuple[Network, Requests]]:
+async def network_with_stored_message(
+    folder: Path, *, quick: bool
+) -> AsyncIterator[tuple[Network, Requests]]:
     """Hold a simulated network; the daemon in the folder has stored a message, and does not run."""
     validators, per_window = (QUICK_VALIDATORS, QUICK_WINDOW) if quick else (VALIDATORS, A_WINDOW)
-    with simulated_network(NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * per_window), folder) as network:
+    with simulated_network(
+        NetworkPlan(validators, (validators,), (2 * PAIRS + 1) * per_window), folder
+    ) as network:
         subnet_id = network.subnet_of_size(validators)
         path = PATH + await asyncio.to_thread(conversion, network, subnet_id)
         async with daemon(network, Start(folder / "daemon")) as subject:
@@ -175,12 +179,23 @@ async def indexed_height(subject: Daemon) -> int:
 def side_figures(idle: Side, beside: Side, violations: int) -> Sequence[Figure]:
     """Return the times of both sides, and their ratios. violations: of the daemon that the validators counted."""
     figures: list[Figure] = []
-    for name, item, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
+    for name, item, other in (
+        ("POST", idle.post_s, beside.post_s),
+        ("GET", idle.get_s, beside.get_s),
+    ):
         p99 = quantile(other, 0.99) / quantile(item, 0.99)
         figures.append(Figure(f"{name}: p99 beside the backfill of idle", p99, "x", AIM))
         for part in (0.5, 0.99):
-            figures.append(Figure(f"{name}: p{part * 100:.0f} idle", quantile(item, part) * 1e3, "ms"))
-            figures.append(Figure(f"{name}: p{part * 100:.0f} beside the backfill", quantile(other, part) * 1e3, "ms"))
+            figures.append(
+                Figure(f"{name}: p{part * 100:.0f} idle", quantile(item, part) * 1e3, "ms")
+            )
+            figures.append(
+                Figure(
+                    f"{name}: p{part * 100:.0f} beside the backfill",
+                    quantile(other, part) * 1e3,
+                    "ms",
+                )
+            )
     return (
         *figures,
         Figure("blocks indexed meanwhile", beside.blocks / beside.took_s, "blocks/s"),

@@ -70,7 +70,9 @@ def p_blocks(count: int) -> Iterator[PBlock]:
     asset_id = first_block.utxos[0].utxo.asset_id
     _, c_chain = find_primary_chains(first_block)
     largest = max(first_block.utxos, key=lambda item: _free_amount(item.utxo.output))
-    unspent = UnspentOutput(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
+    unspent = UnspentOutput(
+        largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output)
+    )
     parent = first_block.block.id
     for height in range(1, count + 1):
         unspent, tx = _p_transfer(unspent, asset_id, height, c_chain if height % 10 == 0 else None)
@@ -84,7 +86,9 @@ def containers(blocks: Iterator[PBlock] | Iterator[XBlock]) -> Iterator[bytes]:
     parent = BlockID(bytes(32))
     next(iter(blocks))
     for block in blocks:
-        outer = ProposedBlock(parent, block.time or 0, block.height, _CERTIFICATE, block.raw, None, bytes(256))
+        outer = ProposedBlock(
+            parent, block.time or 0, block.height, _CERTIFICATE, block.raw, None, bytes(256)
+        )
         parent = outer.id
         yield outer.encode()
 
@@ -132,7 +136,9 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
             "parentHash": "0x" + parent.hex(),
             "timestamp": hex(STARTED_S + number),
             "size": hex(2_000),
-            "transactions": ["0x" + sha256(digest + bytes([n])).hexdigest() for n in range(number % 8)],
+            "transactions": [
+                "0x" + sha256(digest + bytes([n])).hexdigest() for n in range(number % 8)
+            ],
             "blockExtraData": "0x" + extra.hex(),
             "miner": "0x" + bytes(20).hex(),
             "logsBloom": "0x" + bytes(256).hex(),
@@ -151,7 +157,9 @@ def _p_transfer(
     if export_to is None:
         tx = P_TX.build(BaseTx(base), _SIGNED)
         return UnspentOutput(tx.id, 1, left), tx
-    base_fields = BaseFields(base.network_id, base.blockchain_id, base.outputs[1:], base.inputs, b"")
+    base_fields = BaseFields(
+        base.network_id, base.blockchain_id, base.outputs[1:], base.inputs, b""
+    )
     tx = P_TX.build(ExportTx(base_fields, export_to, base.outputs[:1]), _SIGNED)
     return UnspentOutput(tx.id, 0, left), tx
 
@@ -160,9 +168,13 @@ def _base(unspent: UnspentOutput, asset_id: AssetID, height: int, chain_id: Chai
     paid = 1_000 + height % 1_000
     outputs = (
         TransferableOutput(asset_id, TransferOutput(paid, 0, 1, (address(height),))),
-        TransferableOutput(asset_id, TransferOutput(unspent.amount - paid - _FEE, 0, 1, (address(height + 1),))),
+        TransferableOutput(
+            asset_id, TransferOutput(unspent.amount - paid - _FEE, 0, 1, (address(height + 1),))
+        ),
     )
-    spent = TransferableInput(unspent.tx_id, unspent.index, asset_id, TransferInput(unspent.amount, (0,)))
+    spent = TransferableInput(
+        unspent.tx_id, unspent.index, asset_id, TransferInput(unspent.amount, (0,))
+    )
     return BaseFields(NETWORK_ID, chain_id, outputs, (spent,), b"")
 
 

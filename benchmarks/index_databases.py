@@ -76,7 +76,9 @@ class Side:
             with self.engine.connect() as connection:
                 session = connection.driver
                 # Only a process on this machine has a clock here.
-                self._server_pid = session.info.backend_pid if session.info.host.startswith("/") else 0
+                self._server_pid = (
+                    session.info.backend_pid if session.info.host.startswith("/") else 0
+                )
 
     def run(self, batch: Sequence[Any]) -> None:
         """Write a batch."""
@@ -87,7 +89,11 @@ class Side:
         self.cpu_s += self._processor_s() - busy
 
     def _processor_s(self) -> float:
-        server = time.clock_gettime(~self._server_pid << 3 | _CPU_CLOCK_OF_PROCESS) if self._server_pid else 0.0
+        server = (
+            time.clock_gettime(~self._server_pid << 3 | _CPU_CLOCK_OF_PROCESS)
+            if self._server_pid
+            else 0.0
+        )
         return time.process_time() + server
 
 
@@ -97,7 +103,9 @@ def _plain_blocks(count: int) -> Iterator[EvmBlockFacts]:
     for number in range(count):
         yield block
         raw = chain.random.randbytes(32)
-        block = replace(block, number=number + 1, hash=raw, parent_hash=block.hash, time=block.time + BLOCK_S)
+        block = replace(
+            block, number=number + 1, hash=raw, parent_hash=block.hash, time=block.time + BLOCK_S
+        )
 
 
 KINDS: Final = (
@@ -128,11 +136,17 @@ def measure(items: int, url: str = "") -> Report:
 
 
 def _measure(kind: Kind, items: int, url: str) -> list[Figure]:
-    with tempfile.TemporaryDirectory(prefix="warpseal-databases-") as name, _new_database(url) as database:
+    with (
+        tempfile.TemporaryDirectory(prefix="warpseal-databases-") as name,
+        _new_database(url) as database,
+    ):
         folder = Path(name)
         blocks = kind.blocks(items)
         first = next(blocks)
-        sides = [_open(kind, first, place, folder) for place in (f"sqlite:///{folder}/index.db", database)]
+        sides = [
+            _open(kind, first, place, folder)
+            for place in (f"sqlite:///{folder}/index.db", database)
+        ]
         while batch := list(islice(blocks, kind.batch)):
             for side in sides:
                 side.run(batch)
@@ -146,10 +160,17 @@ def _measure(kind: Kind, items: int, url: str) -> list[Figure]:
     return [
         Figure(f"{kind.name}: SQLite", items / sqlite.took_s, f"{kind.items}s/s"),
         Figure(f"{kind.name}: PostgreSQL", items / server.took_s, f"{kind.items}s/s"),
-        Figure(f"{kind.name}: rate of PostgreSQL by that of SQLite", sqlite.took_s / server.took_s, "x", _LEAST_RATE),
+        Figure(
+            f"{kind.name}: rate of PostgreSQL by that of SQLite",
+            sqlite.took_s / server.took_s,
+            "x",
+            _LEAST_RATE,
+        ),
         Figure(f"{kind.name}: the same by processor time", sqlite.cpu_s / server.cpu_s, "x"),
         Figure(f"{kind.name}: size in SQLite", sqlite_bytes / items, f"bytes/{kind.items}"),
-        Figure(f"{kind.name}: size in PostgreSQL", float(server_bytes) / items, f"bytes/{kind.items}"),
+        Figure(
+            f"{kind.name}: size in PostgreSQL", float(server_bytes) / items, f"bytes/{kind.items}"
+        ),
     ]
 
 
@@ -163,7 +184,9 @@ def _open(kind: Kind, first: Any, url: str, folder: Path) -> Side:
         return Side(engine, writer.write)
     engine = writing_evm_index(evm_index_url(settings, folder, CHAIN_ID), settings, CHAIN_ID)
     evm_writer = EvmIndexWriter(engine, settings)
-    evm_writer.start(EvmChainIdentity(CHAIN_ID, EVM_CHAIN_ID, first.hash, has_holders=kind.has_holders))
+    evm_writer.start(
+        EvmChainIdentity(CHAIN_ID, EVM_CHAIN_ID, first.hash, has_holders=kind.has_holders)
+    )
     evm_writer.begin(0, first.parent_hash)
     evm_writer.write([first])
     return Side(engine, evm_writer.write)

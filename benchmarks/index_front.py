@@ -21,7 +21,12 @@ from benchmarks import index_chain
 from benchmarks.index_node import hex_text
 from tests.chains.exchanges import lines
 
-_OWN: Final = ("platform.getStakingAssetID", "platform.getValidatorFeeConfig", "info.upgrades", "info.isBootstrapped")
+_OWN: Final = (
+    "platform.getStakingAssetID",
+    "platform.getValidatorFeeConfig",
+    "info.upgrades",
+    "info.isBootstrapped",
+)
 _TIME: Final = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
 
 
@@ -37,7 +42,8 @@ class Front:
         # Built before the first request.
         containers = enumerate(index_chain.containers(index_chain.p_blocks(count)))
         self._containers = [
-            b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n) for n, raw in containers
+            b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n)
+            for n, raw in containers
         ]
         self._own: dict[str, Any] = {"info.isBootstrapped": {"isBootstrapped": True}}
         for file in ("info.jsonl", "ledger.jsonl", "index-node.jsonl"):
@@ -65,16 +71,22 @@ class Front:
         if method == "index.getContainerRange":
             await self._gate.wait()
             start = int(params["startIndex"])
-            return b'{"containers":[%b]}' % b",".join(self._containers[start : start + int(params["numToFetch"])])
+            return b'{"containers":[%b]}' % b",".join(
+                self._containers[start : start + int(params["numToFetch"])]
+            )
         if method == "platform.getBlockByHeight" and int(params["height"]) == 0:
             return b'{"block":"%b","encoding":"hex"}' % self._first
         return msgspec.json.encode(self._own[method]) if method in self._own else None
 
     async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
-        async with self._session.post(self._behind + request.path_qs, data=body, headers=headers) as response:
+        async with self._session.post(
+            self._behind + request.path_qs, data=body, headers=headers
+        ) as response:
             return web.Response(
-                status=response.status, body=await response.read(), headers={"Content-Type": "application/json"}
+                status=response.status,
+                body=await response.read(),
+                headers={"Content-Type": "application/json"},
             )
 
 

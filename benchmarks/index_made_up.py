@@ -98,9 +98,15 @@ class MadeUpChain:
             return self.addresses[-1]
         return self.addresses[int(len(self.addresses) * self.random.random() ** 6)]
 
-    def _record(self, kind: str, txs: Sequence[PSignedTx], effects: Sequence[TxEffects], **more: Any) -> PRecord:
+    def _record(
+        self, kind: str, txs: Sequence[PSignedTx], effects: Sequence[TxEffects], **more: Any
+    ) -> PRecord:
         self._height += 1
-        block = PBlock.build(kind, self._parent, self._height, self._time, tuple(txs)) if self._height else _first()
+        block = (
+            PBlock.build(kind, self._parent, self._height, self._time, tuple(txs))
+            if self._height
+            else _first()
+        )
         self._parent = block.id
         none: tuple[Any, ...] = ()
         optional: dict[str, Any] = {
@@ -115,7 +121,10 @@ class MadeUpChain:
         return PRecord(done, block.raw)
 
     def _genesis(self) -> PRecord:
-        outputs = [_output(TxID(bytes(32)), index, 10**15, self._random_address()) for index in range(5_000)]
+        outputs = [
+            _output(TxID(bytes(32)), index, 10**15, self._random_address())
+            for index in range(5_000)
+        ]
         self._unspent += outputs
         opened = [self._validator(node_id) for node_id in self.nodes]
         return self._record("ApricotCommitBlock", (), opened, emitted=tuple(outputs))
@@ -125,7 +134,9 @@ class MadeUpChain:
         end_s, weight = BEGIN_S + 400 * 86_400, 2_000_000 * NAVAX
         stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
         tx = P_TX.build(
-            AddValidatorTx(_base((), ()), StakingTerms(node_id, BEGIN_S, end_s, weight), stake, owner, 20_000)
+            AddValidatorTx(
+                _base((), ()), StakingTerms(node_id, BEGIN_S, end_s, weight), stake, owner, 20_000
+            )
         )
         out = replace(_output(tx.id, 0, weight, owner.addresses[0]), staked=True)
         period = _period(tx.id, node_id, BEGIN_S, end_s, weight, owner, shares=20_000)
@@ -155,7 +166,11 @@ class MadeUpChain:
         outputs = []
         for _ in range(self.random.choice((1, 1, 2))):
             recent = self.random.random() < 0.8
-            at = len(self._unspent) - 1 - (self.random.randrange(min(_RECENT, len(self._unspent))) if recent else 0)
+            at = (
+                len(self._unspent)
+                - 1
+                - (self.random.randrange(min(_RECENT, len(self._unspent))) if recent else 0)
+            )
             if not recent:
                 at = self.random.randrange(len(self._unspent))
             self._unspent[at], self._unspent[-1] = self._unspent[-1], self._unspent[at]
@@ -167,7 +182,11 @@ class MadeUpChain:
         owner = self.addresses[0] if is_rare else self._random_address()
         outs = self._outs(sum(output.amount for output in spent), (owner, spent[0].addresses[0]))
         base = _base(outs, spent)
-        unsigned: Any = IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1) if is_rare else BaseTx(base)
+        unsigned: Any = (
+            IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1)
+            if is_rare
+            else BaseTx(base)
+        )
         tx = self._signed(unsigned, spent)
         return self._effects(tx, spent, self._make_outputs(tx, outs), place)
 
@@ -178,29 +197,44 @@ class MadeUpChain:
         if exports:
             outs = self._outs(total, (owner, self._random_address()))
             tx = self._signed(ExportTx(_base(outs[:1], spent), PARAMS.c_chain_id, outs[1:]), spent)
-            out = replace(_output(tx.id, 1, outs[1].output.amount, owner), held_on=PARAMS.c_chain_id)
+            out = replace(
+                _output(tx.id, 1, outs[1].output.amount, owner), held_on=PARAMS.c_chain_id
+            )
             return self._effects(tx, spent, (*self._make_outputs(tx, outs[:1]), out), place)
         foreign = replace(
             _output(TxID(self.random.randbytes(32)), 0, 5 * NAVAX, owner),
             created_on=PARAMS.c_chain_id, is_complete=False,
         )  # fmt: skip
         outs = self._outs(total + foreign.amount, (owner,))
-        tx = self._signed(ImportTx(_base(outs, spent), PARAMS.c_chain_id, (_input(foreign),)), (*spent, foreign))
+        tx = self._signed(
+            ImportTx(_base(outs, spent), PARAMS.c_chain_id, (_input(foreign),)), (*spent, foreign)
+        )
         rebuilt = Consumed(foreign.id, PARAMS.c_chain_id, AVAX, foreign.amount, len(spent), foreign)
         done = self._effects(tx, spent, self._make_outputs(tx, outs), place)
         return replace(done, consumed=(*done.consumed, rebuilt))
 
     def _delegate(self, place: int) -> TxEffects:
         spent = self._inputs()
-        total, owner = sum(output.amount for output in spent), OutputOwners(0, 1, (spent[0].addresses[0],))
-        node_id = self.nodes[0] if self._busiest < BUSIEST_NODE_DELEGATIONS else self.random.choice(self.nodes[1:])
+        total, owner = (
+            sum(output.amount for output in spent),
+            OutputOwners(0, 1, (spent[0].addresses[0],)),
+        )
+        node_id = (
+            self.nodes[0]
+            if self._busiest < BUSIEST_NODE_DELEGATIONS
+            else self.random.choice(self.nodes[1:])
+        )
         self._busiest += node_id == self.nodes[0]
         outs = self._outs(total, (owner.addresses[0],))
         weight = total // 3
         stake = (TransferableOutput(AVAX, TransferOutput(weight, 0, 1, owner.addresses)),)
         end_s = self._time + 30 * 86_400
-        validator = SubnetValidator(StakingTerms(node_id, self._time, end_s, weight), PRIMARY_NETWORK)
-        tx = self._signed(AddPermissionlessDelegatorTx(_base(outs, spent), validator, stake, owner), spent)
+        validator = SubnetValidator(
+            StakingTerms(node_id, self._time, end_s, weight), PRIMARY_NETWORK
+        )
+        tx = self._signed(
+            AddPermissionlessDelegatorTx(_base(outs, spent), validator, stake, owner), spent
+        )
         out = replace(_output(tx.id, len(outs), weight, owner.addresses[0]), staked=True)
         period = _period(tx.id, node_id, self._time, end_s, weight, owner, shares=None)
         if node_id != self.nodes[0]:
@@ -212,7 +246,9 @@ class MadeUpChain:
         outs = self._outs(sum(output.amount for output in spent), (spent[0].addresses[0],))
         vm_id, base = self.random.randbytes(32), _base(outs, spent)
         genesis = self.random.randbytes(2_000) * 7
-        unsigned = CreateChainTx(base, PRIMARY_NETWORK, f"chain {place}", vm_id, (), genesis, Input((0,)))
+        unsigned = CreateChainTx(
+            base, PRIMARY_NETWORK, f"chain {place}", vm_id, (), genesis, Input((0,))
+        )
         tx = self._signed(unsigned, spent)
         creation = ChainCreated(ChainID(tx.id), PRIMARY_NETWORK, unsigned.chain_name, vm_id)
         self.blockchains.append(creation.chain_id)
@@ -224,21 +260,30 @@ class MadeUpChain:
         proposed = replace(self._effects(tx, (), (), 0), outcome=TxOutcome.PROPOSED)
         self.txs += 1
         yield self._record("BanffProposalBlock", (tx,), (proposed,))
-        paid = _output(period.tx_id, stake.output_index + 1, period.weight // 100 + 1, stake.addresses[0])
+        paid = _output(
+            period.tx_id, stake.output_index + 1, period.weight // 100 + 1, stake.addresses[0]
+        )
         paid = replace(paid, reward=RewardType.DELEGATOR)
         closed = PeriodClosed(period.tx_id, tx.id, self._time, True, delegator_reward=paid.amount)
         freed = replace(stake, staked=False)
-        done = replace(proposed, outcome=TxOutcome.COMMITTED, emitted=(paid,), released=(freed,), closed=closed)
+        done = replace(
+            proposed, outcome=TxOutcome.COMMITTED, emitted=(paid,), released=(freed,), closed=closed
+        )
         self._unspent += [paid, freed]
         yield self._record("BanffCommitBlock", (), (), settled=done)
 
     def _outs(self, total: int, owners: Sequence[Address]) -> tuple[TransferableOutput, ...]:
         share = max(1, (total - 1000) // len(owners))
-        return tuple(TransferableOutput(AVAX, TransferOutput(share, 0, 1, (owner,))) for owner in owners)
+        return tuple(
+            TransferableOutput(AVAX, TransferOutput(share, 0, 1, (owner,))) for owner in owners
+        )
 
-    def _make_outputs(self, tx: PSignedTx, outs: Sequence[TransferableOutput]) -> tuple[LedgerOutput, ...]:
+    def _make_outputs(
+        self, tx: PSignedTx, outs: Sequence[TransferableOutput]
+    ) -> tuple[LedgerOutput, ...]:
         outputs = [
-            _output(tx.id, index, out.output.amount, out.output.owners.addresses[0]) for index, out in enumerate(outs)
+            _output(tx.id, index, out.output.amount, out.output.owners.addresses[0])
+            for index, out in enumerate(outs)
         ]
         self._unspent += outputs
         return tuple(outputs)
@@ -247,13 +292,26 @@ class MadeUpChain:
         return P_TX.build(unsigned, tuple(Credential((self.random.randbytes(65),)) for _ in spent))
 
     def _effects(
-        self, tx: PSignedTx, spent: Sequence[LedgerOutput], emitted: tuple[LedgerOutput, ...], place: int, **more: Any
+        self,
+        tx: PSignedTx,
+        spent: Sequence[LedgerOutput],
+        emitted: tuple[LedgerOutput, ...],
+        place: int,
+        **more: Any,
     ) -> TxEffects:
         consumed = tuple(
-            Consumed(utxo_id.id, utxo_id.created_on, AVAX, utxo_id.amount, index) for index, utxo_id in enumerate(spent)
+            Consumed(utxo_id.id, utxo_id.created_on, AVAX, utxo_id.amount, index)
+            for index, utxo_id in enumerate(spent)
         )
         return TxEffects(
-            tx, self._height + 1, place, TxOutcome.ACCEPTED, consumed, emitted, burned=((AVAX, 1000),), **more
+            tx,
+            self._height + 1,
+            place,
+            TxOutcome.ACCEPTED,
+            consumed,
+            emitted,
+            burned=((AVAX, 1000),),
+            **more,
         )
 
 
@@ -275,7 +333,13 @@ def _output(tx_id: TxID, index: int, amount: int, owner: Address) -> LedgerOutpu
 
 
 def _period(
-    tx_id: TxID, node_id: NodeID, start_s: int, end_s: int, weight: int, owner: OutputOwners, shares: int | None
+    tx_id: TxID,
+    node_id: NodeID,
+    start_s: int,
+    end_s: int,
+    weight: int,
+    owner: OutputOwners,
+    shares: int | None,
 ) -> StakingPeriod:
     return StakingPeriod(
         tx_id=tx_id, subnet_id=PRIMARY_NETWORK, node_id=node_id, start_s=start_s, end_s=end_s, weight=weight,

@@ -40,11 +40,18 @@ class Node:
         self._has_index = has_index
         p, x = list(index_chain.p_blocks(count)), list(index_chain.x_blocks(count))
         self._blocks = {
-            "platform.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % hex_text(block.raw) for block in p],
-            "avm.getBlockByHeight": [b'{"block":"%s","encoding":"hex"}' % hex_text(block.raw) for block in x],
+            "platform.getBlockByHeight": [
+                b'{"block":"%s","encoding":"hex"}' % hex_text(block.raw) for block in p
+            ],
+            "avm.getBlockByHeight": [
+                b'{"block":"%s","encoding":"hex"}' % hex_text(block.raw) for block in x
+            ],
         }
         self._containers = {"P": _containers(iter(p)), "X": _containers(iter(x))}
-        self._c = [json.dumps(block, separators=(",", ":")).encode() for block in index_chain.c_blocks(count)]
+        self._c = [
+            json.dumps(block, separators=(",", ":")).encode()
+            for block in index_chain.c_blocks(count)
+        ]
         tip = b'{"height":"%d"}' % count
         self._fixed = {
             "platform.getHeight": tip,
@@ -77,11 +84,19 @@ class Node:
         if call.method == "eth_getBlockByNumber":
             return self._c[int(params[0], 16)]
         if call.method == "index.getContainerRange":
-            containers = self._containers.get(path.decode()[len("/ext/index/")], []) if path.endswith(b"block") else []
+            containers = (
+                self._containers.get(path.decode()[len("/ext/index/")], [])
+                if path.endswith(b"block")
+                else []
+            )
             start = int(params["startIndex"])
             if not self._has_index or start >= len(containers):
                 return None
-            return b'{"containers":[' + b",".join(containers[start : start + int(params["numToFetch"])]) + b"]}"
+            return (
+                b'{"containers":['
+                + b",".join(containers[start : start + int(params["numToFetch"])])
+                + b"]}"
+            )
         return self._fixed.get(call.method)
 
 
@@ -105,7 +120,10 @@ class Connection(asyncio.Protocol):
             length = int(head[at:].split(b"\r\n", 1)[0])
             if len(self._held) < end + 4 + length:
                 return
-            body, self._held = self._held[end + 4 : end + 4 + length], self._held[end + 4 + length :]
+            body, self._held = (
+                self._held[end + 4 : end + 4 + length],
+                self._held[end + 4 + length :],
+            )
             response = self._node.respond(head.split(b" ", 2)[1], body)
             self._transport.write(_HEAD % len(response) + response)
 
@@ -126,7 +144,10 @@ def hex_text(raw: bytes) -> bytes:
 def _containers(blocks: Any) -> list[bytes]:
     containers = index_chain.containers(blocks)
     time = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
-    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n) for n, raw in enumerate(containers)]
+    return [
+        b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n)
+        for n, raw in enumerate(containers)
+    ]
 
 
 def main() -> None:

@@ -55,13 +55,17 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
         "newest transactions": transactions,
         "any address": lambda: transactions(addresses=(random.choice(some),)),
         "largest address": lambda: transactions(addresses=(largest,)),
-        "largest address, rarest type": lambda: transactions(addresses=(largest,), kinds=frozenset([RAREST])),
+        "largest address, rarest type": lambda: transactions(
+            addresses=(largest,), kinds=frozenset([RAREST])
+        ),
         "largest address, three types": lambda: transactions(addresses=(largest,), kinds=three),
         "64 addresses": lambda: transactions(addresses=sixty_four()),
         "64 addresses, a type, oldest first": lambda: transactions(
             addresses=sixty_four(), kinds=frozenset(["ExportTx"]), order=SortOrder.ASC
         ),
-        "largest address, empty time range": lambda: transactions(addresses=(largest,), times=before),
+        "largest address, empty time range": lambda: transactions(
+            addresses=(largest,), times=before
+        ),
         "largest address, a day in the middle": lambda: transactions(
             addresses=(largest,), times=TimeRange(BEGIN_S + 10**5, BEGIN_S + 186_400)
         ),
@@ -80,15 +84,23 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
 def transactions(**filters: Any) -> BenchmarkQuery:
     """Return the query for the first page of transactions."""
     query = TransactionQuery(_P, **filters)
-    parameters = {"addresses": _texts(query.addresses), "txTypes": ",".join(sorted(query.kinds)), **_times(query.times)}
+    parameters = {
+        "addresses": _texts(query.addresses),
+        "txTypes": ",".join(sorted(query.kinds)),
+        **_times(query.times),
+    }
     parameters["sortOrder"] = query.order.value
-    return BenchmarkQuery(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", parameters))
+    return BenchmarkQuery(
+        lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", parameters)
+    )
 
 
 def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
     """Return the query for the first page of blocks."""
     query = BlockQuery(_P, times)
-    return BenchmarkQuery(lambda index: index.blocks(query, _PAGE), _url(f"{_CHAIN}/blocks", _times(times)))
+    return BenchmarkQuery(
+        lambda index: index.blocks(query, _PAGE), _url(f"{_CHAIN}/blocks", _times(times))
+    )
 
 
 async def page_behind(key: int, now: float) -> BenchmarkQuery:
@@ -109,7 +121,9 @@ def _validations(node_id: NodeID) -> BenchmarkQuery:
 def _rewards(addresses: tuple[Address, ...] = (), nodes: tuple[NodeID, ...] = ()) -> BenchmarkQuery:
     query = RewardQuery(addresses, tuple(sorted(nodes)))
     parameters = {"addresses": _texts(addresses), "nodeIds": ",".join(map(node_id_text, nodes))}
-    return BenchmarkQuery(lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", parameters))
+    return BenchmarkQuery(
+        lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", parameters)
+    )
 
 
 def _chains_of(addresses: tuple[Address, ...]) -> BenchmarkQuery:
@@ -118,7 +132,9 @@ def _chains_of(addresses: tuple[Address, ...]) -> BenchmarkQuery:
 
 
 def _blockchain(chain_id: Any) -> BenchmarkQuery:
-    return BenchmarkQuery(lambda index: index.blockchain(chain_id), f"{_NETWORK}/blockchains/{id_text(chain_id)}")
+    return BenchmarkQuery(
+        lambda index: index.blockchain(chain_id), f"{_NETWORK}/blockchains/{id_text(chain_id)}"
+    )
 
 
 def _texts(addresses: tuple[Address, ...]) -> str:

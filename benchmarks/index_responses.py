@@ -15,7 +15,14 @@ from random import Random
 from typing import Any, Final
 
 from benchmarks.index_made_up import PARAMS, MadeUpChain
-from benchmarks.index_queries import PAGE, BenchmarkQuery, blocks, page_behind, queries, transactions
+from benchmarks.index_queries import (
+    PAGE,
+    BenchmarkQuery,
+    blocks,
+    page_behind,
+    queries,
+    transactions,
+)
 from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.index.database import index_url
@@ -48,7 +55,9 @@ class QueryRunner:
     run: Callable[[BenchmarkQuery], Awaitable[object]]
 
 
-def measure_queries(chain: MadeUpChain, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
+def measure_queries(
+    chain: MadeUpChain, settings: IndexSettings, folder: Path
+) -> tuple[Figure, ...]:
     """Return the measured figures. folder: for the log of the server."""
     cores = sorted(os.sched_getaffinity(0))
     address = ["--url", str(settings.url), "--cache-bytes", str(settings.cache_bytes)]
@@ -61,7 +70,9 @@ def measure_queries(chain: MadeUpChain, settings: IndexSettings, folder: Path) -
             os.sched_setaffinity(0, cores)
 
 
-async def _measure_both(chain: MadeUpChain, settings: IndexSettings, server: Process) -> tuple[Figure, ...]:
+async def _measure_both(
+    chain: MadeUpChain, settings: IndexSettings, server: Process
+) -> tuple[Figure, ...]:
     text = NetworkText(PARAMS.network_id, PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id))
     client = Client(server.ready_line)
 
@@ -70,11 +81,16 @@ async def _measure_both(chain: MadeUpChain, settings: IndexSettings, server: Pro
 
     async with Index(index_url(settings, None), text, settings) as index:
         newest = await _newest_key(index)
-        runners = (QueryRunner("HTTP", run_over_http), QueryRunner("store", lambda query: query.ask(index)))
+        runners = (
+            QueryRunner("HTTP", run_over_http),
+            QueryRunner("store", lambda query: query.ask(index)),
+        )
         figures = []
         for runner in runners:
             for name, draw in queries(chain, seed=7).items():
-                figures.append(Figure(f"p99 {runner.name}, {name}", await _p99_ms(runner, draw), "ms", _P99))
+                figures.append(
+                    Figure(f"p99 {runner.name}, {name}", await _p99_ms(runner, draw), "ms", _P99)
+                )
             figures.append(await _depth(runner, newest))
         return (*figures, *await asyncio.to_thread(_rates, chain, server))
 
@@ -130,7 +146,9 @@ async def _depth(runner: QueryRunner, newest: int) -> Figure:
 
 def _rates(chain: MadeUpChain, server: Process) -> tuple[Figure, ...]:
     random = Random(8)
-    busy = [chain.addresses[int(len(chain.addresses) * random.random() ** 6)] for _ in range(_ASKED_FOR)]
+    busy = [
+        chain.addresses[int(len(chain.addresses) * random.random() ** 6)] for _ in range(_ASKED_FOR)
+    ]
     return (
         *_rate(
             "transaction",
@@ -164,5 +182,7 @@ def _rate(name: str, paths: Sequence[str], server: Process, aim: Aim) -> tuple[F
     return (
         Figure(f"{name} pages over HTTP, one core", done / _RATE_S, "pages/s", aim),
         # More exact if the machine has other load.
-        Figure(f"{name} pages a second of the server's processor time", done / busy_s, "pages/s", aim),
+        Figure(
+            f"{name} pages a second of the server's processor time", done / busy_s, "pages/s", aim
+        ),
     )

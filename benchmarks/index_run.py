@@ -62,8 +62,13 @@ def run(quick: bool) -> Report:
         log = Path(folder) / "node.log"
         with running(["--blocks", str(count)], log, module="benchmarks.index_node") as node:
             ranges, floor_ranges = best(node.ready_line, count, by_range=True)
-            x, c = rate(node.ready_line, PrimaryChain.X, count), rate(node.ready_line, PrimaryChain.C, count)
-        with running(["--blocks", str(count), "--no-index"], log, module="benchmarks.index_node") as node:
+            x, c = (
+                rate(node.ready_line, PrimaryChain.X, count),
+                rate(node.ready_line, PrimaryChain.C, count),
+            )
+        with running(
+            ["--blocks", str(count), "--no-index"], log, module="benchmarks.index_node"
+        ) as node:
             singles, floor_singles = best(node.ready_line, count, by_range=False)
     figures = (
         Figure("P-Chain from container ranges", ranges, "blocks/s", Aim(3_000, at_least=True)),
@@ -99,15 +104,22 @@ def rate(url: str, chain: PrimaryChain, count: int) -> float:
         return uvloop.run(_index(url, chain, count, Path(folder), fork_worker_process()))
 
 
-async def _index(url: str, chain: PrimaryChain, count: int, folder: Path, process: Executor) -> float:
+async def _index(
+    url: str, chain: PrimaryChain, count: int, folder: Path, process: Executor
+) -> float:
     settings = IndexerSettings(chains=(chain,), poll_s=0.05)
     endpoint = (NodeEndpoint(url),)
     nodes = indexer_node_settings(
-        NodeSettings(endpoint, endpoint, calls_in_flight=AT_ONCE * 8 // 3 + 1, calls_per_s=2_700_000), settings
+        NodeSettings(
+            endpoint, endpoint, calls_in_flight=AT_ONCE * 8 // 3 + 1, calls_per_s=2_700_000
+        ),
+        settings,
     )
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
-        upstream = connect_upstream(nodes, session, executor=stack.enter_context(ThreadPoolExecutor(1)))
+        upstream = connect_upstream(
+            nodes, session, executor=stack.enter_context(ThreadPoolExecutor(1))
+        )
         genesis = index_chain.genesis()
         network = await fetch_network(upstream, index_chain.NETWORK_ID, genesis)
         index = IndexSettings()
@@ -140,9 +152,15 @@ async def _download(url: str, count: int, *, by_range: bool) -> float:
 
         async def work() -> None:
             for body in bodies:
-                async with session.post(target, data=body, headers={"Content-Type": "application/json"}) as response:
+                async with session.post(
+                    target, data=body, headers={"Content-Type": "application/json"}
+                ) as response:
                     result = _REPLY.decode(await response.read()).result
-                for text in [result.block] if result.block else [container.bytes for container in result.containers]:
+                for text in (
+                    [result.block]
+                    if result.block
+                    else [container.bytes for container in result.containers]
+                ):
                     sha256(bytes.fromhex(text[2:])[:-4]).digest()
 
         started_at = time.perf_counter()

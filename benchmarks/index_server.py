@@ -87,16 +87,23 @@ async def serve(settings: IndexSettings) -> None:
     """Answer until SIGTERM."""
     chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
     text = NetworkText(PARAMS.network_id, chains)
-    async with Index(index_url(settings, None), text, settings) as index, asyncio.TaskGroup() as tasks:
+    async with (
+        Index(index_url(settings, None), text, settings) as index,
+        asyncio.TaskGroup() as tasks,
+    ):
         fresh = tasks.create_task(index.run())
-        await serve_data_api(DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownKeys()))
+        await serve_data_api(
+            DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownKeys())
+        )
         fresh.cancel()
 
 
 async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> None:
     """Answer until SIGTERM; print the URL first, and the address of gRPC if that is served as well."""
     # Clients name addresses of their own, since each one may have only some listeners.
-    api_settings = ApiSettings("127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ())
+    api_settings = ApiSettings(
+        "127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ()
+    )
     data_settings, metrics = DataApiSettings(), Metrics()
     signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
@@ -112,7 +119,9 @@ async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> N
         await server.run()
         return
     listener = Listener(api_settings.api_host, 0, name="grpc")
-    calls = GrpcCalls(aggregator, data_api, probes, api_settings, AggregationSettings().max_timeout_s)
+    calls = GrpcCalls(
+        aggregator, data_api, probes, api_settings, AggregationSettings().max_timeout_s
+    )
     async with running(GrpcServer(calls, listener, api_settings, metrics).run()):
         print(server.url, listener.address, flush=True)
         await server.run()

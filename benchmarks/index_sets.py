@@ -115,7 +115,9 @@ def _changing_blocks(changes: int) -> Iterator[PRecord]:
                 changed[members[place].node_id] = replace(members[place], weight=0, public_key=None)
                 members[place] = _validator(random)
             else:
-                members[place] = replace(members[place], weight=random.randrange(10**12, 3 * 10**15))
+                members[place] = replace(
+                    members[place], weight=random.randrange(10**12, 3 * 10**15)
+                )
             changed[members[place].node_id] = members[place]
         record = _record(height, record.effects.block.id, list(changed.values()))
         yield record
@@ -128,7 +130,9 @@ def _validator(random: Random) -> SetChange:
 
 def _record(height: int, parent: BlockID, changes: Sequence[SetChange]) -> PRecord:
     block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000 + height, ())
-    effects = BlockEffects(block, 1_700_000_000 + height, 1, 0, 0, 0, (), None, (), (), (), (), (), tuple(changes))
+    effects = BlockEffects(
+        block, 1_700_000_000 + height, 1, 0, 0, 0, (), None, (), (), (), (), (), tuple(changes)
+    )
     return PRecord(effects, block.raw)
 
 
@@ -206,7 +210,9 @@ def _index(blocks: Sequence[bytes], folder: Path, *, has_sets: bool) -> None:
     if not has_sets:
         write = writer.write
         writer.write = lambda records, *rest, **more: write(  # type: ignore[method-assign]
-            [_without_sets(record) for record in records if isinstance(record, PRecord)], *rest, **more
+            [_without_sets(record) for record in records if isinstance(record, PRecord)],
+            *rest,
+            **more,
         )
     history = History(SEED)
     work = PChainProcessor(writer, PARAMS, history.genesis, IndexerSettings())

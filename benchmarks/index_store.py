@@ -71,7 +71,12 @@ def measure(txs: int, url: str = "") -> Report:
         page_cache.drop(folder.iterdir())
         stack.enter_context(page_cache.dropped(folder))
         figures = measure_queries(chain, settings, folder)
-    return Report("index_store", txs < FULL, (*_write_figures(write_run), *figures), (_note(settings, write_run),))
+    return Report(
+        "index_store",
+        txs < FULL,
+        (*_write_figures(write_run), *figures),
+        (_note(settings, write_run),),
+    )
 
 
 def _write(chain: MadeUpChain, settings: IndexSettings, txs: int, folder: Path) -> WriteRun:
@@ -114,7 +119,11 @@ def _write_figures(write_run: WriteRun) -> tuple[Figure, ...]:
         Figure("the same by processor time", of_processor, "x", _LAST_OF_FIRST),
     )
     per_tx = write_run.size_bytes / write_run.txs
-    return (*figures, Figure("store", per_tx, "bytes/transaction", Aim(1200))) if write_run.size_bytes else figures
+    return (
+        (*figures, Figure("store", per_tx, "bytes/transaction", Aim(1200)))
+        if write_run.size_bytes
+        else figures
+    )
 
 
 def _note(settings: IndexSettings, write_run: WriteRun) -> str:

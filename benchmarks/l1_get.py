@@ -52,7 +52,9 @@ def run(quick: bool) -> Report:
 async def _measure(folder: Path, validators: int, seconds: float, quick: bool) -> Report:
     cores = sorted(os.sched_getaffinity(0))
     with simulated_network(NetworkPlan(validators, (validators,), 2, HEIGHTS), folder) as network:
-        path = PATH + await asyncio.to_thread(conversion, network, network.subnet_of_size(validators))
+        path = PATH + await asyncio.to_thread(
+            conversion, network, network.subnet_of_size(validators)
+        )
         async with daemon(network, Start(folder / "daemon")) as subject:
             await subject.connected()
             await get(subject, path)
@@ -77,7 +79,9 @@ async def _serve(subject: Daemon, network: Network, path: str, seconds: float, c
     first_s = time.perf_counter() - started
     cpu_s = subject.process.cpu_s()
     load = await asyncio.to_thread(_load, subject.api, path, seconds, core)
-    return Served(load, subject.process.cpu_s() - cpu_s, first_s, network.counted("appRequests") - requests)
+    return Served(
+        load, subject.process.cpu_s() - cpu_s, first_s, network.counted("appRequests") - requests
+    )
 
 
 def _load(url: str, path: str, seconds: float, core: int) -> Load:
@@ -99,7 +103,10 @@ def conversion(network: Network, subnet_id: str) -> str:
     while True:
         height += 1
         for tx in parse_p_block(_block(network, height)).txs:
-            if isinstance(tx.unsigned, ConvertSubnetToL1Tx) and id_text(tx.unsigned.subnet_id) == subnet_id:
+            if (
+                isinstance(tx.unsigned, ConvertSubnetToL1Tx)
+                and id_text(tx.unsigned.subnet_id) == subnet_id
+            ):
                 return id_text(tx.id)
 
 
@@ -107,7 +114,9 @@ def _block(network: Network, height: int) -> bytes:
     params = {"height": str(height), "encoding": "hexnc"}
     call = {"jsonrpc": "2.0", "id": 1, "method": "platform.getBlockByHeight", "params": params}
     url = f"{network.facts['nodeUri']}/ext/bc/P"
-    request = urllib.request.Request(url, json.dumps(call).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(
+        url, json.dumps(call).encode(), {"content-type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S) as response:
         return bytes.fromhex(json.load(response)["result"]["block"].removeprefix("0x"))
 

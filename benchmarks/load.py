@@ -43,7 +43,9 @@ def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seco
     return _again_and_again(url, _post(url, path, body), clients, seconds)
 
 
-def post_at_a_rate(url: str, path: str, body: bytes, *, clients: int, rate: float, seconds: float) -> Load:
+def post_at_a_rate(
+    url: str, path: str, body: bytes, *, clients: int, rate: float, seconds: float
+) -> Load:
     """Post `body` `rate` times a second in all, evenly, by `clients` keep-alive connections in turn, for `seconds`.
 
     Latencies count from the moment at which a request was due, so that a stall is seen by all that were due in it.
@@ -76,7 +78,10 @@ def _again_and_again(url: str, request: bytes, clients: int, seconds: float) -> 
 @contextmanager
 def _connected(url: str, clients: int) -> Iterator[Sequence[_Client]]:
     host, _, port = url.removeprefix("http://").partition(":")
-    crowd = [_Client(socket.create_connection((host, int(port)), timeout=STALLED_S)) for _ in range(clients)]
+    crowd = [
+        _Client(socket.create_connection((host, int(port)), timeout=STALLED_S))
+        for _ in range(clients)
+    ]
     try:
         yield crowd
     finally:
@@ -116,17 +121,25 @@ def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seco
     bodies: set[bytes] = set()
     idle, request_count, total = deque(crowd), 0, int(rate * seconds)
     started = time.perf_counter()
-    with selectors.SelectSelector() as selector:  # It waits for microseconds; epoll would for whole milliseconds.
+    with (
+        selectors.SelectSelector() as selector
+    ):  # It waits for microseconds; epoll would for whole milliseconds.
         for client in crowd:
             selector.register(client.stream, selectors.EVENT_READ, client)
         while len(latencies_s) < total:
-            while idle and request_count < total and (due := started + request_count / rate) <= time.perf_counter():
+            while (
+                idle
+                and request_count < total
+                and (due := started + request_count / rate) <= time.perf_counter()
+            ):
                 client = idle.popleft()
                 _send(client, request)
                 client.sent_at = due
                 request_count += 1
             left_s = (
-                started + request_count / rate - time.perf_counter() if idle and request_count < total else STALLED_S
+                started + request_count / rate - time.perf_counter()
+                if idle and request_count < total
+                else STALLED_S
             )
             events = selector.select(max(0.0, left_s))
             if not events and left_s == STALLED_S:

@@ -44,7 +44,9 @@ class Network:
         return int(self._get("violations")["total"])
 
     def _get(self, page: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.facts['nodeUri']}/simnet/{page}", timeout=READ_TIMEOUT_S) as response:
+        with urllib.request.urlopen(
+            f"{self.facts['nodeUri']}/simnet/{page}", timeout=READ_TIMEOUT_S
+        ) as response:
             document: dict[str, Any] = json.load(response)
         return document
 
@@ -65,7 +67,16 @@ class NetworkPlan:
         """Return the command line, without the program."""
         size = ("--validators", str(self.validators), "--messages", str(self.messages))
         l1s = [word for count in self.l1s for word in ("--l1", f"validators={count},shared")]
-        return ("simnet", *size, "--presign", str(self.messages), "--write", str(file), *l1s, *self.extra)
+        return (
+            "simnet",
+            *size,
+            "--presign",
+            str(self.messages),
+            "--write",
+            str(file),
+            *l1s,
+            *self.extra,
+        )
 
 
 @contextmanager

@@ -74,7 +74,9 @@ async def _measure(folder: Path, quick: bool) -> Report:
     sizes = (QUICK_SMALL, QUICK_LARGE) if quick else (SMALL, LARGE)
     each = -(-(sum(sizes) + WARM_UPS) // CHAINS)
     # Each validator signs for the primary network's chains as well.
-    plan = NetworkPlan(validators, (), each, ("--l1", f"validators={validators},shared,chains={CHAINS}"))
+    plan = NetworkPlan(
+        validators, (), each, ("--l1", f"validators={validators},shared,chains={CHAINS}")
+    )
     figures: list[Figure] = []
     samples: dict[str, Sequence[float]] = {}
     with simulated_network(plan, folder) as network:
@@ -101,14 +103,19 @@ async def _post(subject: Daemon, messages: Sequence[str]) -> Burst:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(_client(number)) for number in range(CLIENTS)]
         started, cpu_s = time.perf_counter(), subject.process.cpu_s()
-        posts = [_request(client, subject, message) for client, message in zip(cycle(clients), messages, strict=False)]
+        posts = [
+            _request(client, subject, message)
+            for client, message in zip(cycle(clients), messages, strict=False)
+        ]
         responses = await asyncio.gather(*posts)
         return Burst(responses, time.perf_counter() - started, subject.process.cpu_s() - cpu_s)
 
 
 def _client(number: int) -> aiohttp.ClientSession:
     """Return a client with an address of its own, because an address may have only so many connections."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, local_addr=(f"127.0.0.{2 + number}", 0)))
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, local_addr=(f"127.0.0.{2 + number}", 0))
+    )
 
 
 async def _request(client: aiohttp.ClientSession, subject: Daemon, message: str) -> Response:
@@ -116,7 +123,12 @@ async def _request(client: aiohttp.ClientSession, subject: Daemon, message: str)
     async with client.post(subject.api + REQUEST_PATH, json={"message": message}) as response:
         body = json.loads(await response.read())
         took_s = time.perf_counter() - started
-        return Response(response.status, body.get("code", ""), int(response.headers.get("retry-after", 0)), took_s)
+        return Response(
+            response.status,
+            body.get("code", ""),
+            int(response.headers.get("retry-after", 0)),
+            took_s,
+        )
 
 
 def _figures(at: str, burst: Burst, *, fits: bool) -> list[Figure]:
@@ -130,7 +142,9 @@ def _figures(at: str, burst: Burst, *, fits: bool) -> list[Figure]:
         Figure(at + "answered: latency p99", quantile(success_s, 0.99), "s"),
         Figure(at + "all answered or refused after", burst.took_s, "s"),
         Figure(at + "daemon CPU", burst.cpu_s, "s"),
-        Figure(at + "daemon CPU per answered message", burst.cpu_s / max(1, len(success_s)) * 1e3, "ms"),
+        Figure(
+            at + "daemon CPU per answered message", burst.cpu_s / max(1, len(success_s)) * 1e3, "ms"
+        ),
     ]
     if refused_s:
         figures += [

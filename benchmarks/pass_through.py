@@ -23,7 +23,9 @@ class PassThrough:
     async def post(self, request: web.Request) -> web.Response:
         """Pass one body on."""
         body = await request.read()
-        async with self._session.post(self._rpc, data=body, headers={"Content-Type": "application/json"}) as reply:
+        async with self._session.post(
+            self._rpc, data=body, headers={"Content-Type": "application/json"}
+        ) as reply:
             body = await reply.read()
             return web.Response(body=body, status=reply.status, content_type=reply.content_type)
 

@@ -47,7 +47,9 @@ class Process:
 
     def family(self) -> list[Process]:
         """Return this process and all that it started, directly or not."""
-        text = "".join(path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/children"))
+        text = "".join(
+            path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/children")
+        )
         children = (Process(int(pid), "", self.log) for pid in text.split())
         return [self, *(member for child in children for member in child.family())]
 
@@ -73,11 +75,18 @@ def running(
     command = [sys.executable, "-m", module, *arguments]
     with log.open("a") as errors:
         child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=_PROJECT
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=_PROJECT,
         )
     try:
         if core is not None:
-            os.sched_setaffinity(child.pid, {core})  # Threads that it starts from now on inherit this.
+            os.sched_setaffinity(
+                child.pid, {core}
+            )  # Threads that it starts from now on inherit this.
         yield Process(child.pid, _first_line(child, log), log)
     finally:
         _stop(child)

@@ -42,8 +42,14 @@ def run(quick: bool) -> Report:
     pairs = [on.cpu_s / off.cpu_s - 1 for off, on in zip(plain, profiled, strict=True)]
     figures = (
         Figure("the profiler's own CPU over the process's", own, "", SHARE_AIM),
-        Figure("CPU that the same work takes more while profiled", quantile(pairs, 0.5), "", SHARE_AIM),
-        Figure("CPU of a turn without the profiler", quantile([turn.cpu_s for turn in plain], 0.5) * 1000, "ms"),
+        Figure(
+            "CPU that the same work takes more while profiled", quantile(pairs, 0.5), "", SHARE_AIM
+        ),
+        Figure(
+            "CPU of a turn without the profiler",
+            quantile([turn.cpu_s for turn in plain], 0.5) * 1000,
+            "ms",
+        ),
     )
     notes = (
         f"{TASKS} tasks and {THREADS} threads, {CALL_DEPTH} calls deep; {len(pairs)} pairs of turns",
@@ -88,7 +94,9 @@ async def _work(blocks: Sequence[bytes]) -> None:
         for _ in range(TASKS):
             tasks.create_task(_run_task(blocks))
         for _ in range(THREADS):
-            tasks.create_task(asyncio.to_thread(_decode_deep, blocks, ROUNDS_PER_THREAD, CALL_DEPTH))
+            tasks.create_task(
+                asyncio.to_thread(_decode_deep, blocks, ROUNDS_PER_THREAD, CALL_DEPTH)
+            )
 
 
 async def _run_task(blocks: Sequence[bytes]) -> None:

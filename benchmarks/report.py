@@ -61,7 +61,9 @@ class Report:
         """Write the report as JSON, with the machine and the time it is from; return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.benchmark}{'-quick' if self.quick else ''}.json"
-        file.write_text(json.dumps({**asdict(self), **_environment()}, indent=2, default=str) + "\n")
+        file.write_text(
+            json.dumps({**asdict(self), **_environment()}, indent=2, default=str) + "\n"
+        )
         return file
 
 
@@ -90,7 +92,9 @@ def _print_rows(figures: Iterable[Figure], benchmark: str = "", *, judge: bool) 
     for figure in figures:
         aim = f"aim {figure.aim}" if figure.aim else ""
         name = f"{benchmark}: {figure.name}" if benchmark else figure.name
-        print(f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12} {figure.verdict if judge else ''}")
+        print(
+            f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12} {figure.verdict if judge else ''}"
+        )
 
 
 def _shown(value: float) -> str:
@@ -119,12 +123,18 @@ def mean(samples: Sequence[float]) -> float:
     return sum(samples) / len(samples)
 
 
-def run_sized(about: str | None, option: str, quick: int, measure: Callable[[int, str], Report]) -> None:
+def run_sized(
+    about: str | None, option: str, quick: int, measure: Callable[[int, str], Report]
+) -> None:
     """Run a benchmark with the size and the database of the command line. option: names the size."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(option, dest="size", type=int, default=quick, metavar="N")
     parser.add_argument("--url", default="", help="of a PostgreSQL database, in place of a file")
-    parser.add_argument("--write", action="store_true", help="keep the report in benchmarks/results")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the report in benchmarks/results"
+    )
     args = parser.parse_args()
     began = time.monotonic()
     report = measure(args.size, args.url)

@@ -79,7 +79,11 @@ class Soak:
         """Return the network: validators by place, first the dead ones, then the slow ones, then the wrong ones."""
         rules: list[str] = []
         first = 0
-        for percent, behaviour in ((self.dead, "closed"), (self.slow, "slow=200ms-2s"), (self.bad, "wrong")):
+        for percent, behaviour in (
+            (self.dead, "closed"),
+            (self.slow, "slow=200ms-2s"),
+            (self.bad, "wrong"),
+        ):
             count = round(self.validators * percent / 100)
             if count:
                 rules += ["--behave", f"{first}-{first + count - 1}:{behaviour}"]
@@ -161,7 +165,9 @@ class Traffic:
 
     def _next_message(self) -> str:
         # The first request of a run is for a new message, since there is none to repeat.
-        if self._new_count <= self.request_count * self.soak.new / 100 and self._new_count < len(self.messages):
+        if self._new_count <= self.request_count * self.soak.new / 100 and self._new_count < len(
+            self.messages
+        ):
             self._recent.append(self.messages[self._new_count])
             self._new_count += 1
             return self._recent[-1]
@@ -169,7 +175,9 @@ class Traffic:
 
     async def _request(self, subject: Daemon, message: str, due: float) -> None:
         try:
-            async with subject.http.post(subject.api + REQUEST_PATH, json={"message": message}) as response:
+            async with subject.http.post(
+                subject.api + REQUEST_PATH, json={"message": message}
+            ) as response:
                 body = json.loads(await response.read())
                 code = str(body.get("code", "")) if response.status != 200 else ""
             if not code and not body["signed-message"].startswith(message):
@@ -182,12 +190,21 @@ class Traffic:
         minutes = (now - self.started_at) / 60
         if minutes >= (self._row_count + 1) * self.soak.interval:
             self._row_count = int(minutes / self.soak.interval)
-            print(format_row(f"{minutes:.3g}", self.outcomes[self._row_outcomes :], samples, self.soak.interval * 60))
+            print(
+                format_row(
+                    f"{minutes:.3g}",
+                    self.outcomes[self._row_outcomes :],
+                    samples,
+                    self.soak.interval * 60,
+                )
+            )
             sys.stdout.flush()
             self._row_outcomes = len(self.outcomes)
 
 
-def format_row(label: str, outcomes: Sequence[Outcome], samples: Sequence[Usage], seconds: float) -> str:
+def format_row(
+    label: str, outcomes: Sequence[Outcome], samples: Sequence[Usage], seconds: float
+) -> str:
     """Return a line of the table. samples: of one daemon, of which the last `seconds` count for its CPU time."""
     success_ms = [1e3 * outcome.latency_s for outcome in outcomes if not outcome.code] or [0.0]
     codes = Counter(outcome.code for outcome in outcomes if outcome.code)
@@ -218,7 +235,11 @@ def growth_figures(life: Sequence[Usage]) -> list[Figure]:
     parts = (("memory", "MiB", MEBIBYTE, MEMORY_MARGIN), ("files", "", 1, FILES_MARGIN))
     for resource, unit, scale, margin in parts:
         values = [sample.memory_bytes if resource == "memory" else sample.files for sample in life]
-        aim = Aim(round((GROWTH_RATIO * quantile(values, 0.5) + margin) / scale, 1)) if is_judged else None
+        aim = (
+            Aim(round((GROWTH_RATIO * quantile(values, 0.5) + margin) / scale, 1))
+            if is_judged
+            else None
+        )
         name = f"growth of {resource} between the second and the last quarter"
         figures.append(Figure(name, growth(values) / scale, unit, aim))
     return figures
@@ -242,7 +263,9 @@ async def run(soak: Soak, folder: Path) -> Report:
         while traffic.request_count < soak.requests:
             # The next daemon gets the requests that were due while there was none; they count from then.
             async with daemon(network, start) as subject:
-                await traffic.drive(subject, min(seconds, time.perf_counter() - traffic.started_at + life_s))
+                await traffic.drive(
+                    subject, min(seconds, time.perf_counter() - traffic.started_at + life_s)
+                )
         violations = network.violations()
     outcomes, longest = traffic.outcomes, max(traffic.lives, key=len)
     print(format_row("all", outcomes, longest, seconds))
@@ -251,7 +274,10 @@ async def run(soak: Soak, folder: Path) -> Report:
     figures = [
         Figure("requests", len(outcomes), ""),
         Figure("signed", 100 * codes[""] / max(1, len(outcomes)), "%"),
-        *(Figure(f"latency p{round(100 * share)}", quantile(success_ms, share), "ms") for share in (0.5, 0.95, 0.99)),
+        *(
+            Figure(f"latency p{round(100 * share)}", quantile(success_ms, share), "ms")
+            for share in (0.5, 0.95, 0.99)
+        ),
         *(Figure(f"errors: {code}", count, "") for code, count in codes.most_common() if code),
         Figure("answers with another message", codes["another_message"], "", Aim(0)),
         Figure("kills of the daemon", len(traffic.lives) - 1, ""),
@@ -263,7 +289,9 @@ async def run(soak: Soak, folder: Path) -> Report:
         "memory_bytes": [item.memory_bytes for item in longest],
         "files": [item.files for item in longest],
     }
-    return Report("soak", len(longest) * SAMPLE_S < SHORTEST_LIFE_S, tuple(figures), (note,), series)
+    return Report(
+        "soak", len(longest) * SAMPLE_S < SHORTEST_LIFE_S, tuple(figures), (note,), series
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -297,18 +325,38 @@ def _parser() -> argparse.ArgumentParser:
         epilog=rule,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="length of the load")
-    parser.add_argument("--rate", type=float, default=20.0, metavar="N", help="requests a second")
-    parser.add_argument("--new", type=float, default=25.0, metavar="%", help="requests for messages that are new")
-    parser.add_argument("--validators", type=int, default=100, metavar="N", help="validators of the network")
-    parser.add_argument("--dead", type=int, default=5, metavar="%", help="validators that cannot be reached")
-    parser.add_argument("--slow", type=int, default=10, metavar="%", help="validators that answer after 0.2 to 2 s")
-    parser.add_argument("--bad", type=int, default=2, metavar="%", help="validators that sign another message")
     parser.add_argument(
-        "--kill-every", type=float, default=0.0, metavar="N", help="minutes between kills (-9); 0: none"
+        "--minutes", type=float, default=60.0, metavar="N", help="length of the load"
     )
-    parser.add_argument("--interval", type=float, default=5.0, metavar="N", help="minutes of a line of the table")
-    parser.add_argument("--store-url", default="", metavar="URL", help="store of the daemon; a SQLite file if empty")
+    parser.add_argument("--rate", type=float, default=20.0, metavar="N", help="requests a second")
+    parser.add_argument(
+        "--new", type=float, default=25.0, metavar="%", help="requests for messages that are new"
+    )
+    parser.add_argument(
+        "--validators", type=int, default=100, metavar="N", help="validators of the network"
+    )
+    parser.add_argument(
+        "--dead", type=int, default=5, metavar="%", help="validators that cannot be reached"
+    )
+    parser.add_argument(
+        "--slow", type=int, default=10, metavar="%", help="validators that answer after 0.2 to 2 s"
+    )
+    parser.add_argument(
+        "--bad", type=int, default=2, metavar="%", help="validators that sign another message"
+    )
+    parser.add_argument(
+        "--kill-every",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="minutes between kills (-9); 0: none",
+    )
+    parser.add_argument(
+        "--interval", type=float, default=5.0, metavar="N", help="minutes of a line of the table"
+    )
+    parser.add_argument(
+        "--store-url", default="", metavar="URL", help="store of the daemon; a SQLite file if empty"
+    )
     return parser
 
 

@@ -59,9 +59,15 @@ def run(quick: bool) -> Report:
     """Start a daemon again and again, on a new data folder and then on the same one."""
     # Installed packages are compiled; modules of a checkout are compiled at the first start, which does not count.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    plan, rounds = NetworkPlan(VALIDATORS, (VALIDATORS,), 1), range(QUICK_ROUNDS if quick else ROUNDS)
+    plan, rounds = (
+        NetworkPlan(VALIDATORS, (VALIDATORS,), 1),
+        range(QUICK_ROUNDS if quick else ROUNDS),
+    )
     costs: dict[str, list[StartCost]] = {"new data folder": [], "existing data folder": []}
-    with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder, simulated_network(plan, Path(folder)) as net:
+    with (
+        tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder,
+        simulated_network(plan, Path(folder)) as net,
+    ):
         _start(net, Path(folder) / "compile")
         for number in rounds:
             for samples in costs.values():
@@ -117,11 +123,15 @@ def _start(network: Network, folder: Path) -> StartCost:
     arguments = prepare_start(network, Start(folder, flags=("--api-port", str(port))))
     with (folder / "daemon.log").open("a") as log:
         started_at = time.perf_counter()
-        child = subprocess.Popen([sys.executable, "-m", "warpseal", *arguments], stdout=subprocess.DEVNULL, stderr=log)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "warpseal", *arguments], stdout=subprocess.DEVNULL, stderr=log
+        )
 
     def wait() -> None:
         if child.poll() is not None or time.perf_counter() - started_at > CONNECT_TIMEOUT_S:
-            raise ProcessFailed(f"the daemon was not ready (exit code {child.returncode}): see {folder}")
+            raise ProcessFailed(
+                f"the daemon was not ready (exit code {child.returncode}): see {folder}"
+            )
         time.sleep(POLL_S)
 
     try:
@@ -158,7 +168,9 @@ def _accepts(port: int) -> bool:
 def _get_status(port: int, path: str) -> int:
     """Return the status of a response; the request waits while the daemon starts."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=CONNECT_TIMEOUT_S) as response:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}{path}", timeout=CONNECT_TIMEOUT_S
+        ) as response:
             status: int = response.status
     except urllib.error.HTTPError as error:
         error.close()
@@ -167,7 +179,9 @@ def _get_status(port: int, path: str) -> int:
 
 
 def _figures(name: str, costs: list[StartCost]) -> list[Figure]:
-    listening, response, ready, cpu, rss = (quantile(values, 0.5) for values in zip(*costs, strict=True))
+    listening, response, ready, cpu, rss = (
+        quantile(values, 0.5) for values in zip(*costs, strict=True)
+    )
     return [
         Figure(f"{name}: from exec until the ports listen", listening, "s"),
         Figure(f"{name}: until the first response of /health", response, "s"),

@@ -43,7 +43,11 @@ class MeasuredDaemon:
     @property
     def cpu_ms(self) -> float:
         """CPU of one aggregation: the median of all turns, including the writes in between."""
-        return quantile([after - before for before, after in pairwise(self.cpu_marks_s)], 0.5) / TURN_MESSAGES * 1e3
+        return (
+            quantile([after - before for before, after in pairwise(self.cpu_marks_s)], 0.5)
+            / TURN_MESSAGES
+            * 1e3
+        )
 
 
 def run(quick: bool) -> Report:
@@ -54,7 +58,9 @@ def run(quick: bool) -> Report:
 
 
 async def _measure(folder: Path, validators: int, count: int, quick: bool) -> Report:
-    with simulated_network(NetworkPlan(validators, (validators,), WARM_UP + count), folder) as network:
+    with simulated_network(
+        NetworkPlan(validators, (validators,), WARM_UP + count), folder
+    ) as network:
         messages = network.messages(network.subnet_of_size(validators))
         async with (
             daemon(network, Start(folder / "on", flags=ON)) as on,

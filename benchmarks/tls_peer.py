@@ -30,7 +30,10 @@ def main(request_bytes: int, response_bytes: int, folder: Path) -> None:
     allow_many_sockets()
     context = server_context(folder)
     response = b"r" * response_bytes
-    with selectors.DefaultSelector() as selector, socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listener:
+    with (
+        selectors.DefaultSelector() as selector,
+        socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listener,
+    ):
         selector.register(listener, selectors.EVENT_READ)
         print(listener.getsockname()[1], flush=True)
         while True:
@@ -53,7 +56,9 @@ def server_context(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _accept(listener: socket.socket, context: ssl.SSLContext, selector: selectors.BaseSelector) -> None:
+def _accept(
+    listener: socket.socket, context: ssl.SSLContext, selector: selectors.BaseSelector
+) -> None:
     raw, _ = listener.accept()
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:

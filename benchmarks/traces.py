@@ -63,13 +63,20 @@ async def _measure(folder: Path, url: str, quick: bool) -> Report:
     cores = sorted(os.sched_getaffinity(0))
     turns = QUICK_TURNS if quick else TURNS
     async with AsyncExitStack() as stack:
-        network = stack.enter_context(simulated_network(NetworkPlan(VALIDATORS, (VALIDATORS,), 1), folder))
+        network = stack.enter_context(
+            simulated_network(NetworkPlan(VALIDATORS, (VALIDATORS,), 1), folder)
+        )
         os.sched_setaffinity(network.process.pid, {cores[0]})
         message = network.messages(network.subnet_of_size(VALIDATORS))[0]
         daemons = []
         for ratio in ("", *RATIOS):
-            sampler = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio}
-            with patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **sampler} if ratio else {}):
+            sampler = {
+                "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+                "OTEL_TRACES_SAMPLER_ARG": ratio,
+            }
+            with patch.dict(
+                os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **sampler} if ratio else {}
+            ):
                 start = Start(folder / f"daemon{ratio}", cores[-1])
                 subject = await stack.enter_async_context(daemon(network, start))
             await subject.connected()
@@ -84,7 +91,9 @@ async def _measure(folder: Path, url: str, quick: bool) -> Report:
     return Report("traces", quick, figures, NOTES)
 
 
-async def _compare(daemons: list[Daemon], body: bytes, turns: int) -> tuple[list[float], list[list[float]]]:
+async def _compare(
+    daemons: list[Daemon], body: bytes, turns: int
+) -> tuple[list[float], list[list[float]]]:
     """Return the CPU of an untraced request of each turn, and the ratios of the others to it; the first is dropped."""
     plain_us: list[float] = []
     ratios: list[list[float]] = [[] for _ in RATIOS]

@@ -54,7 +54,10 @@ async def _measure(folder: Path, quick: bool) -> Report:
                 beside.append(await asyncio.to_thread(piece))
             flushing_s = side.process.cpu_s() - before_s
             before_s = side.process.cpu_s()
-            idle = [await asyncio.to_thread(piece) for _ in range(QUICK_IDLE_PIECES if quick else IDLE_PIECES)]
+            idle = [
+                await asyncio.to_thread(piece)
+                for _ in range(QUICK_IDLE_PIECES if quick else IDLE_PIECES)
+            ]
             idle_cpu_s = (side.process.cpu_s() - before_s) / len(idle)
             violations = started.violations()
     p99_s = {
@@ -68,7 +71,9 @@ async def _measure(folder: Path, quick: bool) -> Report:
         Figure("p99 of calls, flushing / not", p99_s["beside"] / p99_s["idle"], "x", LATENCY_AIM),
         Figure("p99 of calls, not flushing", p99_s["idle"] * 1e3, "ms"),
         Figure("p99 of calls, flushing", p99_s["beside"] * 1e3, "ms"),
-        Figure("label combinations added a second", added / max(seconds, seconds * len(beside)), ""),
+        Figure(
+            "label combinations added a second", added / max(seconds, seconds * len(beside)), ""
+        ),
         violations_figure(violations),
     )
     notes = (*NOTES, f"{hours} hours, added minute by minute to the same day, week and month")
@@ -77,7 +82,11 @@ async def _measure(folder: Path, quick: bool) -> Report:
 
 def _made_up_flushes(combinations: int, hours: int) -> list[Flush]:
     """Return the flushes of some hours that are over, one each minute."""
-    usage, this_hour, flushes = MadeUpUsage(1, combinations), bucket_start(Level.HOUR, int(time.time())), list[Flush]()
+    usage, this_hour, flushes = (
+        MadeUpUsage(1, combinations),
+        bucket_start(Level.HOUR, int(time.time())),
+        list[Flush](),
+    )
     for hour in range(1, hours + 1):
         for minute, sums in enumerate(parts(usage.sums(combinations), MINUTES_PER_HOUR)):
             start = this_hour - hour * HOUR_S + minute * MINUTE_S

@@ -10,7 +10,14 @@ from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.response_times import bucket_of
 
 AGENTS = 500
-PATHS = ("/ext/bc/C/rpc", "/ext/bc/C/ws", "/ext/bc/P", "/ext/bc/X", "/ext/info", "/ext/index/P/block")
+PATHS = (
+    "/ext/bc/C/rpc",
+    "/ext/bc/C/ws",
+    "/ext/bc/P",
+    "/ext/bc/X",
+    "/ext/info",
+    "/ext/index/P/block",
+)
 METHODS = tuple(f"eth_method{number}" for number in range(60))
 # Ten countries with equal shares, so that a filter by one of them keeps a tenth.
 COUNTRIES = ("DE", "US", "FR", "JP", "BR", "IN", "GB", "KR", "NG", "XX")
@@ -31,7 +38,9 @@ class MadeUpUsage:
         while len(distinct_labels) < combinations:
             agent = f"client-{min(rng.randrange(AGENTS), rng.randrange(AGENTS))}"
             path, method, status = rng.choice(PATHS), rng.choice(METHODS), rng.choice(STATUSES)
-            distinct_labels[UsageLabels(path, method, status, rng.choice(KEYS), rng.choice(COUNTRIES), agent)] = None
+            distinct_labels[
+                UsageLabels(path, method, status, rng.choice(KEYS), rng.choice(COUNTRIES), agent)
+            ] = None
         self._labels = list(distinct_labels)
         self._totals = [self._make_totals() for _ in range(_TEMPLATES)]
 
@@ -45,7 +54,9 @@ class MadeUpUsage:
         requests = int(_MOST_REQUESTS ** rng.random())
         median_ms = rng.choice((1.0, 3.0, 12.0, 80.0))
         times = Counter(bucket_of(median_ms * rng.lognormvariate(0, 0.5)) for _ in range(requests))
-        return UsageTotals(requests, requests // 20, requests // 50, requests * 10, requests // 2, times)
+        return UsageTotals(
+            requests, requests // 20, requests // 50, requests * 10, requests // 2, times
+        )
 
 
 def parts(sums: Sums, count: int) -> list[Sums]:

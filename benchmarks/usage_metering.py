@@ -46,19 +46,25 @@ async def _measure(folder: Path, quick: bool) -> Report:
     figures: list[Figure] = []
     async with AsyncExitStack() as stack:
         network = stack.enter_context(simulated_network(NetworkPlan(VALIDATORS, (), 1), folder))
-        node = stack.enter_context(running((), folder / "node.log", module="benchmarks.evm_node", core=cores[0]))
+        node = stack.enter_context(
+            running((), folder / "node.log", module="benchmarks.evm_node", core=cores[0])
+        )
         os.sched_setaffinity(network.process.pid, {cores[0]})
         url = dict(word.split("=", 1) for word in node.ready_line.split())["rpc"] + "/rpc"
         chains = [{"blockchain-id": CHAIN, "rpc": [url]}]
         daemons = []
         for name, is_metered in (("plain", False), ("metered", True)):
             keys = {"evm-chains": chains, "usage-enabled": is_metered}
-            subject = await stack.enter_async_context(daemon(network, Start(folder / name, cores[-1], keys=keys)))
+            subject = await stack.enter_async_context(
+                daemon(network, Start(folder / name, cores[-1], keys=keys))
+            )
             await subject.connected()
             daemons.append(subject)
         for kind, body, clients, aim in KINDS:
             ratios, cpu_s = await _compare(daemons, body, clients, turns, seconds)
-            figures.append(Figure(f"{kind}: CPU of a request, metered / not", quantile(ratios, 0.5), "", aim))
+            figures.append(
+                Figure(f"{kind}: CPU of a request, metered / not", quantile(ratios, 0.5), "", aim)
+            )
             figures.append(Figure(f"{kind}: CPU of a request, not metered", cpu_s * 1e6, "us"))
     return Report("usage_metering", quick, tuple(figures), NOTES)
 
@@ -82,5 +88,7 @@ async def _compare(
 def _cpu_s(subject: Daemon, body: bytes, clients: int, seconds: float) -> float:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     before_s = subject.process.cpu_s()
-    load = post_again_and_again(subject.api, FRONT_PATH + "/rpc", body, clients=clients, seconds=seconds)
+    load = post_again_and_again(
+        subject.api, FRONT_PATH + "/rpc", body, clients=clients, seconds=seconds
+    )
     return (subject.process.cpu_s() - before_s) / load.requests

@@ -71,10 +71,14 @@ async def _measure(folder: Path, quick: bool) -> Report:
             figures = [
                 figure
                 for kind, (params, aim) in KINDS.items()
-                for figure in await _ask(subject, kind, {**params, "startTimestamp": since}, aim, quick=quick)
+                for figure in await _ask(
+                    subject, kind, {**params, "startTimestamp": since}, aim, quick=quick
+                )
             ]
         violations = network.violations()
-    notes = (f"{days} days, {combinations} combinations each, one SQLite file; the daemon has one core",)
+    notes = (
+        f"{days} days, {combinations} combinations each, one SQLite file; the daemon has one core",
+    )
     megabytes = Figure("metrics.db", size / 10**6, "MB")
     return Report("usage_query", quick, (*figures, megabytes, violations_figure(violations)), notes)
 
@@ -83,11 +87,15 @@ def _write_day(start: int, usage: MadeUpUsage, combinations: int, connection: Co
     add_rows(connection, Level.DAY, start, rows_of(usage.sums(combinations), Throttle(1.0)))
 
 
-async def _ask(subject: Daemon, kind: str, params: Mapping[str, Any], aim: Aim, *, quick: bool) -> tuple[Figure, ...]:
+async def _ask(
+    subject: Daemon, kind: str, params: Mapping[str, Any], aim: Aim, *, quick: bool
+) -> tuple[Figure, ...]:
     samples = []
     for _ in range(WARM_UP + (QUICK_QUERIES if quick else QUERIES)):
         began = time.perf_counter()
-        async with subject.http.get(subject.api + PATH, params={"network": "testnet", **params}) as response:
+        async with subject.http.get(
+            subject.api + PATH, params={"network": "testnet", **params}
+        ) as response:
             await response.read()
             response.raise_for_status()
         samples.append((time.perf_counter() - began) * 1e3)

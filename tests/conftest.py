@@ -19,7 +19,8 @@ from warpseal.ops.logs.loggers import PACKAGE_LOGGERS
 DEFAULT_RECURSION_LIMIT = 1_000
 # The long files begin first, so that no process is left alone with one at the end.
 FIRST = tuple(
-    f"tests/{name}" for name in ("integration/test_kill.py", "integration/", "cli/", "clients/", "usage/", "index/")
+    f"tests/{name}"
+    for name in ("integration/test_kill.py", "integration/", "cli/", "clients/", "usage/", "index/")
 )
 
 TOUCHED_LOGGERS = (
@@ -37,7 +38,9 @@ MEMORY_BYTES = 3_000_000_000
 
 if "TMPDIR" not in os.environ and os.path.isdir(MEMORY):
     _space = os.statvfs(MEMORY)
-    if _space.f_bavail * _space.f_frsize >= MEMORY_BYTES and not _space.f_flag & getattr(os, "ST_NOEXEC", 0):
+    if _space.f_bavail * _space.f_frsize >= MEMORY_BYTES and not _space.f_flag & getattr(
+        os, "ST_NOEXEC", 0
+    ):
         tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
 sys.setrecursionlimit(DEFAULT_RECURSION_LIMIT)
 settings.register_profile("warpseal", deadline=None)
@@ -58,7 +61,10 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the files; the tests of a file keep their order."""
     items.sort(
-        key=lambda item: next((place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
+        key=lambda item: next(
+            (place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)),
+            len(FIRST),
+        )
     )
 
 

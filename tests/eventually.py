@@ -17,7 +17,9 @@ _INTERVAL_S: Final = 0.005
 _LONGEST_INTERVAL_S: Final = 0.1
 
 
-async def until(condition: Callable[[], object | Awaitable[object]], timeout_s: float = TIMEOUT_S) -> None:
+async def until(
+    condition: Callable[[], object | Awaitable[object]], timeout_s: float = TIMEOUT_S
+) -> None:
     """Wait until the condition, a function or a coroutine function, returns a true value. Raises TimeoutError.
 
     Many conditions are HTTP requests, so the intervals become longer: up to a tenth of the time waited so far.

@@ -58,7 +58,12 @@ from warpseal.api.http.errors import (
     UnknownTransferCoding,
 )
 from warpseal.api.openapi.describe import COMPONENT
-from warpseal.api.signing.errors import FieldTooLarge, InvalidQuorum, UndecodableMessage, UnknownField
+from warpseal.api.signing.errors import (
+    FieldTooLarge,
+    InvalidQuorum,
+    UndecodableMessage,
+    UnknownField,
+)
 from warpseal.delivery.errors import DestinationUnavailable
 from warpseal.errors import InternalError, InvalidRequest, WarpsealError
 from warpseal.index.errors import IndexDamaged, IndexMoved
@@ -82,7 +87,13 @@ from warpseal.messages.errors import (
 from warpseal.resources.evm import ErcType
 from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.values import SigningBlock, SigningBlockKind
-from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
+from warpseal.upstream.errors import (
+    AnswerClass,
+    NodeAttempt,
+    NodesDisagree,
+    NodeUnavailable,
+    PublicFailure,
+)
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import (
     HeightNotIndexed,
@@ -129,7 +140,11 @@ NEVER = QuorumShortfall(
     19,
     "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5",
     {"no_bls_key": 1},
-    (MissingSigner(node_ids=(), weight="40", reason="no_bls_key", error_code=-1, error_message="x"),),
+    (
+        MissingSigner(
+            node_ids=(), weight="40", reason="no_bls_key", error_code=-1, error_message="x"
+        ),
+    ),
 )
 PROGRESS = OriginProgress(
     follower=FollowerProgress(from_="1", to="5", percent=20.0, eta=3),
@@ -202,7 +217,11 @@ SAMPLES: tuple[WarpsealError, ...] = (
     UnknownTransferCoding("xchunked"),
     MethodNotAllowed("GET", ("POST",)),
     TooManyConnections(),
-    *(kind("field", "reason") for kind in ALL if issubclass(kind, InvalidRequest) and kind is not FieldTooLarge),
+    *(
+        kind("field", "reason")
+        for kind in ALL
+        if issubclass(kind, InvalidRequest) and kind is not FieldTooLarge
+    ),
 )
 
 
@@ -218,7 +237,9 @@ def test_codes_are_unique_and_stable_words() -> None:
 
 def test_v1_uses_only_the_statuses_of_the_specification() -> None:
     # RFC 9112 has 501 for a coding that a server does not know; no route of the specification is reached.
-    assert {status_of(kind, Dialect.V1) for kind in ALL if kind is not UnknownTransferCoding} <= SPECIFIED
+    assert {
+        status_of(kind, Dialect.V1) for kind in ALL if kind is not UnknownTransferCoding
+    } <= SPECIFIED
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
@@ -251,11 +272,16 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
         other = json.loads(bytes(error_response(error, Dialect.OTHER).body))
         is_temporary = "retry-after" in error_response(error, Dialect.KEBAB).headers
         # A client that knows the words alone waits for a signature, and for nothing else.
-        assert kebab_body(error) == {**other, "error": "no signatures yet: " * is_temporary + other["error"]}
+        assert kebab_body(error) == {
+            **other,
+            "error": "no signatures yet: " * is_temporary + other["error"],
+        }
         assert not RETRIED.search(other["error"])
 
 
-@pytest.mark.parametrize("bait", ["no signatures", "a Threshold", "signature weight is insufficient"])
+@pytest.mark.parametrize(
+    "bait", ["no signatures", "a Threshold", "signature weight is insufficient"]
+)
 def test_a_final_reason_is_left_out_so_that_clients_do_not_retry(bait: str) -> None:
     assert kebab_text(UndecodableMessage("message", bait)) == "Could not decode message"
 
@@ -265,7 +291,9 @@ def test_kebab_callers_get_the_text_of_the_reference_followed_by_the_reason() ->
         "Invalid quorum number: 101 is too much"
     )
     assert kebab_text(InvalidTimeout("timeoutSeconds", "too long")) == "timeout-seconds: too long"
-    assert kebab_text(UnknownField("quorumNumber", "no such field")) == "quorumNumber: no such field"
+    assert (
+        kebab_text(UnknownField("quorumNumber", "no such field")) == "quorumNumber: no such field"
+    )
     assert kebab_text(QuorumNotReached(NEVER, at_deadline=True)) == (
         "failed to aggregate signatures. error: failed to connect to a threshold of stake: "
         "signed weight 60, threshold of stake 67, total 100; missing validators: no_bls_key: 1"
@@ -286,7 +314,13 @@ def test_kebab_callers_get_kebab_names_in_the_detail() -> None:
     assert detail["p-chain-height"] == "19"
     assert detail["signing-subnet-id"] == NEVER.signing_subnet_id
     assert detail["counts"] == {"no_bls_key": 1}
-    assert set(detail["validators"][0]) == {"node-ids", "weight", "reason", "error-code", "error-message"}
+    assert set(detail["validators"][0]) == {
+        "node-ids",
+        "weight",
+        "reason",
+        "error-code",
+        "error-message",
+    }
     assert kebab_body(InvalidSigningSubnet("signingSubnetId", "no id"))["detail"] == {
         "field": "signing-subnet-id",
         "reason": "no id",
@@ -312,7 +346,9 @@ def test_errors_without_a_text_say_what_they_are() -> None:
 
 
 def test_the_document_lists_every_error() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (\d+) \| ([\d or]+) \| (.+) \|$", DOCUMENT.read_text(), re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+) \| (\d+) \| ([\d or]+) \| (.+) \|$", DOCUMENT.read_text(), re.M
+    )
     documented = {code: (when, int(v1), kebab) for code, when, v1, kebab, _ in rows}
     assert documented == {
         kind.code: (

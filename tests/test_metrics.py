@@ -108,7 +108,17 @@ def full_metrics() -> Metrics:
         HeightSample(19),
         FollowerSample("p", 19, 21, 2, 7, 12, True, "unknown_type"),
         FollowerSample("x"),
-        IndexSample("p-chain", 90, 100, 7, 12, 4000.5, 0.25, "wrong_parent", {"blocks": 3, "transactions": 4}),
+        IndexSample(
+            "p-chain",
+            90,
+            100,
+            7,
+            12,
+            4000.5,
+            0.25,
+            "wrong_parent",
+            {"blocks": 3, "transactions": 4},
+        ),
         IndexSample("x-chain"),
         IndexSample(
             CHAIN,
@@ -142,7 +152,9 @@ async def test_openmetrics_has_the_same_series_and_the_trace_of_a_request_in_eac
     assert exemplars == [("0.25", {"trace_id": "ab" * 16}, 0.2)]
     lines = [line.partition(" # ")[0] for line in text.splitlines() if not line.startswith("#")]
     plain = [line for line in (await text_of(metrics)).splitlines() if not line.startswith("#")]
-    assert [line.rpartition(" ")[0] for line in lines] == [line.rpartition(" ")[0] for line in plain]
+    assert [line.rpartition(" ")[0] for line in lines] == [
+        line.rpartition(" ")[0] for line in plain
+    ]
 
 
 async def test_aggregations_are_histograms_by_outcome_failures_included() -> None:
@@ -182,9 +194,14 @@ async def test_the_page_shows_the_values_of_the_sources() -> None:
     assert page["warpseal_follower_stopped", (("chain", "p"), ("reason", "unknown_type"))] == 1
     assert ("warpseal_follower_height", (("chain", "x"),)) not in page
     of_height = (("method", "platform.getHeight"), ("path", "/ext/bc/P"))
-    assert page["warpseal_usage_calls_total", (of_height[0], ("outcome", "failed"), of_height[1])] == 1
+    assert (
+        page["warpseal_usage_calls_total", (of_height[0], ("outcome", "failed"), of_height[1])] == 1
+    )
     assert page["warpseal_usage_credits_wasted_total", of_height] == 10
-    assert page["warpseal_node_calls_total", (("method", "platform.getHeight"), ("outcome", "ok"))] == 1
+    assert (
+        page["warpseal_node_calls_total", (("method", "platform.getHeight"), ("outcome", "ok"))]
+        == 1
+    )
     assert page["warpseal_validator_requests_total", (("node_id", NODE),)] == 5
     assert page["warpseal_validator_latency_seconds", (("node_id", NODE),)] == 0.5
     assert page["warpseal_validator_bad_shares_total", (("node_id", NODE),)] == 1
@@ -248,18 +265,25 @@ async def test_a_scrape_refreshes_what_it_reads() -> None:
 
 
 async def test_weights_are_exact() -> None:
-    assert f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9.007199254740991e+15\n' in await text_of(full_metrics())
+    assert (
+        f'warpseal_connected_weight{{subnet_id="{SUBNET}"}} 9.007199254740991e+15\n'
+        in await text_of(full_metrics())
+    )
 
 
 async def test_a_hostile_label_cannot_break_the_page() -> None:
-    assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(full_metrics())
+    assert ("warpseal_newest_peer_version_info", (("version", '1.16.0"\\\nx'),)) in await page_of(
+        full_metrics()
+    )
 
 
 async def test_a_sample_that_its_source_does_not_return_any_more_has_no_series() -> None:
     metrics = Metrics()
     metrics.count_bad_share([NODE])
     network = NetworkSample(clock_offset_s=-0.25)
-    samples = register_samples(metrics, ValidatorSample(NODE, 5), SubnetSample(SUBNET, 1, 2), network)
+    samples = register_samples(
+        metrics, ValidatorSample(NODE, 5), SubnetSample(SUBNET, 1, 2), network
+    )
     text = await text_of(metrics)
     assert NODE in text
     assert SUBNET in text
@@ -288,7 +312,9 @@ async def test_the_series_of_the_reference_have_its_units() -> None:
     assert page["signature_aggregator_signature_cache_misses", ()] == 2
     assert page["signature_aggregator_failures_sending_to_node", ()] == 1
     assert page["signature_aggregator_validator_timeouts", ()] == 2
-    percent = page["signature_aggregator_connected_stake_weight_percentage", (("subnetID", SUBNET),)]
+    percent = page[
+        "signature_aggregator_connected_stake_weight_percentage", (("subnetID", SUBNET),)
+    ]
     assert percent == pytest.approx(100)
     assert page["timeoutmanager_average_latency", ()] == 5e8
     assert page["timeoutmanager_current_timeout", ()] == 3e9
@@ -311,7 +337,9 @@ async def test_failures_are_counted_by_the_references_kinds() -> None:
     assert page["signature_aggregator_failures_to_connect_to_sufficient_stake", ()] == 1
 
 
-async def test_no_series_has_a_creation_time_and_the_references_counters_have_no_total_suffix() -> None:
+async def test_no_series_has_a_creation_time_and_the_references_counters_have_no_total_suffix() -> (
+    None
+):
     text = await text_of(full_metrics())
     assert "_created" not in text
     assert not re.search(r"(signature_aggregator|timeoutmanager|msgcreator)_\w+_total", text)
@@ -334,4 +362,6 @@ async def test_the_document_lists_every_series_with_its_type_and_labels() -> Non
     for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.M):
         base = re.sub(r"_(bucket|count|sum)$", "", name) if name not in documented else name
         keys = re.findall(r'(\w+)="', labels)
-        assert {key for key in keys if key != "le"} == set(re.findall(r"\w+", documented[base][1])), name
+        assert {key for key in keys if key != "le"} == set(
+            re.findall(r"\w+", documented[base][1])
+        ), name

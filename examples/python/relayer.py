@@ -28,16 +28,24 @@ class Refused(Exception):
     """Trying again does not help."""
 
 
-async def listen(http: aiohttp.ClientSession, cursor: str) -> AsyncIterator[tuple[str, dict | None]]:
+async def listen(
+    http: aiohttp.ClientSession, cursor: str
+) -> AsyncIterator[tuple[str, dict | None]]:
     """Yield cursors, each with its event or None; when the connection breaks, continue behind the last cursor."""
-    query = {"types": "icm_sent", "sourceBlockchainId": SOURCE, "destinationBlockchainId": DESTINATION}
+    query = {
+        "types": "icm_sent",
+        "sourceBlockchainId": SOURCE,
+        "destinationBlockchainId": DESTINATION,
+    }
     while True:
         headers = {"Last-Event-ID": cursor} if cursor else {}
         try:
             async with http.get("/v1/events", params=query, headers=headers) as response:
                 if response.status != 200:
                     error = await response.json()
-                    cursor = error["detail"]["oldest"] if error["code"] == "cursor_expired" else cursor
+                    cursor = (
+                        error["detail"]["oldest"] if error["code"] == "cursor_expired" else cursor
+                    )
                     raise NotYet(error["message"])
                 async for line in response.content:
                     field, _, value = line.decode().strip().partition(": ")
@@ -60,21 +68,36 @@ async def call(http: aiohttp.ClientSession, url: str, method: str, params: list 
     return reply["result"]
 
 
-async def sign(http: aiohttp.ClientSession, message: warpseal.UnsignedMessage) -> warpseal.SignedMessage:
+async def sign(
+    http: aiohttp.ClientSession, message: warpseal.UnsignedMessage
+) -> warpseal.SignedMessage:
     """Return the message with the signatures that the destination demands now. They are verified here as well."""
     body = {"message": message.raw.hex(), "destinationBlockchainId": DESTINATION}
-    response = await http.post(f"/v1/signatureAggregator/{environ['NETWORK']}/aggregateSignatures", json=body)
+    response = await http.post(
+        f"/v1/signatureAggregator/{environ['NETWORK']}/aggregateSignatures", json=body
+    )
     reply, headers = await response.json(), response.headers
     if response.status != 201:
-        raise (NotYet if "Retry-After" in headers else Refused)(f"{reply['code']}: {reply['message']}")
-    at = {"height": headers["X-Warpseal-P-Chain-Height"], "subnetID": headers["X-Warpseal-Signing-Subnet-Id"]}
+        raise (NotYet if "Retry-After" in headers else Refused)(
+            f"{reply['code']}: {reply['message']}"
+        )
+    at = {
+        "height": headers["X-Warpseal-P-Chain-Height"],
+        "subnetID": headers["X-Warpseal-Signing-Subnet-Id"],
+    }
     validators = await call(http, environ["NODE_URL"] + "/ext/bc/P", "platform.getValidatorsAt", at)
     members = warpseal.build_canonical_set(
-        (warpseal.parse_node_id(node_id), bytes.fromhex((entry["publicKey"] or "")[2:]) or None, int(entry["weight"]))
+        (
+            warpseal.parse_node_id(node_id),
+            bytes.fromhex((entry["publicKey"] or "")[2:]) or None,
+            int(entry["weight"]),
+        )
         for node_id, entry in validators.items()
     )
     signed = warpseal.SignedMessage.parse(bytes.fromhex(reply["signedMessage"]))
-    result = warpseal.verify(signed.encode(), members, quorum=int(headers["X-Warpseal-Quorum"].partition(";")[0]))
+    result = warpseal.verify(
+        signed.encode(), members, quorum=int(headers["X-Warpseal-Quorum"].partition(";")[0])
+    )
     if signed.unsigned != message or not result.meets_quorum:
         raise Refused(f"the daemon returned another message, or {result.refusal_text}")
     return signed
@@ -83,33 +106,59 @@ async def sign(http: aiohttp.ClientSession, message: warpseal.UnsignedMessage) -
 async def relay(http: aiohttp.ClientSession, event: dict) -> str:
     """Deliver the message of an event; return the hash of the transaction."""
     rpc, message_id = environ["DESTINATION_RPC_URL"], event["data"]["icmMessageId"]
-    receipt = await call(http, environ["SOURCE_RPC_URL"], "eth_getTransactionReceipt", [event["data"]["txHash"]])
+    receipt = await call(
+        http, environ["SOURCE_RPC_URL"], "eth_getTransactionReceipt", [event["data"]["txHash"]]
+    )
     topics = ["0x" + MESSENGER[2:].lower().rjust(64, "0"), event["messageId"]]
-    logs = [log for log in (receipt or {"logs": []})["logs"] if log["address"] == WARP and log["topics"][1:] == topics]
+    logs = [
+        log
+        for log in (receipt or {"logs": []})["logs"]
+        if log["address"] == WARP and log["topics"][1:] == topics
+    ]
     if not logs:
-        raise (Refused if receipt else NotYet)("the node of the source has no Warp message of the messenger")
-    message = warpseal.UnsignedMessage.parse(decode(["bytes"], bytes.fromhex(logs[0]["data"][2:]))[0])
+        raise (Refused if receipt else NotYet)(
+            "the node of the source has no Warp message of the messenger"
+        )
+    message = warpseal.UnsignedMessage.parse(
+        decode(["bytes"], bytes.fromhex(logs[0]["data"][2:]))[0]
+    )
     payload = warpseal.AddressedCall.parse(message.payload).payload
-    ((_nonce, _sender, _destination, _recipient, gas_limit, relayers, receipts, _body),) = decode([MESSAGE], payload)
+    ((_nonce, _sender, _destination, _recipient, gas_limit, relayers, receipts, _body),) = decode(
+        [MESSAGE], payload
+    )
     if relayers and ACCOUNT.address.lower() not in relayers:
         raise Refused(f"only these relayers may deliver it: {', '.join(relayers)}")
-    query = {"to": MESSENGER, "data": f"0x{keccak(b'messageReceived(bytes32)')[:4].hex()}{message_id[2:]}"}
+    query = {
+        "to": MESSENGER,
+        "data": f"0x{keccak(b'messageReceived(bytes32)')[:4].hex()}{message_id[2:]}",
+    }
     if int(await call(http, rpc, "eth_call", [query, "latest"]), 16):
         raise Refused("it was delivered before")
     signed = await sign(http, message)
     # A block verifies what is in the access list: the signed message, 0xff, and zeros up to a whole word.
     predicate = signed.encode() + b"\xff"
-    words = ["0x" + predicate[at : at + 32].ljust(32, b"\0").hex() for at in range(0, len(predicate), 32)]
+    words = [
+        "0x" + predicate[at : at + 32].ljust(32, b"\0").hex() for at in range(0, len(predicate), 32)
+    ]
     # The formula of icm-services. A node cannot estimate it, because calls verify no access list.
     gas = 375_750 + gas_limit + 1_024 * len(words) + 250 * len(signed.signer_indices)
     gas += 35 * len(payload) + 2_500 * len(receipts)
-    data = keccak(b"receiveCrossChainMessage(uint32,address)")[:4] + encode(["uint32", "address"], [0, ACCOUNT.address])
+    data = keccak(b"receiveCrossChainMessage(uint32,address)")[:4] + encode(
+        ["uint32", "address"], [0, ACCOUNT.address]
+    )
     access_list = [{"address": WARP, "storageKeys": words}]
-    transaction = {"to": bytes.fromhex(MESSENGER[2:]), "gas": gas, "data": data, "accessList": access_list}
+    transaction = {
+        "to": bytes.fromhex(MESSENGER[2:]),
+        "gas": gas,
+        "data": data,
+        "accessList": access_list,
+    }
     async with sending:  # One by one, since each needs the nonce behind the last.
         price = int(await call(http, rpc, "eth_gasPrice", []), 16)
         transaction |= {"maxFeePerGas": 2 * price, "maxPriorityFeePerGas": price // 10}
-        transaction["nonce"] = await call(http, rpc, "eth_getTransactionCount", [ACCOUNT.address, "latest"])
+        transaction["nonce"] = await call(
+            http, rpc, "eth_getTransactionCount", [ACCOUNT.address, "latest"]
+        )
         transaction["chainId"] = await call(http, rpc, "eth_chainId", [])
         raw = ACCOUNT.sign_transaction(transaction).raw_transaction
         tx_hash = await call(http, rpc, "eth_sendRawTransaction", ["0x" + raw.hex()])
@@ -137,12 +186,20 @@ async def main() -> None:
     """Relay until the process ends. The file has the cursor before the oldest message that is not done."""
     cursor = CURSOR_FILE.read_text() if CURSOR_FILE.exists() else ""
     before: dict[asyncio.Task, str] = {}
-    silence = aiohttp.ClientTimeout(total=None, sock_read=60)  # The daemon sends a cursor every 15 seconds.
-    async with aiohttp.ClientSession(environ["DAEMON_URL"], timeout=silence) as http, asyncio.TaskGroup() as tasks:
+    silence = aiohttp.ClientTimeout(
+        total=None, sock_read=60
+    )  # The daemon sends a cursor every 15 seconds.
+    async with (
+        aiohttp.ClientSession(environ["DAEMON_URL"], timeout=silence) as http,
+        asyncio.TaskGroup() as tasks,
+    ):
         async for next_cursor, event in listen(http, cursor):
             if event and "messageId" in event:
                 before[tasks.create_task(work(http, event))] = cursor
-            cursor, before = next_cursor, {task: start for task, start in before.items() if not task.done()}
+            cursor, before = (
+                next_cursor,
+                {task: start for task, start in before.items() if not task.done()},
+            )
             CURSOR_FILE.with_suffix(".new").write_text(next(iter(before.values()), cursor))
             CURSOR_FILE.with_suffix(".new").replace(CURSOR_FILE)
 

@@ -97,7 +97,9 @@ __all__ = [
 ]
 
 
-def verify(signed_message: bytes, validator_set: CanonicalValidatorSet, quorum: int = 67) -> MessageVerification:
+def verify(
+    signed_message: bytes, validator_set: CanonicalValidatorSet, quorum: int = 67
+) -> MessageVerification:
     """Verify a signed message as the chain that receives it does.
 
     validator_set: of the signing subnet at the height at which the receiving chain verifies; quorum: percent of its

@@ -62,7 +62,9 @@ def sign_address(identity: Identity, host: str, port: int, signed_at: int) -> Si
     """Return the address of a node that listens at host (IPv4 or IPv6 text) and port, signed by both keys."""
     preimage = address_preimage(ip_address(host), port, signed_at)
     bls_signature = bls.sign_possession(identity.bls_secret, preimage)
-    return SignedAddress(identity.leaf, host, port, signed_at, identity.sign(preimage), bls_signature)
+    return SignedAddress(
+        identity.leaf, host, port, signed_at, identity.sign(preimage), bls_signature
+    )
 
 
 def address_preimage(ip: IPAddress, port: int, signed_at: int) -> bytes:

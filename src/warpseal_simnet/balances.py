@@ -14,7 +14,14 @@ import bech32
 
 from warpseal.warp.ids import id_text
 from warpseal_simnet.blocks import encoded, encoding_argument
-from warpseal_simnet.rpc import BadArgument, Method, Params, RpcError, number_argument, text_argument
+from warpseal_simnet.rpc import (
+    BadArgument,
+    Method,
+    Params,
+    RpcError,
+    number_argument,
+    text_argument,
+)
 from warpseal_simnet.state import StateAt
 from warpseal_simnet.tx_builder import OWNER
 
@@ -22,7 +29,13 @@ _MAX_PAGE: Final = 1024
 _NO_ID: Final = id_text(bytes(32))
 _TX_FEE: Final = "1000000"
 _FEES: Final = (
-    *("txFee", "createAssetTxFee", "createSubnetTxFee", "transformSubnetTxFee", "createBlockchainTxFee"),
+    *(
+        "txFee",
+        "createAssetTxFee",
+        "createSubnetTxFee",
+        "transformSubnetTxFee",
+        "createBlockchainTxFee",
+    ),
     *("addPrimaryNetworkValidatorFee", "addPrimaryNetworkDelegatorFee", "addSubnetValidatorFee"),
     "addSubnetDelegatorFee",
 )
@@ -51,9 +64,16 @@ class Balances:
 
     def _balance(self, params: Params) -> Any:
         outputs = self._outputs(params)
-        amounts = {id_text(self._view().state.ledger.asset_id): str(sum(map(_amount, outputs)))} if outputs else {}
+        amounts = (
+            {id_text(self._view().state.ledger.asset_id): str(sum(map(_amount, outputs)))}
+            if outputs
+            else {}
+        )
         total = next(iter(amounts.values()), "0")
-        utxo_ids = [{"txID": id_text(raw[2:34]), "outputIndex": int.from_bytes(raw[34:38], "big")} for raw in outputs]
+        utxo_ids = [
+            {"txID": id_text(raw[2:34]), "outputIndex": int.from_bytes(raw[34:38], "big")}
+            for raw in outputs
+        ]
         return {
             "balance": total,
             "unlocked": total,
@@ -68,7 +88,12 @@ class Balances:
 
     def _stake(self, params: Params) -> Any:
         _addresses(params)
-        return {"staked": "0", "stakeds": {}, "stakedOutputs": [], "encoding": encoding_argument(params)}
+        return {
+            "staked": "0",
+            "stakeds": {},
+            "stakedOutputs": [],
+            "encoding": encoding_argument(params),
+        }
 
 
 def x_balance_methods() -> dict[str, Method]:
@@ -108,7 +133,9 @@ def utxo_page(params: Params, outputs: Sequence[bytes]) -> Any:
     first = ids.index(after) + 1 if after in ids else 0
     last = first + min(number_argument(params, "limit") or _MAX_PAGE, _MAX_PAGE)
     address = params["addresses"][0]
-    return _page(outputs[first:last], encoding_argument(params), address, (ids[first:last] or [_NO_ID])[-1])
+    return _page(
+        outputs[first:last], encoding_argument(params), address, (ids[first:last] or [_NO_ID])[-1]
+    )
 
 
 def _page(outputs: Sequence[bytes], encoding: str, address: str = "", end: str = _NO_ID) -> Any:

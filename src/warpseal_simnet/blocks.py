@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from warpseal.warp.ids import id_text
 from warpseal_simnet.ledger import Transaction
-from warpseal_simnet.rpc import BadArgument, Method, Params, RpcError, id_argument, number_argument, text_argument
+from warpseal_simnet.rpc import (
+    BadArgument,
+    Method,
+    Params,
+    RpcError,
+    id_argument,
+    number_argument,
+    text_argument,
+)
 from warpseal_simnet.state import StateAt
 
 _CHECKSUM_BYTES: Final = 4
@@ -60,7 +68,10 @@ class Blocks:
         height = view.state.ledger.height_of(block_id)
         if height is None or height > view.height:
             raise RpcError(f"couldn't get block with id {id_text(block_id)}: not found")
-        return {"block": encoded(view.state.ledger.block(height) or b"", encoding), "encoding": encoding}
+        return {
+            "block": encoded(view.state.ledger.block(height) or b"", encoding),
+            "encoding": encoding,
+        }
 
     def _block_by_height(self, params: Params) -> Any:
         encoding = encoding_argument(params)

@@ -11,10 +11,24 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, Valid
 from warpseal.warp.l1_messages import ConversionData, bootstrap_validation_id
 from warpseal_simnet import tx_builder
 from warpseal_simnet.identity import make_identity
-from warpseal_simnet.l1_transactions import InitialValidator, conversion, converted, subnet_data, weight_change
+from warpseal_simnet.l1_transactions import (
+    InitialValidator,
+    conversion,
+    converted,
+    subnet_data,
+    weight_change,
+)
 from warpseal_simnet.ledger import Heights, Ledger, Transaction
 from warpseal_simnet.messages import build_messages
-from warpseal_simnet.plan import PRIMARY, InvalidPlan, L1Plan, Plan, Rule, parse_weights, select_members
+from warpseal_simnet.plan import (
+    PRIMARY,
+    InvalidPlan,
+    L1Plan,
+    Plan,
+    Rule,
+    parse_weights,
+    select_members,
+)
 from warpseal_simnet.proposervm import EpochRule
 from warpseal_simnet.state import ChainState
 from warpseal_simnet.tx_builder import Utxo, Wallet
@@ -79,18 +93,27 @@ def _wallet(plan: Plan) -> Wallet:
 
 def _create_primary_chain(plan: Plan, alias: str, vm_name: bytes) -> bytes:
     """Return the transaction of the genesis that creates the X- or the C-Chain."""
-    return tx_builder.create_genesis_chain(_wallet(plan), f"{alias}-Chain", vm_name, seeded_id(plan, f"chain {alias}"))
+    return tx_builder.create_genesis_chain(
+        _wallet(plan), f"{alias}-Chain", vm_name, seeded_id(plan, f"chain {alias}")
+    )
 
 
 def _check(plan: Plan) -> None:
     if plan.validators < 1 or plan.nodes < 1 or plan.messages < 0 or plan.height < _FIRST_L1_HEIGHT:
         raise InvalidPlan("a network has at least one validator, one node and a height of 1")
-    if not 0 <= plan.rsa <= plan.validators or min(plan.epoch_blocks, plan.epoch_s, plan.proposed_lag) < 0:
-        raise InvalidPlan("rsa is at most the number of validators; epochs and lags are not negative")
+    if (
+        not 0 <= plan.rsa <= plan.validators
+        or min(plan.epoch_blocks, plan.epoch_s, plan.proposed_lag) < 0
+    ):
+        raise InvalidPlan(
+            "rsa is at most the number of validators; epochs and lags are not negative"
+        )
     if not 0 <= plan.etna_height <= plan.height:
         raise InvalidPlan("Etna's height is at most the height at start")
     if any(place >= plan.nodes for rule in plan.node_rules for place in rule.places):
-        raise InvalidPlan(f"a rule about nodes names one that is not there; there are {plan.nodes}, from 0")
+        raise InvalidPlan(
+            f"a rule about nodes names one that is not there; there are {plan.nodes}, from 0"
+        )
     if not 0 < plan.network_id < 2**32:
         raise InvalidPlan("a network id is a uint32 above 0")
 
@@ -116,7 +139,9 @@ class _Builder:
         self._chain(SimChain(P_CHAIN, PRIMARY_NETWORK, ChainKind.P, "P-Chain", "P"))
         for alias, kind, vm_name in _PRIMARY_CHAINS:
             chain_id = ChainID(sha256(_create_primary_chain(plan, alias, vm_name)).digest())
-            self._chain(SimChain(chain_id, PRIMARY_NETWORK, kind, f"{alias}-Chain", alias, plan.network_id))
+            self._chain(
+                SimChain(chain_id, PRIMARY_NETWORK, kind, f"{alias}-Chain", alias, plan.network_id)
+            )
         chains = set(state.chains)
         for weight in parse_weights(plan.weights, plan.validators, self._rng):
             validator = self._node(primary=True, rsa=len(state.validators) < plan.rsa)
@@ -145,11 +170,18 @@ class _Builder:
     def _create_chain(self, subnet: SimSubnet, evm_chain_id: int, l1: L1Plan) -> Transaction:
         genesis = f'{{"config":{{"chainId":{evm_chain_id}}}}}'.encode()
         name = f"{subnet.name}-chain"
-        creation = Transaction("CreateChainTx", lambda: tx_builder.create_chain(subnet.subnet_id, name, genesis))
+        creation = Transaction(
+            "CreateChainTx", lambda: tx_builder.create_chain(subnet.subnet_id, name, genesis)
+        )
         self._state.ledger.prepare(creation)
         chain_id = ChainID(creation.tx_id)
         chain = SimChain(
-            chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id, is_simplex=l1.simplex
+            chain_id,
+            subnet.subnet_id,
+            ChainKind.EVM,
+            name,
+            evm_chain_id=evm_chain_id,
+            is_simplex=l1.simplex,
         )
         self._chain(chain, is_idle=l1.idle, warp=WarpConfig(l1.warp, l1.warp_upgrades))
         return creation
@@ -207,7 +239,10 @@ class _Builder:
                 height, room = min(height + 1, state.heights.current), _MAX_INITIAL
             room -= len(data.validators) if len(data.validators) <= _MAX_INITIAL else 0
             state.converted_at[data.subnet_id] = height
-            active += sum(self._balances[validation.id] > 0 for validation in state.validations[data.subnet_id])
+            active += sum(
+                self._balances[validation.id] > 0
+                for validation in state.validations[data.subnet_id]
+            )
             state.fees.record(height, active)
         self._check_fee(height, active)
         state.fees.record(state.heights.current, active)
@@ -229,9 +264,13 @@ class _Builder:
     def _put_conversion(self, data: ConversionData) -> None:
         """Fund the validators of an L1, which have paid fees since the conversion, and put it into its block."""
         state, height = self._state, self._state.converted_at[data.subnet_id]
-        accrued, accrued_before = (state.fees.at(at).accrued for at in (state.heights.current, height))
+        accrued, accrued_before = (
+            state.fees.at(at).accrued for at in (state.heights.current, height)
+        )
         initial = []
-        validations = sorted(state.validations[data.subnet_id], key=lambda validation: validation.index)
+        validations = sorted(
+            state.validations[data.subnet_id], key=lambda validation: validation.index
+        )
         for validation, converted_validator in zip(validations, data.validators, strict=True):
             balance = self._balances[validation.id]
             validation.start_time = state.heights.time_of(height)
@@ -244,11 +283,15 @@ class _Builder:
     def _set_weights(self, height: int) -> None:
         """Add changes of weights that differ from the conversion or that are to be attested."""
         for data in self._data:
-            validations = sorted(self._state.validations[data.subnet_id], key=lambda validation: validation.index)
+            validations = sorted(
+                self._state.validations[data.subnet_id], key=lambda validation: validation.index
+            )
             for validation, converted_validator in zip(validations, data.validators, strict=True):
                 if validation.min_nonce or validation.weight != converted_validator.weight:
                     validation.min_nonce = 1
-                    self._state.ledger.put(height, [weight_change(self._state, validation, 0, validation.weight)])
+                    self._state.ledger.put(
+                        height, [weight_change(self._state, validation, 0, validation.weight)]
+                    )
 
     def record_first_sets(self) -> None:
         """Record the first sets: the Primary Network from genesis, the others from the first block on."""
@@ -256,10 +299,18 @@ class _Builder:
         schedule.apply(self._state.heights.current)
         first = build_set(self._state.validations[PRIMARY_NETWORK])
         self._state.history.put(PRIMARY_NETWORK, 0, first)
-        proofs = {validator.node_id: validator.identity.bls_proof for validator in self._state.validators}
-        signers = [None if entry.public_key is None else (entry.public_key, proofs[entry.node_id]) for entry in first]
+        proofs = {
+            validator.node_id: validator.identity.bls_proof for validator in self._state.validators
+        }
+        signers = [
+            None if entry.public_key is None else (entry.public_key, proofs[entry.node_id])
+            for entry in first
+        ]
         self._state.ledger.begin(
-            [(entry.node_id, entry.weight, signer) for entry, signer in zip(first, signers, strict=True)]
+            [
+                (entry.node_id, entry.weight, signer)
+                for entry, signer in zip(first, signers, strict=True)
+            ]
         )
         self._state.record_sets(self._first_height)
         self._state.on_block.append(schedule.apply)
@@ -286,10 +337,14 @@ class _Builder:
         start = int(self._state.clock()) - _AGE_S
         if l1_index is None:
             validation_id = ValidationID(self._id(f"{subnet_id.hex()} {validator.index}"))
-            validation = Validation(subnet_id, validator.node_id, validator.bls_key, weight, validation_id, start)
+            validation = Validation(
+                subnet_id, validator.node_id, validator.bls_key, weight, validation_id, start
+            )
         else:
             validation_id = bootstrap_validation_id(subnet_id, l1_index)
-            validation = Validation(subnet_id, validator.node_id, validator.bls_key, weight, validation_id, start)
+            validation = Validation(
+                subnet_id, validator.node_id, validator.bls_key, weight, validation_id, start
+            )
             validation.is_l1, validation.index = True, l1_index
             self._balances[validation_id] = _BALANCE_NAVAX
             # The weight of every second validator was set before, so that there are weights to attest.
@@ -297,8 +352,12 @@ class _Builder:
         self._state.add_validation(validation)
 
     def _converted(self, subnet: SimSubnet) -> SimSubnet:
-        validations = sorted(self._state.validations[subnet.subnet_id], key=lambda validation: validation.index)
-        initial = [_initial(self._state, validation, validation.weight, 0) for validation in validations]
+        validations = sorted(
+            self._state.validations[subnet.subnet_id], key=lambda validation: validation.index
+        )
+        initial = [
+            _initial(self._state, validation, validation.weight, 0) for validation in validations
+        ]
         data = subnet_data(subnet.subnet_id, self._state.manager_chains[subnet.subnet_id], initial)
         self._data.append(data)
         return converted(subnet, data)
@@ -314,20 +373,34 @@ class _Builder:
             if behaviour.balance_navax is not None and validation.is_l1:
                 self._balances[validation.id] = behaviour.balance_navax
 
-    def _validations_of_rule(self, validator: SimValidator, scope: str | None) -> Iterator[Validation]:
+    def _validations_of_rule(
+        self, validator: SimValidator, scope: str | None
+    ) -> Iterator[Validation]:
         for subnet_id, validations in self._state.validations.items():
             if scope in (None, self._state.subnets[subnet_id].name):
-                yield from (validation for validation in validations if validation.node_id == validator.node_id)
+                yield from (
+                    validation
+                    for validation in validations
+                    if validation.node_id == validator.node_id
+                )
 
-    def _chain(self, chain: SimChain, *, is_idle: bool = False, warp: WarpConfig | None = None) -> None:
-        rule = EpochRule(0) if chain.is_simplex else EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
+    def _chain(
+        self, chain: SimChain, *, is_idle: bool = False, warp: WarpConfig | None = None
+    ) -> None:
+        rule = (
+            EpochRule(0)
+            if chain.is_simplex
+            else EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
+        )
         self._state.add_chain(chain, rule, is_idle=is_idle, warp=warp)
 
     def _id(self, name: str) -> bytes:
         return seeded_id(self._plan, name)
 
 
-def _initial(state: ChainState, validation: Validation, weight: int, balance_navax: int) -> InitialValidator:
+def _initial(
+    state: ChainState, validation: Validation, weight: int, balance_navax: int
+) -> InitialValidator:
     validator = state.by_node(validation.node_id)
     assert validator is not None
     proof = validator.identity.bls_proof
@@ -347,7 +420,12 @@ class Schedule:
         for validations in self._state.validations.values():
             for validation in validations:
                 self._join_or_leave(validation, height)
-            if self._every and validations and height > self._state.heights.first and height % self._every == 0:
+            if (
+                self._every
+                and validations
+                and height > self._state.heights.first
+                and height % self._every == 0
+            ):
                 self._change_weight(self._rng.choice(validations), height)
 
     def _join_or_leave(self, validation: Validation, height: int) -> None:
@@ -356,13 +434,18 @@ class Schedule:
             return
         joins, leaves = validator.behaviour.joins_at, validator.behaviour.leaves_at
         if joins is not None or leaves is not None:
-            validation.present = (joins is None or height >= joins) and (leaves is None or height < leaves)
+            validation.present = (joins is None or height >= joins) and (
+                leaves is None or height < leaves
+            )
 
     def _change_weight(self, validation: Validation, height: int) -> None:
-        validation.weight = max(1, validation.weight + self._rng.choice((-1, 1)) * max(1, validation.weight // 10))
+        validation.weight = max(
+            1, validation.weight + self._rng.choice((-1, 1)) * max(1, validation.weight // 10)
+        )
         if validation.is_l1 and validation.present:
             self._state.ledger.put(
-                height, [weight_change(self._state, validation, validation.min_nonce, validation.weight)]
+                height,
+                [weight_change(self._state, validation, validation.min_nonce, validation.weight)],
             )
         validation.min_nonce += validation.is_l1
 

@@ -24,7 +24,8 @@ from warpseal_simnet.values import ChainKind, SimChain
 from warpseal_simnet.warp_config import DEFAULT_QUORUM
 
 _FIELD: Final = int(
-    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16
+    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab",
+    16,
 )
 _LARGER_ROOT: Final = 0x20
 
@@ -81,7 +82,9 @@ class ReceivedMessage:
         reader = CodecReader(raw)
         reader.version()
         network_id, chain_id = reader.u32("network id"), ChainID(reader.take(32, "source chain id"))
-        unsigned = UnsignedMessage(network_id, chain_id, reader.sized("payload"), raw[: reader.offset])
+        unsigned = UnsignedMessage(
+            network_id, chain_id, reader.sized("payload"), raw[: reader.offset]
+        )
         reader.type_id(0, "bit set signature")
         message = cls(unsigned, reader.sized("signers"), reader.take(SIGNATURE_BYTES, "signature"))
         reader.finish()
@@ -99,7 +102,9 @@ def verify_in_block(state: ChainState, chain: SimChain, block: ChainBlock, raw: 
     if chain.kind is not ChainKind.P:
         rule = state.warp[chain.chain_id].at(block.time) if chain.chain_id in state.warp else None
         if rule is None:
-            return refuse(RefusalCode.WARP_DISABLED, f"{chain.name} takes no messages at {block.time}")
+            return refuse(
+                RefusalCode.WARP_DISABLED, f"{chain.name} takes no messages at {block.time}"
+            )
         quorum, needs_primary_signers = rule.numerator, rule.needs_primary_signers
     try:
         message = ReceivedMessage.parse(raw)
@@ -113,14 +118,20 @@ def verify_in_block(state: ChainState, chain: SimChain, block: ChainBlock, raw: 
     if source is None:
         return refuse(RefusalCode.UNKNOWN_SOURCE, "the source chain does not exist")
     signer = source.subnet_id
-    has_own_signers = chain.kind is not ChainKind.P and (source.chain_id == P_CHAIN or not needs_primary_signers)
+    has_own_signers = chain.kind is not ChainKind.P and (
+        source.chain_id == P_CHAIN or not needs_primary_signers
+    )
     if signer == PRIMARY_NETWORK and has_own_signers:
         signer = chain.subnet_id
     return verify_for_set(state, message, signer, block.verifying_height, quorum)
 
 
 def verify_for_set(
-    state: ChainState, message: ReceivedMessage, subnet_id: SubnetID, height: int, quorum: int = DEFAULT_QUORUM
+    state: ChainState,
+    message: ReceivedMessage,
+    subnet_id: SubnetID,
+    height: int,
+    quorum: int = DEFAULT_QUORUM,
 ) -> Delivery:
     """Return whether a message is validly signed by a subnet's set at a height. quorum: percent of all weight."""
     if message.unsigned.network_id != state.network_id:
@@ -131,12 +142,16 @@ def verify_for_set(
     members = state.set_at(subnet_id, height)
     weights = _weights_by_key(members)
     if bits.bit_length() > len(weights):
-        text = f"unknown validator: bit {bits.bit_length() - 1} of {len(weights)} at height {height}"
+        text = (
+            f"unknown validator: bit {bits.bit_length() - 1} of {len(weights)} at height {height}"
+        )
         return refuse(RefusalCode.BIT_SET, text)
     signers = [key for index, key in enumerate(canonical_keys(members)) if bits >> index & 1]
     weight, total = sum(weights[key] for key in signers), sum(member.weight for member in members)
     if weight * 100 < total * quorum:
-        return refuse(RefusalCode.WEIGHT, f"insufficient weight: {weight} of {total} at height {height}")
+        return refuse(
+            RefusalCode.WEIGHT, f"insufficient weight: {weight} of {total} at height {height}"
+        )
     if not signers:
         return refuse(RefusalCode.NO_SIGNERS, f"no validators at height {height}")
     keys = [bls.parse_public_key(key) for key in signers]

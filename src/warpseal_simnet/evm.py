@@ -46,7 +46,10 @@ class EvmChain:
         self._proposer = state.proposervm[chain.chain_id]
         self._methods: Mapping[str, tuple[int, Callable[..., Any]]] = {
             "eth_chainId": (0, lambda: hex(chain.evm_chain_id)),
-            "eth_getChainConfig": (0, lambda: chain_config(chain, state.warp[chain.chain_id], state.upgrades)),
+            "eth_getChainConfig": (
+                0,
+                lambda: chain_config(chain, state.warp[chain.chain_id], state.upgrades),
+            ),
             "net_version": (0, lambda: str(chain.evm_chain_id)),
             "eth_blockNumber": (0, lambda: hex(self._height)),
             "eth_getBlockByNumber": (2, self._block_by_number),
@@ -103,7 +106,11 @@ class EvmChain:
         if first > last:
             raise EvmError(_SERVER_ERROR, "invalid block range params")
         logs = (_log(place, message) for place, message in enumerate(self._sent_messages, start=1))
-        return [log for log in logs if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)]
+        return [
+            log
+            for log in logs
+            if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)
+        ]
 
     def _eth_call(self, call: Any, _block: Any) -> str:
         """Return the result of a call of the messenger, the only contract that answers."""
@@ -120,11 +127,22 @@ class EvmChain:
             raise EvmError(_SERVER_ERROR, "cannot query unfinalized data")
         place, rest = divmod(height, _BLOCKS_PER_MESSAGE)
         has_message = place > 0 and not rest and place <= len(self._sent_messages)
-        block_hash = _block_hash(self._sent_messages[place - 1]) if has_message else self._hash_of_empty_block(height)
+        block_hash = (
+            _block_hash(self._sent_messages[place - 1])
+            if has_message
+            else self._hash_of_empty_block(height)
+        )
         # Only the last block has the time of a proposervm block; the others are as old as the chain.
         heights = self._state.heights
-        made_at = self._proposer.last.time if height == self._height else heights.time_of(heights.first)
-        return {"number": hex(height), "hash": block_hash, "timestamp": hex(made_at), "transactions": []}
+        made_at = (
+            self._proposer.last.time if height == self._height else heights.time_of(heights.first)
+        )
+        return {
+            "number": hex(height),
+            "hash": block_hash,
+            "timestamp": hex(made_at),
+            "transactions": [],
+        }
 
     def _hash_of_empty_block(self, height: int) -> str:
         return "0x" + sha256(self._chain.chain_id + height.to_bytes(8, "big")).hexdigest()
@@ -174,13 +192,19 @@ def _log(place: int, message: SentMessage) -> dict[str, Any]:
 def _matches(log: dict[str, Any], query: dict[str, Any]) -> bool:
     topics = query.get("topics") or []
     filters = [(log["address"], query.get("address")), *zip(log["topics"], topics, strict=False)]
-    return len(topics) <= len(log["topics"]) and all(_matches_choice(value, choice) for value, choice in filters)
+    return len(topics) <= len(log["topics"]) and all(
+        _matches_choice(value, choice) for value, choice in filters
+    )
 
 
 def _matches_choice(value: str, choice: Any) -> bool:
     """Return whether a value matches a filter: one value or a list; None and an empty list match any value."""
     choices = choice if isinstance(choice, list) else [choice]
-    return not choices or choice is None or any(isinstance(text, str) and text.lower() == value for text in choices)
+    return (
+        not choices
+        or choice is None
+        or any(isinstance(text, str) and text.lower() == value for text in choices)
+    )
 
 
 def _name(request: Any) -> str:

@@ -99,4 +99,6 @@ class FeeHistory:
         return self._after(-1, unix_s) if self._states else FeeState()
 
     def _after(self, place: int, unix_s: int) -> FeeState:
-        return self._states[place].after(self.config, unix_s - self._heights.time_of(self._recorded_at[place]))
+        return self._states[place].after(
+            self.config, unix_s - self._heights.time_of(self._recorded_at[place])
+        )

@@ -16,7 +16,9 @@ from warpseal.runtime.zstd import Compressor, Decompressor, ZstdError
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 LENGTH_BYTES: Final = 4
 # Nodes always compress these messages and never the others.
-COMPRESSED: Final = frozenset(("peer_list", "get_peer_list", "app_request", "app_response", "app_gossip", "app_error"))
+COMPRESSED: Final = frozenset(
+    ("peer_list", "get_peer_list", "app_request", "app_response", "app_gossip", "app_error")
+)
 _CACHEABLE_BYTES: Final = 16 * 1024
 _LEVEL: Final = 5
 

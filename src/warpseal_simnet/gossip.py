@@ -55,7 +55,9 @@ class Gossip:
         self._rng.shuffle(subnets)
         claims: dict[NodeID, p2p.ClaimedIpPort] = {}
         for subnet_id in subnets:
-            candidates = [node_id for node_id in self._validators_of(subnet_id) if node_id in unknown]
+            candidates = [
+                node_id for node_id in self._validators_of(subnet_id) if node_id in unknown
+            ]
             self._rng.shuffle(candidates)
             for node_id in candidates:
                 if node_id not in (peer, responder.node_id):
@@ -64,16 +66,24 @@ class Gossip:
                     return list(claims.values())
         return list(claims.values())
 
-    def _gossiped_subnets(self, responder: SimValidator, handshake: AcceptedHandshake) -> set[SubnetID]:
+    def _gossiped_subnets(
+        self, responder: SimValidator, handshake: AcceptedHandshake
+    ) -> set[SubnetID]:
         if responder.validates_primary and handshake.all_subnets:
             return set(self._state.subnets)
         subnet_ids = {PRIMARY_NETWORK, *handshake.tracked_subnets}
-        return subnet_ids if responder.validates_primary else subnet_ids & {PRIMARY_NETWORK, *responder.subnets}
+        return (
+            subnet_ids
+            if responder.validates_primary
+            else subnet_ids & {PRIMARY_NETWORK, *responder.subnets}
+        )
 
     def _validators_of(self, subnet_id: SubnetID) -> list[NodeID]:
         return [member.node_id for member in self._state.current_set(subnet_id)]
 
-    def _find_unknown(self, peer_filter: bloom.Filter, salt: bytes) -> dict[NodeID, p2p.ClaimedIpPort]:
+    def _find_unknown(
+        self, peer_filter: bloom.Filter, salt: bytes
+    ) -> dict[NodeID, p2p.ClaimedIpPort]:
         return {
             node.node_id: node.address.claim
             for node in self._state.validators

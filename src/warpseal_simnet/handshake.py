@@ -57,24 +57,36 @@ class HandshakePolicy:
     bls_key: bls.PublicKey | None
 
 
-def check_handshake(message: p2p.Handshake, leaf: Leaf, expected: HandshakePolicy) -> AcceptedHandshake:
+def check_handshake(
+    message: p2p.Handshake, leaf: Leaf, expected: HandshakePolicy
+) -> AcceptedHandshake:
     """Return the content of the Handshake. Raises MessageRejected with the first failed check."""
     now = expected.settings.clock()
     if message.network_id != expected.network_id:
-        raise MessageRejected(ViolationKind.NETWORK_ID, f"network {message.network_id}, not {expected.network_id}")
+        raise MessageRejected(
+            ViolationKind.NETWORK_ID, f"network {message.network_id}, not {expected.network_id}"
+        )
     if abs(message.my_time - int(now)) > expected.settings.max_clock_difference_s:
         raise MessageRejected(ViolationKind.CLOCK, f"clock {message.my_time}, here {int(now)}")
     tracked = _tracked_subnets(message.tracked_subnets)
     _check_acps(message)
     known_peers, salt = _known_peers(message)
     ip, port = _endpoint(message.ip_addr, message.ip_port, ViolationKind.IP, ViolationKind.PORT)
-    preimage = _check_ip_signature(message, leaf, (ip, port), now + expected.settings.max_clock_difference_s)
+    preimage = _check_ip_signature(
+        message, leaf, (ip, port), now + expected.settings.max_clock_difference_s
+    )
     if not _is_signature_point(message.ip_bls_sig):
-        raise MessageRejected(ViolationKind.BLS_SIGNATURE, "ip_bls_sig is not a point of the signature group")
+        raise MessageRejected(
+            ViolationKind.BLS_SIGNATURE, "ip_bls_sig is not a point of the signature group"
+        )
     version = (message.client.major, message.client.minor, message.client.patch)
     check_version(version, expected.settings)
-    if expected.bls_key and not bls.verify_possession(expected.bls_key, preimage, message.ip_bls_sig):
-        raise MessageRejected(ViolationKind.BLS_PROOF, "ip_bls_sig is not by the validator's BLS key")
+    if expected.bls_key and not bls.verify_possession(
+        expected.bls_key, preimage, message.ip_bls_sig
+    ):
+        raise MessageRejected(
+            ViolationKind.BLS_PROOF, "ip_bls_sig is not by the validator's BLS key"
+        )
     return AcceptedHandshake(version, tracked, message.all_subnets, known_peers, salt, (ip, port))
 
 
@@ -86,11 +98,15 @@ def check_version(version: Version, settings: NodeSettings) -> None:
 
 def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
     """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter is required."""
-    return _parse_filter(message.known_peers, ViolationKind.GET_PEER_LIST_FILTER, ViolationKind.GET_PEER_LIST_SALT)
+    return _parse_filter(
+        message.known_peers, ViolationKind.GET_PEER_LIST_FILTER, ViolationKind.GET_PEER_LIST_SALT
+    )
 
 
 def check_peer_list(
-    claims: Iterable[p2p.ClaimedIpPort], settings: NodeSettings, wants: Callable[[NodeID, int], bool]
+    claims: Iterable[p2p.ClaimedIpPort],
+    settings: NodeSettings,
+    wants: Callable[[NodeID, int], bool],
 ) -> list[MessageRejected]:
     """Return the invalid claims that a node ignores because it does not need them.
 
@@ -142,7 +158,9 @@ def _parse_filter(
     return parsed, known_peers.salt
 
 
-def _endpoint(raw_ip: bytes, raw_port: int, ip_kind: ViolationKind, port_kind: ViolationKind) -> tuple[IPAddress, int]:
+def _endpoint(
+    raw_ip: bytes, raw_port: int, ip_kind: ViolationKind, port_kind: ViolationKind
+) -> tuple[IPAddress, int]:
     ip = parse_wire_ip(raw_ip)
     if ip is None:
         raise MessageRejected(ip_kind, f"an address of {len(raw_ip)} bytes")
@@ -152,12 +170,16 @@ def _endpoint(raw_ip: bytes, raw_port: int, ip_kind: ViolationKind, port_kind: V
     return ip, port
 
 
-def _check_ip_signature(message: p2p.Handshake, leaf: Leaf, endpoint: tuple[IPAddress, int], latest: float) -> bytes:
+def _check_ip_signature(
+    message: p2p.Handshake, leaf: Leaf, endpoint: tuple[IPAddress, int], latest: float
+) -> bytes:
     if message.ip_signing_time > latest:
         raise MessageRejected(ViolationKind.SIGNING_TIME, f"signed at {message.ip_signing_time}")
     preimage = address_preimage(*endpoint, message.ip_signing_time)
     if not is_signed_by(leaf, preimage, message.ip_node_id_sig):
-        raise MessageRejected(ViolationKind.IP_SIGNATURE, "the address is not signed by the TLS key")
+        raise MessageRejected(
+            ViolationKind.IP_SIGNATURE, "the address is not signed by the TLS key"
+        )
     return preimage
 
 
@@ -166,7 +188,9 @@ def _claim_form(claim: p2p.ClaimedIpPort) -> tuple[Leaf, IPAddress, int]:
         leaf = parse_leaf(claim.x509_certificate)
     except RefusedCertificate as error:
         raise MessageRejected(ViolationKind.PEER_LIST_CERTIFICATE, str(error)) from None
-    return leaf, *_endpoint(claim.ip_addr, claim.ip_port, ViolationKind.PEER_LIST_IP, ViolationKind.PEER_LIST_PORT)
+    return leaf, *_endpoint(
+        claim.ip_addr, claim.ip_port, ViolationKind.PEER_LIST_IP, ViolationKind.PEER_LIST_PORT
+    )
 
 
 def _claim_refusal(
@@ -175,7 +199,9 @@ def _claim_refusal(
     if claim.timestamp > latest:
         return MessageRejected(ViolationKind.PEER_LIST_TIME, f"signed at {claim.timestamp}")
     if not is_signed_by(leaf, address_preimage(*endpoint, claim.timestamp), claim.signature):
-        return MessageRejected(ViolationKind.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key")
+        return MessageRejected(
+            ViolationKind.PEER_LIST_SIGNATURE, "the claim is not by the certificate's key"
+        )
     return None
 
 

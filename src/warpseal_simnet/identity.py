@@ -28,7 +28,9 @@ _SERIAL_0: Final = bytes.fromhex("020100")
 _NO_NAME: Final = bytes.fromhex("3000")
 _VALIDITY: Final = b"\x30\x20" + b"\x17\x0d991231000000Z" + b"\x18\x0f21260101000000Z"
 # Key usage digitalSignature and basic constraints (no CA), both critical.
-_EXTENSIONS: Final = bytes.fromhex("a320301e300e0603551d0f0101ff040403020780300c0603551d130101ff04023000")
+_EXTENSIONS: Final = bytes.fromhex(
+    "a320301e300e0603551d0f0101ff040403020780300c0603551d130101ff04023000"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,11 @@ class Identity:
 
 def make_identity(seed: bytes, *, rsa_key: bool = False) -> Identity:
     """Return the identity that `seed` determines; an RSA-2048 key is fresh every time."""
-    return _build_identity(seed, rsa.generate_private_key(65537, 2048)) if rsa_key else _derive_identity(seed)
+    return (
+        _build_identity(seed, rsa.generate_private_key(65537, 2048))
+        if rsa_key
+        else _derive_identity(seed)
+    )
 
 
 @lru_cache(1024)
@@ -72,14 +78,25 @@ def replace_bls_key(identity: Identity) -> Identity:
     """Return the same node with the BLS key that follows from its present one."""
     secret = bls.generate_secret(sha256(b"next" + identity.bls_public_key).digest())
     public_key = bls.public_key_bytes(bls.derive_public_key(secret))
-    return Identity(identity.leaf, identity.tls_key, secret, public_key, bls.prove_possession(secret))
+    return Identity(
+        identity.leaf, identity.tls_key, secret, public_key, bls.prove_possession(secret)
+    )
 
 
 def make_certificate(key: PrivateKey) -> bytes:
     """Return a self-signed certificate as DER, field for field like a node's."""
     algorithm = _RSA_WITH_SHA256 if isinstance(key, rsa.RSAPrivateKey) else _ECDSA_WITH_SHA256
     key_info = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    body = _sequence(_VERSION_3 + _SERIAL_0 + algorithm + _NO_NAME + _VALIDITY + _NO_NAME + key_info + _EXTENSIONS)
+    body = _sequence(
+        _VERSION_3
+        + _SERIAL_0
+        + algorithm
+        + _NO_NAME
+        + _VALIDITY
+        + _NO_NAME
+        + key_info
+        + _EXTENSIONS
+    )
     signature = sign_with(key, body)
     return _sequence(body + algorithm + _tagged(0x03, b"\x00" + signature))
 

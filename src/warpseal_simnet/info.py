@@ -58,7 +58,11 @@ class Info:
     """Responder about the node and its peers."""
 
     def __init__(
-        self, state: ChainState, settings: NodeSettings, node: NodeIdentity, listed_nodes: set[NodeID]
+        self,
+        state: ChainState,
+        settings: NodeSettings,
+        node: NodeIdentity,
+        listed_nodes: set[NodeID],
     ) -> None:
         """named: the validators that info.peers lists."""
         self._state = state
@@ -105,7 +109,11 @@ class Info:
     def _node_ip(self, _: Params) -> Any:
         validator = self._node.validator
         # A node that validates nothing does not listen.
-        return {"ip": validator.address.endpoint if validator and validator.address else "127.0.0.1:9651"}
+        return {
+            "ip": validator.address.endpoint
+            if validator and validator.address
+            else "127.0.0.1:9651"
+        }
 
     def _node_version(self, _: Params) -> Any:
         return {
@@ -156,7 +164,9 @@ class Info:
             "lastSent": seen,
             "lastReceived": seen,
             "observedUptime": "100",
-            "trackedSubnets": sorted(id_text(subnet_id) for subnet_id in {PRIMARY_NETWORK, *validator.subnets}),
+            "trackedSubnets": sorted(
+                id_text(subnet_id) for subnet_id in {PRIMARY_NETWORK, *validator.subnets}
+            ),
             "supportedACPs": [],
             "objectedACPs": [],
             "benched": [],
@@ -168,16 +178,24 @@ def proposervm_methods(proposer: ProposerVM, view: Callable[[], StateAt]) -> dic
 
     def current_epoch(_: Params) -> Any:
         epoch = proposer.epoch_at(view().height)
-        fields = {"number": epoch.number, "startTime": epoch.start_time, "pChainHeight": epoch.p_chain_height}
+        fields = {
+            "number": epoch.number,
+            "startTime": epoch.start_time,
+            "pChainHeight": epoch.p_chain_height,
+        }
         return {name: str(value) for name, value in fields.items()}
 
     return {
-        "proposervm.getProposedHeight": lambda _: {"height": str(proposer.proposed_at(view().height))},
+        "proposervm.getProposedHeight": lambda _: {
+            "height": str(proposer.proposed_at(view().height))
+        },
         "proposervm.getCurrentEpoch": current_epoch,
     }
 
 
-def choose_listed_peers(validators: list[SimValidator], count: int | None, rng: Random) -> set[NodeID]:
+def choose_listed_peers(
+    validators: list[SimValidator], count: int | None, rng: Random
+) -> set[NodeID]:
     """Return the validators that info.peers lists: `count` random ones, or all."""
     node_ids = [validator.node_id for validator in validators]
     return set(node_ids if count is None else rng.sample(node_ids, min(count, len(node_ids))))

@@ -39,7 +39,9 @@ class _Step:
 class L1Scenario:
     """Issues and accepts the transactions for the last subnet of a network."""
 
-    def __init__(self, network: SimulatedNetwork, api_url: str, pace_s: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, api_url: str, pace_s: float, say: Callable[[str], None]
+    ) -> None:
         """api_url: URL of the aggregator in printed lines; say: prints a line."""
         self._network = network
         self._api_url = api_url
@@ -60,27 +62,43 @@ class L1Scenario:
             await asyncio.sleep(self._pace_s)
             issued = step.issue()
             self._issued.append(issued)
-            self._say(f"scenario {number}/{len(steps)}: {step.title}: {issued.kind} {issued.text} is issued")
+            self._say(
+                f"scenario {number}/{len(steps)}: {step.title}: {issued.kind} {issued.text} is issued"
+            )
             self._say(f"  404: GET {self._path(issued)}")
             await asyncio.sleep(self._pace_s)
             height = self._network.p_chain.accept(issued)
             self._network.advance(self._network.plan.epoch_blocks)
-            self._say(f"scenario {number}/{len(steps)}: {issued.text} is accepted at height {height}")
+            self._say(
+                f"scenario {number}/{len(steps)}: {issued.text} is accepted at height {height}"
+            )
             self._say(f"  {step.afterwards}: GET {self._path(issued)}")
         self._say("scenario: complete; the network continues until it is stopped")
 
     def _steps(self) -> Iterator[_Step]:
         chain = self._network.p_chain
-        yield _Step("conversion", lambda: chain.convert(self.subnet_id, range(*self._initial), later=True), "201")
-        yield _Step("registration", lambda: chain.register(self.subnet_id, weight=500, later=True), "201")
+        yield _Step(
+            "conversion",
+            lambda: chain.convert(self.subnet_id, range(*self._initial), later=True),
+            "201",
+        )
+        yield _Step(
+            "registration", lambda: chain.register(self.subnet_id, weight=500, later=True), "201"
+        )
         yield _Step("weight", lambda: chain.set_weight(self._validation, 700, later=True), "201")
         yield _Step(
             "weight again",
             lambda: chain.set_weight(self._validation, 900, later=True),
             "201, and the previous change is superseded",
         )
-        yield _Step("funding", lambda: chain.increase_balance(self._validation, 10**9, later=True), "400, no message")
-        yield _Step("disabling", lambda: chain.disable(self._validation, later=True), "400, no message")
+        yield _Step(
+            "funding",
+            lambda: chain.increase_balance(self._validation, 10**9, later=True),
+            "400, no message",
+        )
+        yield _Step(
+            "disabling", lambda: chain.disable(self._validation, later=True), "400, no message"
+        )
         yield _Step("removal", lambda: chain.remove(self._validation, later=True), "201")
 
     @property
@@ -92,7 +110,9 @@ class L1Scenario:
     @property
     def _initial(self) -> tuple[int, int]:
         """The first and the last index (exclusive) of the initial validators; the spare node follows them."""
-        first = min(node.index for node in self._network.validators if self.subnet_id in node.subnets)
+        first = min(
+            node.index for node in self._network.validators if self.subnet_id in node.subnets
+        )
         return first, first + (SCENARIO_L1.validators or 0)
 
     def _path(self, transaction: Transaction) -> str:

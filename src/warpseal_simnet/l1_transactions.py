@@ -44,18 +44,26 @@ class InitialValidator:
     balance_navax: int
 
 
-def subnet_data(subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[InitialValidator]) -> ConversionData:
+def subnet_data(
+    subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[InitialValidator]
+) -> ConversionData:
     """Return the data that a conversion commits to; the manager address is derived from the subnet."""
     address = sha256(b"manager of " + subnet_id).digest()[:_ADDRESS_BYTES]
-    members = tuple(ConversionValidator(node.node_id, node.public_key, node.weight) for node in initial)
+    members = tuple(
+        ConversionValidator(node.node_id, node.public_key, node.weight) for node in initial
+    )
     return ConversionData(subnet_id, manager_chain_id, address, members)
 
 
-def conversion(state: ChainState, data: ConversionData, initial: Sequence[InitialValidator]) -> Transaction:
+def conversion(
+    state: ChainState, data: ConversionData, initial: Sequence[InitialValidator]
+) -> Transaction:
     """Return the conversion of a subnet; initial: in ascending order of the NodeIDs, as in `data`."""
     payload = SubnetToL1Conversion(data.conversion_id).encode()
     signing_subnet_id = state.chains[data.manager_chain_id].subnet_id
-    attested = SimMessage(build_p_chain_message(state.network_id, payload), data.subnet_id, signing_subnet_id)
+    attested = SimMessage(
+        build_p_chain_message(state.network_id, payload), data.subnet_id, signing_subnet_id
+    )
     fundings = [Funding(node.proof, node.balance_navax) for node in initial]
     return Transaction(
         "ConvertSubnetToL1Tx",
@@ -67,11 +75,20 @@ def conversion(state: ChainState, data: ConversionData, initial: Sequence[Initia
 
 def converted(subnet: SimSubnet, data: ConversionData) -> SimSubnet:
     """Return the subnet after its conversion."""
-    return SimSubnet(subnet.subnet_id, subnet.name, data.conversion_id, data.manager_chain_id, data.manager_address)
+    return SimSubnet(
+        subnet.subnet_id,
+        subnet.name,
+        data.conversion_id,
+        data.manager_chain_id,
+        data.manager_address,
+    )
 
 
 def registration(
-    state: ChainState, message: RegisterL1Validator, funding: Funding, delivered: bytes | None = None
+    state: ChainState,
+    message: RegisterL1Validator,
+    funding: Funding,
+    delivered: bytes | None = None,
 ) -> Transaction:
     """Return the registration that an L1's manager asks for.
 
@@ -85,12 +102,18 @@ def registration(
         lambda: tx_builder.register(funding.balance_navax, funding.proof, signed()),
         subnet_id=message.subnet_id,
         validation_id=message.validation_id,
-        attested=SimMessage(build_p_chain_message(state.network_id, payload), b"", manager.signing_subnet_id),
+        attested=SimMessage(
+            build_p_chain_message(state.network_id, payload), b"", manager.signing_subnet_id
+        ),
     )
 
 
 def weight_change(
-    state: ChainState, validation: Validation, nonce: int, weight: int, delivered: bytes | None = None
+    state: ChainState,
+    validation: Validation,
+    nonce: int,
+    weight: int,
+    delivered: bytes | None = None,
 ) -> Transaction:
     """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes it.
 
@@ -106,7 +129,11 @@ def weight_change(
         lambda: tx_builder.set_weight(signed()),
         subnet_id=validation.subnet_id,
         validation_id=validation.id,
-        attested=SimMessage(build_p_chain_message(state.network_id, payload), justification, manager.signing_subnet_id),
+        attested=SimMessage(
+            build_p_chain_message(state.network_id, payload),
+            justification,
+            manager.signing_subnet_id,
+        ),
     )
 
 
@@ -134,7 +161,9 @@ def justification_of(state: ChainState, validation: Validation) -> bytes:
     """Return the proof of how a validation started: by a conversion (index) or by a registration message."""
     message = state.registrations.get(ValidationID(validation.id))
     if message is None:
-        return L1ValidatorRegistrationJustification.bootstrap(validation.subnet_id, validation.index).raw
+        return L1ValidatorRegistrationJustification.bootstrap(
+            validation.subnet_id, validation.index
+        ).raw
     return L1ValidatorRegistrationJustification.registered(message).raw
 
 

@@ -85,8 +85,12 @@ class Ledger:
         reward.
         """
         wallet, began_at = self._wallet, int(self._heights.began_at)
-        validators = [tx_builder.create_genesis_validator(wallet, *terms, began_at) for terms in validations]
-        self.genesis = tx_builder.genesis(_FIRST_UTXOS, wallet, began_at, SUPPLY_NAVAX, validators, self._chains)
+        validators = [
+            tx_builder.create_genesis_validator(wallet, *terms, began_at) for terms in validations
+        ]
+        self.genesis = tx_builder.genesis(
+            _FIRST_UTXOS, wallet, began_at, SUPPLY_NAVAX, validators, self._chains
+        )
         self._blocks = [tx_builder.genesis_block(self.genesis)]
         self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
         for raw in (*validators, *self._chains):
@@ -101,7 +105,12 @@ class Ledger:
     def accepted(self) -> tuple[Transaction, ...]:
         """Every accepted transaction in order, without the payments that fill empty blocks."""
         tip = self._heights.current
-        return tuple(tx for height, planned in sorted(self._planned.items()) if height <= tip for tx in planned)
+        return tuple(
+            tx
+            for height, planned in sorted(self._planned.items())
+            if height <= tip
+            for tx in planned
+        )
 
     def prepare(self, transaction: Transaction) -> None:
         """Write a transaction that is accepted next, so that its ID is known."""
@@ -120,7 +129,9 @@ class Ledger:
             transaction.write = self._write_blocks
         self._planned.setdefault(height, []).extend(transactions)
 
-    def load(self, blocks: Sequence[bytes], transactions: Sequence[bytes], genesis: Sequence[bytes] = ()) -> None:
+    def load(
+        self, blocks: Sequence[bytes], transactions: Sequence[bytes], genesis: Sequence[bytes] = ()
+    ) -> None:
         """Use recorded blocks (from 0 to the tip) and transactions instead of writing them.
 
         genesis: transactions that no block contains.
@@ -131,12 +142,16 @@ class Ledger:
             self._add_recorded(raw, 0)
         for raw in transactions:
             # Inside a block a transaction goes without its codec version.
-            self._add_recorded(raw, next((height for height, block in enumerate(blocks) if raw[2:] in block), None))
+            self._add_recorded(
+                raw, next((height for height, block in enumerate(blocks) if raw[2:] in block), None)
+            )
 
     def unspent(self, height: int) -> list[bytes]:
         """Return the outputs that can be spent after the block at a height, encoded; all have one owner."""
         self._write_blocks()
-        flows = [flow for flow in self._flows if flow[0].height is not None and flow[0].height <= height]
+        flows = [
+            flow for flow in self._flows if flow[0].height is not None and flow[0].height <= height
+        ]
         outputs = dict.fromkeys((*_FIRST_UTXOS, *(change for _, _, change in flows)))
         for _, spent, _ in flows:
             outputs.pop(spent, None)

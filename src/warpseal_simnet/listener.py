@@ -120,7 +120,9 @@ class PeerConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         if self._is_mute:
             return
-        self._read_timer = self._loop.call_later(self._settings.upgrade_timeout_s, self._upgrade_timed_out)
+        self._read_timer = self._loop.call_later(
+            self._settings.upgrade_timeout_s, self._upgrade_timed_out
+        )
 
     def data_received(self, data: bytes) -> None:
         if self._closing or self._is_mute:
@@ -153,7 +155,9 @@ class PeerConnection(asyncio.Protocol):
         self._listener.lost(self, self._tls.leaf.node_id if self._tls.leaf else None)
 
     def pause_writing(self) -> None:
-        self._write_timer = self._loop.call_later(self._settings.write_timeout_s, self._write_timed_out)
+        self._write_timer = self._loop.call_later(
+            self._settings.write_timeout_s, self._write_timed_out
+        )
 
     def resume_writing(self) -> None:
         if self._write_timer is not None:
@@ -213,7 +217,9 @@ class PeerConnection(asyncio.Protocol):
         self._end()
 
     def _upgrade_timed_out(self) -> None:
-        self._count(ViolationKind.TLS_TIMEOUT, f"no TLS within {self._settings.upgrade_timeout_s} s")
+        self._count(
+            ViolationKind.TLS_TIMEOUT, f"no TLS within {self._settings.upgrade_timeout_s} s"
+        )
         self._end()
 
     def _write_timed_out(self) -> None:
@@ -225,7 +231,9 @@ class PeerConnection(asyncio.Protocol):
         if self._read_timer is not None:
             self._read_timer.cancel()
         self._armed_at = self._loop.time()
-        self._read_timer = self._loop.call_later(self._settings.read_timeout_s, self._check_read_deadline)
+        self._read_timer = self._loop.call_later(
+            self._settings.read_timeout_s, self._check_read_deadline
+        )
 
     def _check_read_deadline(self) -> None:
         left_s = self._armed_at + self._settings.read_timeout_s - self._loop.time()
@@ -233,17 +241,23 @@ class PeerConnection(asyncio.Protocol):
             self._read_timer = self._loop.call_later(left_s, self._check_read_deadline)
             return
         if self._session is not None:
-            self._session.report_violation(ViolationKind.READ_TIMEOUT, "no complete message in time", close=True)
+            self._session.report_violation(
+                ViolationKind.READ_TIMEOUT, "no complete message in time", close=True
+            )
 
     def _count_truncation(self) -> None:
         session = self._session
         if session is not None and session.in_frame and not session.closed and not self._closing:
-            session.report_violation(ViolationKind.TRUNCATED_FRAME, "the connection ended within a frame")
+            session.report_violation(
+                ViolationKind.TRUNCATED_FRAME, "the connection ended within a frame"
+            )
 
     def _count(self, kind: ViolationKind, detail: str) -> None:
         context = self._listener.context
         peer = self._tls.leaf.node_id if self._tls.leaf else None
-        context.violations.add(kind, peer, self._listener.validator.node_id, detail, context.settings.clock())
+        context.violations.add(
+            kind, peer, self._listener.validator.node_id, detail, context.settings.clock()
+        )
 
     def _flush(self) -> None:
         records = self._tls.outgoing()

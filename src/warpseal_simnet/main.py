@@ -18,7 +18,15 @@ from warpseal_simnet.l1_scenario import HELP, SCENARIO_L1, L1Scenario
 from warpseal_simnet.listener import LOOPBACK
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.node_behaviours import InvalidNodeBehaviour, NodeRule, parse_node_rule
-from warpseal_simnet.plan import DEFAULT_NETWORK_ID, DEFAULT_STAKE, InvalidPlan, L1Plan, Plan, parse_l1, parse_rule
+from warpseal_simnet.plan import (
+    DEFAULT_NETWORK_ID,
+    DEFAULT_STAKE,
+    InvalidPlan,
+    L1Plan,
+    Plan,
+    parse_l1,
+    parse_rule,
+)
 from warpseal_simnet.report import aggregator_config, free_ports, network_report, write_atomically
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.versions import NEWEST_VERSION, VERSIONS
@@ -81,18 +89,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("--validators", type=int, default=20, metavar="N", help="number of primary network validators (default 20)")
-    add("--weights", default=f"equal:{DEFAULT_STAKE}", help="their stake in nAVAX (default %(default)s)")
+    add(
+        "--validators",
+        type=int,
+        default=20,
+        metavar="N",
+        help="number of primary network validators (default 20)",
+    )
+    add(
+        "--weights",
+        default=f"equal:{DEFAULT_STAKE}",
+        help="their stake in nAVAX (default %(default)s)",
+    )
     add("--l1", action="append", default=[], metavar="SPEC", help="an L1; see below")
-    add("--write", type=Path, metavar="FILE", help="file for the description of the network as JSON")
+    add(
+        "--write", type=Path, metavar="FILE", help="file for the description of the network as JSON"
+    )
     add(
         "--write-config",
         type=Path,
         metavar="FILE",
         help="config file for a daemon on this network; its data-dir is beside it: simnet-data for simnet.json",
     )
-    add("--write-genesis", type=Path, metavar="FILE", help="file for the P-Chain's genesis, for genesis-file")
-    add("--messages", type=int, default=1000, metavar="N", help="number of messages per chain (default 1000)")
+    add(
+        "--write-genesis",
+        type=Path,
+        metavar="FILE",
+        help="file for the P-Chain's genesis, for genesis-file",
+    )
+    add(
+        "--messages",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="number of messages per chain (default 1000)",
+    )
     add(
         "--presign",
         type=int,
@@ -100,11 +131,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="number of messages per chain that are signed at start (default 0)",
     )
-    add("--behave", action="append", default=[], metavar="RULE", help="misbehaviour of validators; see below")
-    add("--node-behave", action="append", default=[], metavar="RULE", help="lies of RPC nodes; see below")
+    add(
+        "--behave",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="misbehaviour of validators; see below",
+    )
+    add(
+        "--node-behave",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="lies of RPC nodes; see below",
+    )
     add("--behaviours", type=Path, metavar="FILE", help="file with a JSON list of such rules")
     add("--seed", type=int, default=0, help="seed; equal seeds give equal networks (default 0)")
-    add("--network-id", type=int, default=DEFAULT_NETWORK_ID, help="network ID (default %(default)s)")
+    add(
+        "--network-id",
+        type=int,
+        default=DEFAULT_NETWORK_ID,
+        help="network ID (default %(default)s)",
+    )
     add(
         "--rsa",
         type=int,
@@ -127,11 +175,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="P-Chain blocks between two blocks of another chain, thus the shortest epoch in blocks (default 5)",
     )
-    add("--epoch-seconds", type=int, default=0, metavar="S", help="shortest duration of an epoch (default 0)")
-    add("--block-interval", type=float, metavar="S", help="time between P-Chain blocks, seconds (default: no blocks)")
-    add("--churn", type=int, metavar="N", help="blocks between weight changes of each subnet (default: no changes)")
     add(
-        "--etna-height", type=int, default=0, metavar="N", help="height of the first block at or after Etna (default 0)"
+        "--epoch-seconds",
+        type=int,
+        default=0,
+        metavar="S",
+        help="shortest duration of an epoch (default 0)",
+    )
+    add(
+        "--block-interval",
+        type=float,
+        metavar="S",
+        help="time between P-Chain blocks, seconds (default: no blocks)",
+    )
+    add(
+        "--churn",
+        type=int,
+        metavar="N",
+        help="blocks between weight changes of each subnet (default: no changes)",
+    )
+    add(
+        "--etna-height",
+        type=int,
+        default=0,
+        metavar="N",
+        help="height of the first block at or after Etna (default 0)",
     )
     add("--l1-story", action="store_true", help="run the L1 scenario; see below")
     add(
@@ -141,8 +209,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time between the steps of the L1 scenario, seconds (default 5)",
     )
-    add("--fee-target", type=int, metavar="N", help="number of active L1 validators beyond which their fee rises")
-    add("--info-peers", type=int, metavar="N", help="number of validators that info.peers lists (default: all)")
+    add(
+        "--fee-target",
+        type=int,
+        metavar="N",
+        help="number of active L1 validators beyond which their fee rises",
+    )
+    add(
+        "--info-peers",
+        type=int,
+        metavar="N",
+        help="number of validators that info.peers lists (default: all)",
+    )
     add("--nodes", type=int, default=1, metavar="N", help="number of RPC nodes (default 1)")
     add(
         "--node-version",
@@ -151,10 +229,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="version of avalanchego that all nodes run; next: a release without any deprecated method "
         "(default %(default)s)",
     )
-    add("--node-port", type=int, default=0, metavar="PORT", help="port of the first RPC node (default: any free port)")
-    add("--api-port", type=int, default=0, help="API port in the written config (default: any free port)")
-    add("--metrics-port", type=int, default=0, help="metrics port in the written config (default: any free port)")
-    add("--ping-interval", type=float, default=22.5, metavar="S", help="time between pings, seconds (default 22.5)")
+    add(
+        "--node-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="port of the first RPC node (default: any free port)",
+    )
+    add(
+        "--api-port",
+        type=int,
+        default=0,
+        help="API port in the written config (default: any free port)",
+    )
+    add(
+        "--metrics-port",
+        type=int,
+        default=0,
+        help="metrics port in the written config (default: any free port)",
+    )
+    add(
+        "--ping-interval",
+        type=float,
+        default=22.5,
+        metavar="S",
+        help="time between pings, seconds (default 22.5)",
+    )
     add(
         "--max-outstanding",
         type=int,
@@ -194,7 +294,11 @@ async def run(args: argparse.Namespace) -> int:
 
 def build_plan(args: argparse.Namespace) -> Plan:
     """Return the plan that the flags describe. Raises InvalidPlan."""
-    l1s = (L1Plan(shared=True),) if not args.l1 else tuple(parse_l1(text) for text in args.l1 if text != "none")
+    l1s = (
+        (L1Plan(shared=True),)
+        if not args.l1
+        else tuple(parse_l1(text) for text in args.l1 if text != "none")
+    )
     l1s += (SCENARIO_L1,) if args.l1_story else ()
     texts = [*args.behave, *(_load_rules(args.behaviours) if args.behaviours else ())]
     return Plan(
@@ -211,7 +315,9 @@ def build_plan(args: argparse.Namespace) -> Plan:
         epoch_s=args.epoch_seconds,
         block_interval_s=args.block_interval,
         churn_every=args.churn,
-        fees=None if args.fee_target is None else replace(fee_config(args.network_id), target=args.fee_target),
+        fees=None
+        if args.fee_target is None
+        else replace(fee_config(args.network_id), target=args.fee_target),
         etna_height=args.etna_height,
         info_peers=args.info_peers,
         nodes=args.nodes,
@@ -248,7 +354,9 @@ def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
     """Write the file, then print that the network is ready; return the API port of the written config."""
     ports = [
         configured_port or free
-        for configured_port, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)
+        for configured_port, free in zip(
+            (args.api_port, args.metrics_port), free_ports(2), strict=True
+        )
     ]
     if args.write_genesis:
         args.write_genesis.write_bytes(network.state.ledger.genesis)

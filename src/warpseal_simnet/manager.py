@@ -10,7 +10,11 @@ from hashlib import sha256
 
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID
-from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+)
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 from warpseal_simnet.destination import Delivery, verify_in_block
 from warpseal_simnet.state import ChainState
@@ -48,7 +52,10 @@ class ValidatorManager:
         """Emit a message to the P-Chain; the validators of the contract's chain sign it, and its logs contain it."""
         call = AddressedCall(self.address, payload)
         unsigned = UnsignedMessage.build(self._state.network_id, self.chain_id, call.encode())
-        self._state.send(self.chain_id, SentMessage(self.address, unsigned, sha256(b"sent" + unsigned.raw).digest()))
+        self._state.send(
+            self.chain_id,
+            SentMessage(self.address, unsigned, sha256(b"sent" + unsigned.raw).digest()),
+        )
         return unsigned
 
     def deliver(self, signed: bytes) -> Delivery:
@@ -77,7 +84,9 @@ class ValidatorManager:
             case 0:
                 conversion_id = self._state.subnets[self._subnet_id].conversion_id
                 return (
-                    "" if SubnetToL1Conversion.parse(payload).conversion_id == conversion_id else "InvalidConversionID"
+                    ""
+                    if SubnetToL1Conversion.parse(payload).conversion_id == conversion_id
+                    else "InvalidConversionID"
                 )
             case 2:
                 return self._wrong_validation(L1ValidatorRegistration.parse(payload).validation_id)

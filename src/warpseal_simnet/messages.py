@@ -41,7 +41,9 @@ def build_messages(state: ChainState, chain: SimChain, count: int) -> list[SimMe
     """
     if chain.kind is ChainKind.X:
         return []
-    messages = _p_chain_messages(state) if chain.kind is ChainKind.P else _evm_messages(state, chain)
+    messages = (
+        _p_chain_messages(state) if chain.kind is ChainKind.P else _evm_messages(state, chain)
+    )
     return list(islice(messages, count))
 
 
@@ -66,7 +68,9 @@ def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCal
 
 
 def _evm_messages(state: ChainState, chain: SimChain) -> Iterator[SimMessage]:
-    validations = [validation for validation in state.validations[chain.subnet_id] if validation.is_l1]
+    validations = [
+        validation for validation in state.validations[chain.subnet_id] if validation.is_l1
+    ]
     destination = sha256(b"destination of " + chain.chain_id).digest()
     number = 0
     while True:
@@ -104,10 +108,17 @@ def _p_chain_messages(state: ChainState) -> Iterator[SimMessage]:
 def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
     """Yield the true facts about an L1: its conversion, its registered validators and their weights."""
     assert subnet.conversion_id is not None
-    yield _fact(state, SubnetToL1Conversion(subnet.conversion_id).encode(), subnet.subnet_id, subnet.subnet_id)
+    yield _fact(
+        state,
+        SubnetToL1Conversion(subnet.conversion_id).encode(),
+        subnet.subnet_id,
+        subnet.subnet_id,
+    )
     for validation in state.validations[subnet.subnet_id]:
         if validation.present:
-            yield _fact(state, L1ValidatorRegistration(validation.id, True).encode(), b"", subnet.subnet_id)
+            yield _fact(
+                state, L1ValidatorRegistration(validation.id, True).encode(), b"", subnet.subnet_id
+            )
         if validation.present and validation.min_nonce:
             weight = L1ValidatorWeight(validation.id, validation.min_nonce - 1, validation.weight)
             yield _fact(state, weight.encode(), b"", subnet.subnet_id)
@@ -119,14 +130,20 @@ def _not_registered(state: ChainState, subnet_id: SubnetID, number: int) -> SimM
         proof = L1ValidatorRegistrationJustification.bootstrap(subnet_id, 1_000_000 + number)
     else:
         digest = sha256(subnet_id + _word(number)).digest()
-        expired = RegisterL1Validator(subnet_id, digest[:20], _key(digest), number, _NO_OWNER_KEYS, _NO_OWNER_KEYS, 1)
+        expired = RegisterL1Validator(
+            subnet_id, digest[:20], _key(digest), number, _NO_OWNER_KEYS, _NO_OWNER_KEYS, 1
+        )
         proof = L1ValidatorRegistrationJustification.registered(expired)
     payload = L1ValidatorRegistration(proof.validation_id, False).encode()
     return _fact(state, payload, proof.raw, subnet_id)
 
 
-def _fact(state: ChainState, payload: bytes, justification: bytes, signing_subnet_id: SubnetID) -> SimMessage:
-    return SimMessage(build_p_chain_message(state.network_id, payload), justification, signing_subnet_id)
+def _fact(
+    state: ChainState, payload: bytes, justification: bytes, signing_subnet_id: SubnetID
+) -> SimMessage:
+    return SimMessage(
+        build_p_chain_message(state.network_id, payload), justification, signing_subnet_id
+    )
 
 
 def _key(digest: bytes) -> bytes:

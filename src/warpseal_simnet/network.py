@@ -16,9 +16,21 @@ from typing import Any, Final, Self
 
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 from warpseal_simnet.addresses import sign_address
-from warpseal_simnet.behaviours import FIXED_FIELDS, Behaviour, InvalidBehaviour, ListenMode, parse_behaviour
+from warpseal_simnet.behaviours import (
+    FIXED_FIELDS,
+    Behaviour,
+    InvalidBehaviour,
+    ListenMode,
+    parse_behaviour,
+)
 from warpseal_simnet.build import build_state, build_x_payments, seeded_id
-from warpseal_simnet.destination import Delivery, ReceivedMessage, RefusalCode, refuse, verify_in_block
+from warpseal_simnet.destination import (
+    Delivery,
+    ReceivedMessage,
+    RefusalCode,
+    refuse,
+    verify_in_block,
+)
 from warpseal_simnet.gossip import Gossip
 from warpseal_simnet.identity import make_identity, replace_bls_key
 from warpseal_simnet.info import NodeIdentity, choose_listed_peers
@@ -48,7 +60,9 @@ class SimulatedNetwork:
     Use as `async with SimulatedNetwork(Plan(...)) as network`. `validators` are in the order of their indices.
     """
 
-    def __init__(self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None) -> None:
+    def __init__(
+        self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None
+    ) -> None:
         """Build the network without starting it. state, signer: a recording's, instead of the plan's."""
         self.plan = plan
         self.state = build_state(plan) if state is None else state
@@ -57,14 +71,28 @@ class SimulatedNetwork:
         self._gossip = Gossip(self.state, Random(plan.seed + 2))
         responder = Responder(self.state, self._signer, Random(plan.seed + 3))
         self.context = SessionContext(
-            self.state, plan.settings, self.violations, self._gossip, responder, Random(plan.seed + 4)
+            self.state,
+            plan.settings,
+            self.violations,
+            self._gossip,
+            responder,
+            Random(plan.seed + 4),
         )
         self._listeners = [Listener(validator, self.context) for validator in self.state.validators]
-        listed_nodes = choose_listed_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))
+        listed_nodes = choose_listed_peers(
+            self.state.validators, plan.info_peers, Random(plan.seed + 5)
+        )
         self._listed_nodes = listed_nodes
         self.p_chain = PChain(self.state)
         self.x_transactions = build_x_payments(self.state, plan.seed)
-        view = NodeContext(self.state, plan.settings, self.violations, listed_nodes, self.x_transactions, self.stats)
+        view = NodeContext(
+            self.state,
+            plan.settings,
+            self.violations,
+            listed_nodes,
+            self.x_transactions,
+            self.stats,
+        )
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
         for rule in plan.node_rules:
             for place in rule.places:
@@ -138,7 +166,10 @@ class SimulatedNetwork:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.stop()
 
@@ -150,7 +181,9 @@ class SimulatedNetwork:
             chain_id = message.unsigned.source_chain_id
             firsts[chain_id] += 1
             if firsts[chain_id] <= count:
-                signers = [validator for validator in self.validators if chain_id in validator.chains]
+                signers = [
+                    validator for validator in self.validators if chain_id in validator.chains
+                ]
                 work.append((message.unsigned, signers))
         with ThreadPoolExecutor() as executor:
             presign(work, executor, lambda done: report(done, len(work)))
@@ -162,7 +195,9 @@ class SimulatedNetwork:
         """
         target = parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour
         if target.has_fixed_fields:
-            raise InvalidBehaviour(f"{', '.join(FIXED_FIELDS)} cannot change while the network runs")
+            raise InvalidBehaviour(
+                f"{', '.join(FIXED_FIELDS)} cannot change while the network runs"
+            )
         for index in (indices,) if isinstance(indices, int) else indices:
             before = self.validators[index].behaviour
             fixed_fields = {name: getattr(before, name) for name in FIXED_FIELDS}
@@ -185,8 +220,12 @@ class SimulatedNetwork:
 
     def _take(self, chain: SimChain, block: ChainBlock, raw: bytes) -> Delivery:
         delivery = verify_in_block(self.state, chain, block, raw)
-        if delivery.accepted and not self.state.messengers[chain.chain_id].receive(ReceivedMessage.parse(raw).unsigned):
-            return refuse(RefusalCode.ALREADY_DELIVERED, "TeleporterMessenger: message already received")
+        if delivery.accepted and not self.state.messengers[chain.chain_id].receive(
+            ReceivedMessage.parse(raw).unsigned
+        ):
+            return refuse(
+                RefusalCode.ALREADY_DELIVERED, "TeleporterMessenger: message already received"
+            )
         return delivery
 
     def verify_next(self, chain_id: ChainID, raw: bytes) -> Delivery:
@@ -228,7 +267,9 @@ class SimulatedNetwork:
         """Start one more node, which tracks an L1 but does not validate it yet; return its index."""
         index = len(self.validators)
         identity = make_identity(seeded_id(self.plan, f"validator {index}"))
-        validator = SimValidator(index, identity, identity.bls_public_key, False, frozenset((subnet_id,)))
+        validator = SimValidator(
+            index, identity, identity.bls_public_key, False, frozenset((subnet_id,))
+        )
         validator.chains.update((P_CHAIN, *self.state.chains_of(subnet_id)))
         self.state.add_validator(validator)
         listener = Listener(validator, self.context)
@@ -251,7 +292,9 @@ class SimulatedNetwork:
         validator.presigned.clear()
         if validator.address is not None:
             address = validator.address
-            validator.address = sign_address(identity, address.host, address.port, address.signed_at + 1)
+            validator.address = sign_address(
+                identity, address.host, address.port, address.signed_at + 1
+            )
             self._gossip.addresses_changed()
         self.disconnect(index)
 
@@ -288,7 +331,11 @@ class SimulatedNetwork:
             }
             for validator in self.validators
         ]
-        return {"height": self.state.heights.current, "calls": dict(self.calls), "validators": validators}
+        return {
+            "height": self.state.heights.current,
+            "calls": dict(self.calls),
+            "validators": validators,
+        }
 
     async def _place(self, listener: Listener, signed_at: int) -> None:
         """Let a validator listen as its behaviour says, and sign its address."""
@@ -314,7 +361,9 @@ class SimulatedNetwork:
         if self.plan.node_is_validator:
             validator = self.validators[place]
             return NodeIdentity(validator.identity, validator)
-        return NodeIdentity(make_identity(sha256(f"node {self.plan.seed} {place}".encode()).digest()))
+        return NodeIdentity(
+            make_identity(sha256(f"node {self.plan.seed} {place}".encode()).digest())
+        )
 
     async def _make_blocks(self, interval_s: float) -> None:
         while True:
@@ -328,7 +377,9 @@ def raise_file_limit(needed: int) -> None:
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise OSError(f"{needed} open files are needed, and the limit is {hard}; raise it with ulimit -n")
+        raise OSError(
+            f"{needed} open files are needed, and the limit is {hard}; raise it with ulimit -n"
+        )
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -50,7 +50,11 @@ class SimNode:
         self.rpc = RpcServer(node_id_text(identity.identity.node_id))
         info = Info(view.state, view.settings, identity, view.named_peers)
         self._serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
-        sources = Platform(view.state, self._current_state), Blocks(self._current_state), Balances(self._current_state)
+        sources = (
+            Platform(view.state, self._current_state),
+            Blocks(self._current_state),
+            Balances(self._current_state),
+        )
         platform = {name: method for source in sources for name, method in source.methods().items()}
         self._serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
         for chain in view.state.chains.values():
@@ -73,19 +77,27 @@ class SimNode:
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
         if not chain.is_simplex:
-            proposervm = proposervm_methods(self._view.state.proposervm[chain.chain_id], self._current_state)
+            proposervm = proposervm_methods(
+                self._view.state.proposervm[chain.chain_id], self._current_state
+            )
             self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
         if chain.kind is ChainKind.X:
-            self._serve(("/ext/X", *paths), x_methods(self._view.x_transactions) | x_balance_methods())
+            self._serve(
+                ("/ext/X", *paths), x_methods(self._view.x_transactions) | x_balance_methods()
+            )
         if chain.alias == "C":
             self._serve(("/ext/C/avax", *(f"{path}/avax" for path in paths)), atomic_methods())
         if chain.kind is ChainKind.EVM:
-            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).respond)
+            self.rpc.serve_evm(
+                tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).respond
+            )
 
     def stop_chain(self, chain_id: ChainID) -> None:
         """Stop running a chain: its calls get status 404."""
         chain = self._view.state.chains[chain_id]
-        self.rpc.absent.update(f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name)
+        self.rpc.absent.update(
+            f"/ext/bc/{name}" for name in (id_text(chain_id), chain.alias) if name
+        )
 
     async def down(self) -> None:
         """Stop serving, but keep the port."""
@@ -102,8 +114,12 @@ class SimNode:
         if port and self._reserved is None:
             # With SO_REUSEPORT two processes would share the port.
             socket.create_server((LOOPBACK, port)).close()
-        application = self.rpc.application({"/simnet/violations": self._violations, "/simnet/stats": self._stats})
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S)
+        application = self.rpc.application(
+            {"/simnet/violations": self._violations, "/simnet/stats": self._stats}
+        )
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, port, reuse_port=True).start()
         self.port = int(self._runner.addresses[0][1])

@@ -69,7 +69,9 @@ def parse_node_behaviour(text: str) -> NodeBehaviour:
     for word in filter(None, text.split("+")):
         name, _, value = word.partition("=")
         if name not in _WORDS:
-            raise InvalidNodeBehaviour(f"{name!r} is not a behaviour of a node; known: {', '.join(_WORDS)}")
+            raise InvalidNodeBehaviour(
+                f"{name!r} is not a behaviour of a node; known: {', '.join(_WORDS)}"
+            )
         try:
             behaviour = replace(behaviour, **_WORDS[name](value))
         except ValueError as error:
@@ -89,7 +91,9 @@ _WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
 }
 
 
-def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]) -> dict[str, Method]:
+def with_lies(
+    methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]
+) -> dict[str, Method]:
     """Return the platform.* calls of a node that behaves so at the moment of each call."""
 
     def lying(method: Method, lie: Callable[[Method, Params, NodeBehaviour], Any]) -> Method:
@@ -113,7 +117,10 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
         members = json.loads(honest(at_height(params, lies)))
         if not lies.foreign_sets:
             return members
-        return {_foreign_node(name): {**member, "publicKey": _foreign_key(name)} for name, member in members.items()}
+        return {
+            _foreign_node(name): {**member, "publicKey": _foreign_key(name)}
+            for name, member in members.items()
+        }
 
     def all_validators_at(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
         sets = json.loads(honest(at_height(params, lies)))["validatorSets"]
@@ -137,7 +144,9 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
     return {**methods, **{name: lying(methods[name], lie) for name, lie in lies.items()}}
 
 
-def with_info_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]) -> dict[str, Method]:
+def with_info_lies(
+    methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]
+) -> dict[str, Method]:
     """Return the info.* calls of a node that behaves so at the moment of each call."""
 
     def node_version(params: Params) -> Any:
@@ -164,7 +173,9 @@ def _forge_proposed_height(honest: Method, params: Params, lies: NodeBehaviour) 
 def _change_validations(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
     validations = [_forge_balance(listed, lies) for listed in honest(params)["validators"]]
     if lies.foreign_sets:
-        validations = [{**listed, "nodeID": _foreign_node(listed["nodeID"])} for listed in validations]
+        validations = [
+            {**listed, "nodeID": _foreign_node(listed["nodeID"])} for listed in validations
+        ]
     return {"validators": validations}
 
 
@@ -183,7 +194,10 @@ def _convert_otherwise(honest: Method, params: Params, lies: NodeBehaviour) -> A
     reply = honest(params)
     if not lies.foreign_conversion:
         return reply
-    foreign = {"conversionID": _foreign_id(reply["conversionID"]), "managerAddress": "0x" + "66" * 20}
+    foreign = {
+        "conversionID": _foreign_id(reply["conversionID"]),
+        "managerAddress": "0x" + "66" * 20,
+    }
     return {**reply, **foreign, "managerChainID": _foreign_id(reply["managerChainID"])}
 
 

@@ -18,12 +18,25 @@ from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1
 from warpseal.warp.message import AddressedCall
 from warpseal_simnet import l1_transactions as l1
 from warpseal_simnet import tx_builder
-from warpseal_simnet.destination import Delivery, ReceivedMessage, RefusalCode, refuse, verify_in_block
+from warpseal_simnet.destination import (
+    Delivery,
+    ReceivedMessage,
+    RefusalCode,
+    refuse,
+    verify_in_block,
+)
 from warpseal_simnet.l1_transactions import InitialValidator
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.state import ChainState
 from warpseal_simnet.tx_builder import Funding
-from warpseal_simnet.tx_executor import RejectedTransaction, TxExecutor, check_nonce, disable, require, set_weight
+from warpseal_simnet.tx_executor import (
+    RejectedTransaction,
+    TxExecutor,
+    check_nonce,
+    disable,
+    require,
+    set_weight,
+)
 from warpseal_simnet.validator_sets import Validation
 from warpseal_simnet.values import SimValidator
 
@@ -93,10 +106,17 @@ class PChain:
         validators: indices of its initial validators (None: all that track it); weights: theirs, in that order,
         repeated; manager_chain_id: None for the plan's.
         """
-        indices = [node.index for node in self._trackers(subnet_id)] if validators is None else list(validators)
+        indices = (
+            [node.index for node in self._trackers(subnet_id)]
+            if validators is None
+            else list(validators)
+        )
         weighed = zip(indices, cycle(weights), strict=False)
         initial = sorted(
-            (_initial(self._state.validators[index], weight, balance_navax) for index, weight in weighed),
+            (
+                _initial(self._state.validators[index], weight, balance_navax)
+                for index, weight in weighed
+            ),
             key=lambda validator: validator.node_id,
         )
         chain_id = manager_chain_id or self._state.manager_chains[subnet_id]
@@ -131,7 +151,12 @@ class PChain:
         return self._do(self._registration(message, node, balance_navax), later)
 
     def set_weight(
-        self, validation_id: ValidationID, weight: int, *, nonce: int | None = None, later: bool = False
+        self,
+        validation_id: ValidationID,
+        weight: int,
+        *,
+        nonce: int | None = None,
+        later: bool = False,
     ) -> Transaction:
         """Change a validator's weight; 0 removes it. nonce: None for the next one."""
         validation = self._executor.validation(validation_id)
@@ -146,7 +171,9 @@ class PChain:
         """Remove a validator: its weight becomes 0."""
         return self.set_weight(validation_id, 0, later=later)
 
-    def increase_balance(self, validation_id: ValidationID, amount_navax: int, *, later: bool = False) -> Transaction:
+    def increase_balance(
+        self, validation_id: ValidationID, amount_navax: int, *, later: bool = False
+    ) -> Transaction:
         """Add to a validator's balance; an inactive one becomes active."""
         validation = self._executor.validation(validation_id)
         require(amount_navax > 0, "balance must be greater than 0")
@@ -169,7 +196,9 @@ class PChain:
 
     def base(self, *, later: bool = False) -> Transaction:
         """Make a payment that affects no L1."""
-        return self._do(_Step(Transaction("BaseTx", tx_builder.base), lambda: None, lambda: None), later)
+        return self._do(
+            _Step(Transaction("BaseTx", tx_builder.base), lambda: None, lambda: None), later
+        )
 
     def accept(self, *transactions: Transaction) -> int:
         """Put issued transactions into one block, in this order; return its height.
@@ -192,7 +221,9 @@ class PChain:
                 self._state.advance()
         return height
 
-    def deliver(self, messages: Sequence[bytes], balance_navax: int = BALANCE_NAVAX) -> list[Delivery]:
+    def deliver(
+        self, messages: Sequence[bytes], balance_navax: int = BALANCE_NAVAX
+    ) -> list[Delivery]:
         """Build the next block with the transactions for these signed messages; refused ones are left out.
 
         balance_navax: of validators that a message registers.
@@ -230,7 +261,9 @@ class PChain:
             node = self._state.by_node(NodeID(message.node_id))
             has_key = node is not None and node.bls_key == message.public_key
             if node is None or not has_key:
-                raise RejectedTransaction("invalid proof of possession: the simulation lacks the node's key")
+                raise RejectedTransaction(
+                    "invalid proof of possession: the simulation lacks the node's key"
+                )
             return self._registration(message, node, balance_navax, raw)
         validation = self._executor.validation(message.validation_id)
         check_nonce(validation, message.nonce)
@@ -246,7 +279,11 @@ class PChain:
         require(is_manager, "the message is not of the L1's manager", RefusalCode.WRONG_MANAGER)
 
     def _registration(
-        self, message: RegisterL1Validator, node: SimValidator, balance_navax: int, delivered: bytes | None = None
+        self,
+        message: RegisterL1Validator,
+        node: SimValidator,
+        balance_navax: int,
+        delivered: bytes | None = None,
     ) -> _Step:
         funding = Funding(node.identity.bls_proof, balance_navax)
         return _Step(
@@ -255,7 +292,9 @@ class PChain:
             lambda: self._executor.register(message, node, balance_navax),
         )
 
-    def _weight_change(self, validation: Validation, nonce: int, weight: int, delivered: bytes | None = None) -> _Step:
+    def _weight_change(
+        self, validation: Validation, nonce: int, weight: int, delivered: bytes | None = None
+    ) -> _Step:
         return _Step(
             l1.weight_change(self._state, validation, nonce, weight, delivered),
             lambda: self._executor.check_weight(validation.id, nonce, weight),
@@ -273,7 +312,9 @@ class PChain:
             self._waiting.pop(step.transaction, None)
         return step.transaction
 
-    def _message(self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None) -> RegisterL1Validator:
+    def _message(
+        self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None
+    ) -> RegisterL1Validator:
         """Return the message of the manager; without an expiry, one that was never registered before."""
         until = self._state.next_time + _EXPIRY_S if expiry is None else expiry
         message = RegisterL1Validator(
@@ -288,12 +329,16 @@ class PChain:
 
     def _spare(self, subnet_id: SubnetID) -> SimValidator:
         validating = {
-            validation.node_id for validation in self._state.validations.get(subnet_id, ()) if validation.present
+            validation.node_id
+            for validation in self._state.validations.get(subnet_id, ())
+            if validation.present
         }
         for node in self._trackers(subnet_id):
             if node.node_id not in validating:
                 return node
-        raise LookupError("every node of the L1 validates it; plan spare nodes or call add_validator")
+        raise LookupError(
+            "every node of the L1 validates it; plan spare nodes or call add_validator"
+        )
 
 
 def _parse_request(payload: bytes) -> RegisterL1Validator | L1ValidatorWeight:
@@ -304,4 +349,6 @@ def _parse_request(payload: bytes) -> RegisterL1Validator | L1ValidatorWeight:
 
 
 def _initial(node: SimValidator, weight: int, balance_navax: int) -> InitialValidator:
-    return InitialValidator(node.node_id, node.bls_key, node.identity.bls_proof, weight, balance_navax)
+    return InitialValidator(
+        node.node_id, node.bls_key, node.identity.bls_proof, weight, balance_navax
+    )

@@ -75,13 +75,17 @@ def refusal_of(state: StateAt, message: UnsignedMessage, justification: bytes) -
         call = AddressedCall.parse(message.payload)
     except MalformedMessage as error:
         text = codec_text(message.payload, error)
-        return _refusal(PChainCode.NO_ADDRESSED_CALL, f"failed to parse warp addressed call: {text}")
+        return _refusal(
+            PChainCode.NO_ADDRESSED_CALL, f"failed to parse warp addressed call: {text}"
+        )
     if call.source_address:
         return _refusal(PChainCode.SOURCE_ADDRESS, "source address should be empty")
     try:
         inner = _parse_inner(call.payload)
     except MalformedMessage as error:
-        return _refusal(PChainCode.UNPARSABLE_PAYLOAD, f"failed to parse warp addressed call payload: {error}")
+        return _refusal(
+            PChainCode.UNPARSABLE_PAYLOAD, f"failed to parse warp addressed call payload: {error}"
+        )
     match inner:
         case SubnetToL1Conversion():
             return _conversion(state, inner, justification)
@@ -98,9 +102,13 @@ def _parse_inner(raw: bytes) -> _Inner:
     return _PARSERS.get(int.from_bytes(raw[2:6], "big"), RegisterL1Validator.parse)(raw)
 
 
-def _conversion(state: StateAt, message: SubnetToL1Conversion, justification: bytes) -> Refusal | None:
+def _conversion(
+    state: StateAt, message: SubnetToL1Conversion, justification: bytes
+) -> Refusal | None:
     if len(justification) != ID_BYTES:
-        text = f"failed to parse justification: expected {ID_BYTES} bytes but got {len(justification)}"
+        text = (
+            f"failed to parse justification: expected {ID_BYTES} bytes but got {len(justification)}"
+        )
         return _refusal(PChainCode.UNPARSABLE_JUSTIFICATION, text)
     expected = state.conversion_id(justification)
     if expected is None:
@@ -116,7 +124,9 @@ def _registered(state: StateAt, validation_id: ValidationID) -> Refusal | None:
     return None if state.validation(validation_id) else _no_validation(validation_id)
 
 
-def _not_registered(state: StateAt, validation_id: ValidationID, justification: bytes) -> Refusal | None:
+def _not_registered(
+    state: StateAt, validation_id: ValidationID, justification: bytes
+) -> Refusal | None:
     try:
         proof = _parse_justification(justification)
     except DecodeError:
@@ -130,7 +140,9 @@ def _not_registered(state: StateAt, validation_id: ValidationID, justification: 
     return _refusal(PChainCode.JUSTIFICATION_TYPE, "invalid justification type: <nil>")
 
 
-def _never_initial(state: StateAt, validation_id: ValidationID, proof: _Bootstrap) -> Refusal | None:
+def _never_initial(
+    state: StateAt, validation_id: ValidationID, proof: _Bootstrap
+) -> Refusal | None:
     if len(proof.subnet_id) != ID_BYTES:
         text = f"failed to parse subnetID: expected {ID_BYTES} bytes but got {len(proof.subnet_id)}"
         return _refusal(PChainCode.SUBNET_ID, text)
@@ -146,14 +158,18 @@ def _never_again(state: StateAt, validation_id: ValidationID, proof: _Registered
     try:
         registration = RegisterL1Validator.parse(proof.payload)
     except MalformedMessage as error:
-        text = f"failed to parse RegisterL1Validator justification: {codec_text(proof.payload, error)}"
+        text = (
+            f"failed to parse RegisterL1Validator justification: {codec_text(proof.payload, error)}"
+        )
         return _refusal(PChainCode.UNPARSABLE_REGISTRATION, text)
     if validation_id != registration.validation_id:
         return _mismatch(validation_id, registration.validation_id)
     if state.validation(validation_id):
         return _exists(validation_id)
     if registration.expiry > state.chain_time and not state.was_registered(validation_id):
-        text = f'validation "{id_text(validation_id)}" can be registered until {registration.expiry}'
+        text = (
+            f'validation "{id_text(validation_id)}" can be registered until {registration.expiry}'
+        )
         return _refusal(PChainCode.COULD_BE_REGISTERED, text)
     return None
 
@@ -178,7 +194,9 @@ def _refusal(code: PChainCode, text: str) -> Refusal:
 
 
 def _not_converted(subnet_id: bytes) -> Refusal:
-    return _refusal(PChainCode.NOT_CONVERTED, f'subnet "{id_text(subnet_id)}" has not been converted')
+    return _refusal(
+        PChainCode.NOT_CONVERTED, f'subnet "{id_text(subnet_id)}" has not been converted'
+    )
 
 
 def _mismatch(actual: bytes, proven: bytes) -> Refusal:
@@ -187,7 +205,9 @@ def _mismatch(actual: bytes, proven: bytes) -> Refusal:
 
 
 def _no_validation(validation_id: bytes) -> Refusal:
-    return _refusal(PChainCode.NO_VALIDATION, f'validation "{id_text(validation_id)}" does not exist')
+    return _refusal(
+        PChainCode.NO_VALIDATION, f'validation "{id_text(validation_id)}" does not exist'
+    )
 
 
 def _exists(validation_id: bytes) -> Refusal:

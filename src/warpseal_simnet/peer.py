@@ -19,7 +19,14 @@ from warpseal.warp.ids import ID_BYTES, ChainID, NodeID
 from warpseal.warp.protobuf import DecodeError, read_varint
 from warpseal_simnet.behaviours import Refusal
 from warpseal_simnet.certificates import Leaf
-from warpseal_simnet.frames import FrameReader, OversizedFrame, UndecodableMessage, decode, encode, framed
+from warpseal_simnet.frames import (
+    FrameReader,
+    OversizedFrame,
+    UndecodableMessage,
+    decode,
+    encode,
+    framed,
+)
 from warpseal_simnet.gossip import Gossip
 from warpseal_simnet.handshake import (
     AcceptedHandshake,
@@ -73,7 +80,9 @@ class SessionContext:
 class PeerSession:
     """One connection after its TLS handshake."""
 
-    def __init__(self, validator: SimValidator, leaf: Leaf, context: SessionContext, transport: Transport) -> None:
+    def __init__(
+        self, validator: SimValidator, leaf: Leaf, context: SessionContext, transport: Transport
+    ) -> None:
         self._validator = validator
         self._leaf = leaf
         self._context = context
@@ -113,7 +122,9 @@ class PeerSession:
             self._take(body)
         return bool(bodies) or self._frames.in_body != was_in_body
 
-    def report_violation(self, kind: ViolationKind, detail: str = "", *, close: bool = False) -> None:
+    def report_violation(
+        self, kind: ViolationKind, detail: str = "", *, close: bool = False
+    ) -> None:
         """Count a violation of the peer. close: also close the connection, as a node does."""
         now = self._context.settings.clock()
         self._context.violations.add(kind, self._leaf.node_id, self._validator.node_id, detail, now)
@@ -184,7 +195,9 @@ class PeerSession:
         if self._handshake_seen is not None:
             raise MessageRejected(ViolationKind.SECOND_HANDSHAKE, "a second handshake")
         state = self._context.state
-        expected = HandshakePolicy(state.network_id, self._context.settings, state.primary_key(self._leaf.node_id))
+        expected = HandshakePolicy(
+            state.network_id, self._context.settings, state.primary_key(self._leaf.node_id)
+        )
         self._handshake_seen = handshake = check_handshake(message, self._leaf, expected)
         claims = self._context.gossip.claims_for(
             self._validator, self._leaf.node_id, handshake, (handshake.known_peers, handshake.salt)
@@ -198,7 +211,9 @@ class PeerSession:
         if not self.is_finished:
             self.is_finished = True
             self._validator.counts.finished_handshakes += 1
-        for ignored in check_peer_list(message.claimed_ip_ports, self._context.settings, self._wants):
+        for ignored in check_peer_list(
+            message.claimed_ip_ports, self._context.settings, self._wants
+        ):
             self.report_violation(ignored.kind, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
@@ -207,14 +222,18 @@ class PeerSession:
             return
         peer_filter = check_get_peer_list(message)
         handshake = replace(self._handshake_seen, all_subnets=message.all_subnets)
-        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, handshake, peer_filter)
+        claims = self._context.gossip.claims_for(
+            self._validator, self._leaf.node_id, handshake, peer_filter
+        )
         if claims:
             self._transport.write(_peer_list_frame(claims))
 
     def _wants(self, node_id: NodeID, signed_at: int) -> bool:
         """Return whether an address belongs to a validator and is newer than the known one."""
         validator = self._context.state.by_node(node_id)
-        return validator is not None and (validator.address is None or signed_at > validator.address.signed_at)
+        return validator is not None and (
+            validator.address is None or signed_at > validator.address.signed_at
+        )
 
     def _tick(self) -> None:
         if self.is_finished and self._handshake_seen is not None:
@@ -224,7 +243,9 @@ class PeerSession:
                 self.report_violation(refused.kind, refused.detail, close=True)
                 return
         if self._unanswered_pings >= self._context.settings.unanswered_pings:
-            self.report_violation(ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")
+            self.report_violation(
+                ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong"
+            )
             self._unanswered_pings = 0
         if self._transport.write(_PING):
             self._ping_is_out = True
@@ -234,7 +255,9 @@ class PeerSession:
     def _flood(self) -> None:
         per_s = self._validator.behaviour.flood_per_s
         for _ in range(int(per_s * _FLOOD_TICK_S)):
-            self._transport.write(framed(self._context.rng.randbytes(self._context.rng.randint(0, 400))))
+            self._transport.write(
+                framed(self._context.rng.randbytes(self._context.rng.randint(0, 400)))
+            )
         if per_s:
             self._transport.later(_FLOOD_TICK_S, self._flood)
 
@@ -268,7 +291,9 @@ class RequestHandler:
 
     __slots__ = ("_context", "_filled_at", "_outstanding", "_session", "_tokens", "_validator")
 
-    def __init__(self, context: SessionContext, validator: SimValidator, session: PeerSession) -> None:
+    def __init__(
+        self, context: SessionContext, validator: SimValidator, session: PeerSession
+    ) -> None:
         self._context = context
         self._validator = validator
         self._session = session
@@ -286,7 +311,9 @@ class RequestHandler:
         self._tokens = min(filled, settings.bandwidth_burst_bytes) - size_bytes
         self._filled_at = now
         if self._tokens < 0:
-            self._session.report_violation(ViolationKind.OVER_BANDWIDTH, f"{-self._tokens:.0f} bytes too many")
+            self._session.report_violation(
+                ViolationKind.OVER_BANDWIDTH, f"{-self._tokens:.0f} bytes too many"
+            )
             self._tokens = 0.0
 
     def handle(self, request: p2p.AppRequest) -> None:
@@ -298,7 +325,9 @@ class RequestHandler:
         handler_id, body = _split_handler(request.app_bytes)
         if handler_id != HANDLER_ID or chain.kind is ChainKind.X:
             if handler_id != HANDLER_ID:
-                self._session.report_violation(ViolationKind.UNREGISTERED_HANDLER, f"handler {handler_id}")
+                self._session.report_violation(
+                    ViolationKind.UNREGISTERED_HANDLER, f"handler {handler_id}"
+                )
             self._refuse(request, _NO_HANDLER)
             return
         signature_request = parse_signature_request(body)
@@ -306,7 +335,9 @@ class RequestHandler:
             self._session.report_violation(ViolationKind.BAD_REQUEST, signature_request.text)
             self._refuse(request, signature_request)
             return
-        self._respond_later(ReceivedRequest(self._validator, chain, request.request_id, signature_request))
+        self._respond_later(
+            ReceivedRequest(self._validator, chain, request.request_id, signature_request)
+        )
 
     def _chain_of(self, request: p2p.AppRequest) -> SimChain | None:
         """Return the chain of a request, or None if a node ignores the request."""
@@ -323,7 +354,9 @@ class RequestHandler:
             return None
         chain = self._context.state.chains[chain_id]
         if chain.kind is ChainKind.EVM and request.request_id % 2 == 0:
-            self._session.report_violation(ViolationKind.EVEN_REQUEST_ID, f"request id {request.request_id}")
+            self._session.report_violation(
+                ViolationKind.EVEN_REQUEST_ID, f"request id {request.request_id}"
+            )
             return None
         return chain
 
@@ -331,10 +364,14 @@ class RequestHandler:
         self._validator.counts.app_requests += 1
         key = (request.chain_id, request.request_id)
         if key in self._outstanding:
-            self._session.report_violation(ViolationKind.REUSED_REQUEST_ID, f"request id {request.request_id}")
+            self._session.report_violation(
+                ViolationKind.REUSED_REQUEST_ID, f"request id {request.request_id}"
+            )
         self._outstanding[key] = None
         if len(self._outstanding) > self._context.settings.max_outstanding:
-            self._session.report_violation(ViolationKind.TOO_MANY_OUTSTANDING, f"{len(self._outstanding)} outstanding")
+            self._session.report_violation(
+                ViolationKind.TOO_MANY_OUTSTANDING, f"{len(self._outstanding)} outstanding"
+            )
 
     def _respond_later(self, request: ReceivedRequest) -> None:
         delay_s = self._context.responder.delay_s(request.validator)

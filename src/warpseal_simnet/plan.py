@@ -23,7 +23,16 @@ PRIMARY: Final = "primary"
 MIN_QUORUM: Final = 33
 MAX_QUORUM: Final = 100
 _L1_WORDS: Final = (
-    *("validators", "weights", "shared", "permissioned", "chains", "unconverted", "manager", "spare"),
+    *(
+        "validators",
+        "weights",
+        "shared",
+        "permissioned",
+        "chains",
+        "unconverted",
+        "manager",
+        "spare",
+    ),
     *("idle", "quorum", "primary-signers", "no-warp", "simplex"),
 )
 
@@ -188,7 +197,9 @@ def parse_weights(text: str, count: int, rng: Random) -> list[int]:
         weights = [int(word) for word in text.split("/")]
         return _positive([weights[place % len(weights)] for place in range(count)])
     except ValueError:
-        raise InvalidPlan(f"{text!r}: weights are equal:W, zipf:W, uniform:LOW-HIGH or 5/3/1, above 0") from None
+        raise InvalidPlan(
+            f"{text!r}: weights are equal:W, zipf:W, uniform:LOW-HIGH or 5/3/1, above 0"
+        ) from None
 
 
 def _warp_rule(values: dict[str, str]) -> WarpRule:

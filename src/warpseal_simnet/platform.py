@@ -83,9 +83,13 @@ class Platform:
         return {"timestamp": rfc3339(self._view().chain_time)}
 
     def _staking_asset(self, params: Params) -> Any:
-        subnet_id = SubnetID(bytes(32)) if params.get("subnetID") is None else _subnet_argument(params)
+        subnet_id = (
+            SubnetID(bytes(32)) if params.get("subnetID") is None else _subnet_argument(params)
+        )
         if subnet_id != PRIMARY_NETWORK:
-            raise RpcError(f"failed fetching subnet transformation for {id_text(subnet_id)}: not found")
+            raise RpcError(
+                f"failed fetching subnet transformation for {id_text(subnet_id)}: not found"
+            )
         return {"assetID": id_text(self._state.ledger.asset_id)}
 
     def _current_supply(self, params: Params) -> Any:
@@ -105,7 +109,11 @@ class Platform:
     def _fee_state(self, _: Params) -> Any:
         view, fees = self._view(), self._state.fees
         excess = fees.at(view.height).excess
-        return {"excess": excess, "price": fees.config.price(excess), "timestamp": rfc3339(view.chain_time)}
+        return {
+            "excess": excess,
+            "price": fees.config.price(excess),
+            "timestamp": rfc3339(view.chain_time),
+        }
 
     def _validators_at(self, params: Params) -> Any:
         height = self._asked_height(params)
@@ -175,11 +183,20 @@ class Platform:
             raise BadArgument from None
         view = self._view()
         validations = view.validations(_subnet_argument(params))
-        selected = (validation for validation in validations if not wanted_ids or validation.node_id in wanted_ids)
+        selected = (
+            validation
+            for validation in validations
+            if not wanted_ids or validation.node_id in wanted_ids
+        )
         return {"validators": [self._validation_json(validation, view) for validation in selected]}
 
     def _total_stake(self, params: Params) -> Any:
-        weight = str(sum(validation.weight for validation in self._view().validations(_subnet_argument(params))))
+        weight = str(
+            sum(
+                validation.weight
+                for validation in self._view().validations(_subnet_argument(params))
+            )
+        )
         return {"stake": weight, "weight": weight}
 
     def _l1_validator(self, params: Params) -> Any:
@@ -205,7 +222,11 @@ class Platform:
             "weight": str(validation.weight),
             "nodeID": node_id_text(validation.node_id),
         }
-        return fields | self._stake_json(validation) if validation.subnet_id == PRIMARY_NETWORK else fields
+        return (
+            fields | self._stake_json(validation)
+            if validation.subnet_id == PRIMARY_NETWORK
+            else fields
+        )
 
     def _stake_json(self, validation: Validation) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -219,7 +240,10 @@ class Platform:
         }
         if validation.public_key is not None:
             proof = self._proof(validation)
-            fields["signer"] = {"publicKey": _hex(validation.public_key), "proofOfPossession": _hex(proof)}
+            fields["signer"] = {
+                "publicKey": _hex(validation.public_key),
+                "proofOfPossession": _hex(proof),
+            }
         return fields | {"delegatorCount": "0", "delegatorWeight": "0"}
 
     def _proof(self, validation: Validation) -> bytes:

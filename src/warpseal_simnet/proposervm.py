@@ -99,7 +99,9 @@ class ProposerVM:
         """Return the block that a node would build at a time."""
         parent = self.last
         height = max(parent.p_chain_height, self._heights.proposed)
-        return ChainBlock(parent.height + 1, max(parent.time, int(unix_s)), height, self.rule.epoch_after(parent))
+        return ChainBlock(
+            parent.height + 1, max(parent.time, int(unix_s)), height, self.rule.epoch_after(parent)
+        )
 
     def build(self, unix_s: float, built_at: int) -> ChainBlock:
         """Build the next block. built_at: the P-Chain height of the nodes that have it."""
@@ -114,7 +116,10 @@ class ProposerVM:
 
     def follow(self, p_chain_height: int, unix_s: float) -> None:
         """Build the block, if any, that a busy chain builds with a P-Chain block."""
-        if not self.is_idle and (p_chain_height - self._heights.first) % max(1, self.rule.blocks) == 0:
+        if (
+            not self.is_idle
+            and (p_chain_height - self._heights.first) % max(1, self.rule.blocks) == 0
+        ):
             self.build(unix_s, p_chain_height)
 
     def epoch_at(self, p_chain_height: int) -> ChainEpoch:
@@ -123,7 +128,9 @@ class ProposerVM:
 
     def proposed_at(self, p_chain_height: int) -> int:
         """Return the P-Chain height that such a node would put into the next block."""
-        return max(self._last_at(p_chain_height).p_chain_height, self._heights.proposed_at(p_chain_height))
+        return max(
+            self._last_at(p_chain_height).p_chain_height, self._heights.proposed_at(p_chain_height)
+        )
 
     def _last_at(self, p_chain_height: int) -> ChainBlock:
         built = bisect_right(self._built_at, p_chain_height)

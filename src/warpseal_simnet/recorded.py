@@ -87,9 +87,13 @@ class RecordedSigner:
 
     state: ChainState
     shares: dict[tuple[NodeID, MessageID], bytes] = field(default_factory=dict)
-    replies: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(default_factory=dict)
+    replies: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(
+        default_factory=dict
+    )
 
-    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
+    def respond(
+        self, validator: SimValidator, chain: SimChain, request: SignatureRequest
+    ) -> bytes | Refusal:
         """Return the recorded share or refusal, or the refusal that the chain's rules give."""
         message = request.message
         key = (validator.node_id, chain.chain_id, message.raw, request.justification)
@@ -101,7 +105,9 @@ class RecordedSigner:
         if chain.kind is not ChainKind.P:
             return _UNKNOWN
         return (
-            p_chain_verifier.refusal_of(StateAt(self.state, self.state.heights.current), message, request.justification)
+            p_chain_verifier.refusal_of(
+                StateAt(self.state, self.state.heights.current), message, request.justification
+            )
             or _NO_SHARE
         )
 
@@ -136,7 +142,9 @@ class _Rebuilder:
 
     @cached_property
     def _primary(self) -> frozenset[str]:
-        for params, result, _ in self._recording.results("platform", "platform.getCurrentValidators"):
+        for params, result, _ in self._recording.results(
+            "platform", "platform.getCurrentValidators"
+        ):
             if parse_id(params["subnetID"]) == PRIMARY_NETWORK:
                 return frozenset(entry["nodeID"] for entry in result["validators"])
         return frozenset()
@@ -147,7 +155,12 @@ class _Rebuilder:
         tip = int(height["height"])
         heights = Heights(tip, first=tip, made_at=[settings.clock()])
         network_id = int(network["networkID"])
-        return ChainState(network_id, heights, settings.clock, Ledger(heights, Wallet(network_id, P_CHAIN, bytes(32))))
+        return ChainState(
+            network_id,
+            heights,
+            settings.clock,
+            Ledger(heights, Wallet(network_id, P_CHAIN, bytes(32))),
+        )
 
     def _add_subnets(self) -> None:
         state = self.state
@@ -170,7 +183,9 @@ class _Rebuilder:
     def _add_epochs(self) -> None:
         for line in self._recording.lines("proposervm"):
             if line["method"] == "proposervm.getCurrentEpoch":
-                epoch = ChainEpoch(*(int(line["result"][name]) for name in ("number", "startTime", "pChainHeight")))
+                epoch = ChainEpoch(
+                    *(int(line["result"][name]) for name in ("number", "startTime", "pChainHeight"))
+                )
                 self.state.proposervm[ChainID(parse_id(line["path"].split("/")[3]))].resume(epoch)
 
     def _add_nodes(self) -> None:
@@ -203,7 +218,9 @@ class _Rebuilder:
 
     def _add_validations(self) -> None:
         seen = set[SubnetID]()
-        for params, result, _ in self._recording.results("platform", "platform.getCurrentValidators"):
+        for params, result, _ in self._recording.results(
+            "platform", "platform.getCurrentValidators"
+        ):
             subnet_id = SubnetID(parse_id(params["subnetID"]))
             if subnet_id not in seen:
                 for place, entry in enumerate(result["validators"]):
@@ -214,10 +231,15 @@ class _Rebuilder:
         node = self._nodes[entry["nodeID"]]
         validation_id = ValidationID(parse_id(entry.get("validationID") or entry["txID"]))
         weight, start = int(entry["weight"]), int(entry["startTime"])
-        validation = Validation(subnet_id, node.node_id, node.bls_key, weight, validation_id, start, index=place)
+        validation = Validation(
+            subnet_id, node.node_id, node.bls_key, weight, validation_id, start, index=place
+        )
         if "validationID" in entry:
             validation.is_l1 = True
-            validation.end_accumulated_fee, validation.min_nonce = int(entry["balance"]), int(entry["minNonce"])
+            validation.end_accumulated_fee, validation.min_nonce = (
+                int(entry["balance"]),
+                int(entry["minNonce"]),
+            )
         return validation
 
     def _add_sets(self) -> None:
@@ -254,7 +276,9 @@ class _Rebuilder:
                 self._record_response(line["node"], requests[line["node"], request_id], reply)
 
     def _record_response(self, name: str, request: p2p.AppRequest, reply: p2p.Message) -> None:
-        signature_request = parse_signature_request(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
+        signature_request = parse_signature_request(
+            request.app_bytes.removeprefix(bytes([HANDLER_ID]))
+        )
         if isinstance(signature_request, Refusal):
             return
         key = (
@@ -264,7 +288,9 @@ class _Rebuilder:
             signature_request.justification,
         )
         if reply.HasField("app_error"):
-            self.signer.replies[key] = Refusal(reply.app_error.error_code, reply.app_error.error_message)
+            self.signer.replies[key] = Refusal(
+                reply.app_error.error_code, reply.app_error.error_message
+            )
         else:
             response = sdk.SignatureResponse.FromString(reply.app_response.app_bytes)
             self.signer.replies[key] = response.signature
@@ -283,9 +309,12 @@ class _Rebuilder:
                 transactions.add(_unchecked(result["tx"]))
         if sorted(ids) == list(range(self.state.heights.current + 1)):
             genesis = [
-                _unchecked(result["tx"]) for _, result, _ in self._recording.results("genesis-txs", "platform.getTx")
+                _unchecked(result["tx"])
+                for _, result, _ in self._recording.results("genesis-txs", "platform.getTx")
             ]
-            self.state.ledger.load([blocks[ids[height]] for height in sorted(ids)], sorted(transactions), genesis)
+            self.state.ledger.load(
+                [blocks[ids[height]] for height in sorted(ids)], sorted(transactions), genesis
+            )
 
     def _add_message(self, message: UnsignedMessage, justification: bytes) -> None:
         if message.id not in self.state.known_messages:
@@ -296,7 +325,10 @@ class _Rebuilder:
 def rewritten_node_ids(network: SimulatedNetwork, folder: Path) -> dict[str, str]:
     """Return the NodeID that replaces each recorded one, in the recorded order of the nodes."""
     recorded = [line["node"] for line in Recording(folder).lines("wire") if "tls" in line]
-    return {name: node_id_text(node.node_id) for name, node in zip(recorded, network.validators, strict=True)}
+    return {
+        name: node_id_text(node.node_id)
+        for name, node in zip(recorded, network.validators, strict=True)
+    }
 
 
 def _subnet(subnet_id: SubnetID, name: str, result: dict[str, Any]) -> SimSubnet:

@@ -29,18 +29,30 @@ def network_report(network: SimulatedNetwork, api_port: int, metrics_port: int) 
         "networkId": network.network_id,
         "subnets": [_subnet(network, subnet) for subnet in network.subnets],
         "messages": [_message(message) for message in network.messages],
-        "l1Transactions": [_transaction(tx) for tx in network.p_chain.transactions if tx.attested is not None],
+        "l1Transactions": [
+            _transaction(tx) for tx in network.p_chain.transactions if tx.attested is not None
+        ],
         "config": aggregator_config(network, api_port, metrics_port),
     }
 
 
 def _transaction(transaction: Transaction) -> dict[str, Any]:
-    return {"txHash": transaction.text, "type": transaction.kind, "pChainHeight": transaction.height}
+    return {
+        "txHash": transaction.text,
+        "type": transaction.kind,
+        "pChainHeight": transaction.height,
+    }
 
 
-def aggregator_config(network: SimulatedNetwork, api_port: int, metrics_port: int) -> dict[str, Any]:
+def aggregator_config(
+    network: SimulatedNetwork, api_port: int, metrics_port: int
+) -> dict[str, Any]:
     """Return a config with keys of the reference aggregator only."""
-    tracked = [id_text(subnet.subnet_id) for subnet in network.subnets if subnet.subnet_id != PRIMARY_NETWORK]
+    tracked = [
+        id_text(subnet.subnet_id)
+        for subnet in network.subnets
+        if subnet.subnet_id != PRIMARY_NETWORK
+    ]
     return {
         "log-level": "info",
         "p-chain-api": {"base-url": network.node_uri},
@@ -78,7 +90,9 @@ def _subnet(network: SimulatedNetwork, subnet: SimSubnet) -> dict[str, Any]:
     validations = network.state.validations[subnet.subnet_id]
     return {
         "subnetId": id_text(subnet.subnet_id),
-        "blockchainIds": [id_text(chain_id) for chain_id in network.state.chains_of(subnet.subnet_id)],
+        "blockchainIds": [
+            id_text(chain_id) for chain_id in network.state.chains_of(subnet.subnet_id)
+        ],
         "validators": [_validation(validation) for validation in validations if validation.present],
     }
 

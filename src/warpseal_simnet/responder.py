@@ -80,10 +80,14 @@ class Responder:
 
     def _is_too_early(self, request: ReceivedRequest) -> bool:
         now = self.state.clock()
-        first = request.validator.first_asked_at.setdefault(request.signature_request.message.id, now)
+        first = request.validator.first_asked_at.setdefault(
+            request.signature_request.message.id, now
+        )
         return now < first + request.validator.behaviour.signs_after_s
 
-    def _make_reply(self, reply: ReplyKind, request: ReceivedRequest, honest: bytes | Refusal) -> WireReply:
+    def _make_reply(
+        self, reply: ReplyKind, request: ReceivedRequest, honest: bytes | Refusal
+    ) -> WireReply:
         match reply:
             case ReplyKind.HONEST:
                 return WireReply(_frame(request, honest))
@@ -97,7 +101,9 @@ class Responder:
             case ReplyKind.BOMB:
                 return WireReply(_bomb())
             case ReplyKind.GARBAGE:
-                return WireReply(_response(request, b"\xff" + self.rng.randbytes(self.rng.randint(1, 200))))
+                return WireReply(
+                    _response(request, b"\xff" + self.rng.randbytes(self.rng.randint(1, 200)))
+                )
             case ReplyKind.EMPTY:
                 return WireReply(_response(request, b""))
         return WireReply(_frame(request, self._false_reply(reply, request)))
@@ -105,9 +111,13 @@ class Responder:
     def _false_reply(self, reply: ReplyKind, request: ReceivedRequest) -> bytes | Refusal:
         match reply:
             case ReplyKind.WRONG:
-                return self._sign(request, b"not what was asked for" + request.signature_request.message.raw)
+                return self._sign(
+                    request, b"not what was asked for" + request.signature_request.message.raw
+                )
             case ReplyKind.STOLEN:
-                return self.signer.respond(self._next_validator(request), request.chain, request.signature_request)
+                return self.signer.respond(
+                    self._next_validator(request), request.chain, request.signature_request
+                )
             case ReplyKind.SHORT:
                 return self._sign(request, request.signature_request.message.raw)[:-1]
             case ReplyKind.LONG:
@@ -124,7 +134,12 @@ class Responder:
 
 def error_frame(chain_id: bytes, request_id: int, refusal: Refusal) -> bytes:
     """Return the frame of an application error."""
-    error = p2p.AppError(chain_id=chain_id, request_id=request_id, error_code=refusal.code, error_message=refusal.text)
+    error = p2p.AppError(
+        chain_id=chain_id,
+        request_id=request_id,
+        error_code=refusal.code,
+        error_message=refusal.text,
+    )
     return encode(p2p.Message(app_error=error))
 
 
@@ -135,7 +150,9 @@ def _frame(request: ReceivedRequest, content: bytes | Refusal) -> bytes:
 
 
 def _response(request: ReceivedRequest, app_bytes: bytes) -> bytes:
-    response = p2p.AppResponse(chain_id=request.chain.chain_id, request_id=request.request_id, app_bytes=app_bytes)
+    response = p2p.AppResponse(
+        chain_id=request.chain.chain_id, request_id=request.request_id, app_bytes=app_bytes
+    )
     return encode(p2p.Message(app_response=response))
 
 

@@ -109,12 +109,16 @@ class RpcServer:
             return web.Response(status=405, text=text, headers=headers)
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != "application/json":
-            return web.Response(status=415, text=f"rpc: unrecognized Content-Type: {content_type}", headers=headers)
+            return web.Response(
+                status=415, text=f"rpc: unrecognized Content-Type: {content_type}", headers=headers
+            )
         method, reply = self._respond(request.path, await request.read())
         outage = await self._outage(method, request)
         if outage is not None:
             return outage
-        return web.Response(body=reply, content_type="application/json", charset="utf-8", headers=headers)
+        return web.Response(
+            body=reply, content_type="application/json", charset="utf-8", headers=headers
+        )
 
     def _respond(self, path: str, body: bytes) -> tuple[str, bytes]:
         if path not in self._evm:
@@ -142,8 +146,14 @@ class RpcServer:
             result = self._method(path, name)(_params(request.get("params")))
         except RpcError as error:
             return name, _error(_SERVER_ERROR, str(error), call_id)
-        raw = result if isinstance(result, bytes) else json.dumps(result, separators=(",", ":")).encode()
-        return name, b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(call_id).encode() + b"}\n"
+        raw = (
+            result
+            if isinstance(result, bytes)
+            else json.dumps(result, separators=(",", ":")).encode()
+        )
+        return name, b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(
+            call_id
+        ).encode() + b"}\n"
 
     def _method(self, path: str, name: str) -> Method:
         service, dot, function = name.partition(".")
@@ -166,10 +176,18 @@ class RpcServer:
             case OutageKind.HTTP_500:
                 return web.Response(status=500, text="internal server error")
             case OutageKind.TOO_MANY:
-                headers = {} if outage.retry_after_s is None else {"Retry-After": str(outage.retry_after_s)}
+                headers = (
+                    {}
+                    if outage.retry_after_s is None
+                    else {"Retry-After": str(outage.retry_after_s)}
+                )
                 return web.Response(status=429, text="too many requests", headers=headers)
             case OutageKind.NO_METHOD:
-                reply = _error(_SERVER_ERROR, _not_found_text("method", method), (await request.json()).get("id"))
+                reply = _error(
+                    _SERVER_ERROR,
+                    _not_found_text("method", method),
+                    (await request.json()).get("id"),
+                )
                 return web.Response(body=reply, content_type="application/json")
             case OutageKind.GARBAGE:
                 return web.Response(body=b"\x00not json", content_type="application/json")
@@ -232,7 +250,12 @@ def _not_found_text(kind: str, name: str) -> str:
 
 def _error(code: int, text: str, call_id: Any) -> bytes:
     error = {"code": code, "message": text, "data": None}
-    return json.dumps({"jsonrpc": "2.0", "error": error, "id": call_id}, separators=(",", ":")).encode() + b"\n"
+    return (
+        json.dumps(
+            {"jsonrpc": "2.0", "error": error, "id": call_id}, separators=(",", ":")
+        ).encode()
+        + b"\n"
+    )
 
 
 async def _not_found(_request: web.Request) -> web.Response:

@@ -18,7 +18,13 @@ from warpseal.pb import sdk_pb2 as sdk
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, SubnetID, id_text
 from warpseal.warp.l1_messages import ValidatorUptime
-from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, encode_signers
+from warpseal.warp.message import (
+    AddressedCall,
+    Hash,
+    SignedMessage,
+    UnsignedMessage,
+    encode_signers,
+)
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 from warpseal_simnet import p_chain_verifier
 from warpseal_simnet.behaviours import Refusal
@@ -44,7 +50,9 @@ class SignatureRequest:
 class Signer(Protocol):
     """Returns a share of 96 bytes, or a refusal."""
 
-    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal: ...
+    def respond(
+        self, validator: SimValidator, chain: SimChain, request: SignatureRequest
+    ) -> bytes | Refusal: ...
 
 
 @lru_cache(maxsize=256)
@@ -57,7 +65,10 @@ def parse_signature_request(raw: bytes) -> SignatureRequest | Refusal:
     try:
         return SignatureRequest(UnsignedMessage.parse(request.message), request.justification)
     except MalformedMessage as error:
-        return Refusal(UNEXPECTED, f"failed to parse warp unsigned message: {codec_text(request.message, error)}")
+        return Refusal(
+            UNEXPECTED,
+            f"failed to parse warp unsigned message: {codec_text(request.message, error)}",
+        )
 
 
 class LiveSigner:
@@ -66,7 +77,9 @@ class LiveSigner:
     def __init__(self, state: ChainState) -> None:
         self._state = state
 
-    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
+    def respond(
+        self, validator: SimValidator, chain: SimChain, request: SignatureRequest
+    ) -> bytes | Refusal:
         """Return the validator's share, or the refusal of a node."""
         message = request.message
         share = known_share(validator, message)
@@ -78,7 +91,9 @@ class LiveSigner:
             return refusal
         return share or sign_share(validator, message)
 
-    def _find_refusal(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> Refusal | None:
+    def _find_refusal(
+        self, validator: SimValidator, chain: SimChain, request: SignatureRequest
+    ) -> Refusal | None:
         message = request.message
         if chain.kind is ChainKind.P:
             refusal = p_chain_verifier.refusal_of(
@@ -156,7 +171,9 @@ def _off_chain_refusal(state: ChainState, call: AddressedCall) -> Refusal | None
     try:
         uptime = ValidatorUptime.parse(call.payload)
     except MalformedMessage as error:
-        return Refusal(_PARSE, f"failed to parse addressed call message: {codec_text(call.payload, error)}")
+        return Refusal(
+            _PARSE, f"failed to parse addressed call message: {codec_text(call.payload, error)}"
+        )
     if call.source_address:
         return Refusal(_VERIFY, "source address should be empty for offchain addressed messages")
     validation = state.validation(uptime.validation_id)
@@ -179,7 +196,12 @@ def signing_height(state: ChainState, subnet_id: SubnetID) -> int:
 
 
 def sign(
-    state: ChainState, unsigned: UnsignedMessage, subnet_id: SubnetID, height: int, *, without: Collection[bytes] = ()
+    state: ChainState,
+    unsigned: UnsignedMessage,
+    subnet_id: SubnetID,
+    height: int,
+    *,
+    without: Collection[bytes] = (),
 ) -> SignedMessage:
     """Return the message signed by every member of a set whose secret key is known.
 
@@ -191,14 +213,20 @@ def sign(
     for public_key in without:
         del secrets[public_key]
     for merged in (_canonical(state, subnet_id, height), _every_validation(state, subnet_id)):
-        signers = [index for index, validator in enumerate(merged.validators) if validator.public_key in secrets]
+        signers = [
+            index
+            for index, validator in enumerate(merged.validators)
+            if validator.public_key in secrets
+        ]
         if signers:
             break
     else:
         raise RuntimeError(f"no validator can sign for {subnet_id.hex()}")
     keys = (bls.secret_bytes(secrets[merged.validators[index].public_key]) for index in signers)
     total = sum(int.from_bytes(key, "big") for key in keys) % _ORDER
-    signature = bls.sign(bls.secret_from_bytes(total.to_bytes(bls.SECRET_KEY_BYTES, "big")), unsigned.raw)
+    signature = bls.sign(
+        bls.secret_from_bytes(total.to_bytes(bls.SECRET_KEY_BYTES, "big")), unsigned.raw
+    )
     return SignedMessage(unsigned, encode_signers(signers), signature)
 
 
@@ -208,7 +236,10 @@ def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> Canonical
 
 def _every_validation(state: ChainState, subnet_id: SubnetID) -> CanonicalValidatorSet:
     # A node may have had several validations.
-    validations = {validation.node_id: validation for validation in state.validations.get(subnet_id, ())}
+    validations = {
+        validation.node_id: validation for validation in state.validations.get(subnet_id, ())
+    }
     return build_canonical_set(
-        (validation.node_id, validation.public_key, validation.weight) for validation in validations.values()
+        (validation.node_id, validation.public_key, validation.weight)
+        for validation in validations.values()
     )

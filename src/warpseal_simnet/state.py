@@ -10,14 +10,35 @@ from dataclasses import replace
 from functools import cached_property
 
 from warpseal import bls
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    MessageID,
+    NodeID,
+    SubnetID,
+    ValidationID,
+)
 from warpseal.warp.l1_messages import RegisterL1Validator
 from warpseal_simnet.fees import FeeConfig, FeeHistory, fee_config
 from warpseal_simnet.ledger import Heights, Ledger
 from warpseal_simnet.proposervm import EpochRule, ProposerVM
 from warpseal_simnet.teleporter import Messenger
-from warpseal_simnet.validator_sets import SetEntry, SetHistory, Validation, ValidationHistory, build_set
-from warpseal_simnet.values import ChainKind, SentMessage, SimChain, SimMessage, SimSubnet, SimValidator
+from warpseal_simnet.validator_sets import (
+    SetEntry,
+    SetHistory,
+    Validation,
+    ValidationHistory,
+    build_set,
+)
+from warpseal_simnet.values import (
+    ChainKind,
+    SentMessage,
+    SimChain,
+    SimMessage,
+    SimSubnet,
+    SimValidator,
+)
 from warpseal_simnet.warp_config import DEFAULT_RULE, WarpConfig
 
 
@@ -71,7 +92,12 @@ class ChainState:
         self.on_block: list[Callable[[int], None]] = []
 
     def add_chain(
-        self, chain: SimChain, rule: EpochRule, *, is_idle: bool = False, warp: WarpConfig | None = None
+        self,
+        chain: SimChain,
+        rule: EpochRule,
+        *,
+        is_idle: bool = False,
+        warp: WarpConfig | None = None,
     ) -> None:
         """Add a chain. is_idle: whether it builds no blocks with the P-Chain's; warp: None for the default."""
         self.chains[chain.chain_id] = chain
@@ -98,7 +124,9 @@ class ChainState:
 
     def chains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates."""
-        return tuple(chain.chain_id for chain in self.chains.values() if chain.subnet_id == subnet_id)
+        return tuple(
+            chain.chain_id for chain in self.chains.values() if chain.subnet_id == subnet_id
+        )
 
     def set_at(self, subnet_id: SubnetID, height: int) -> tuple[SetEntry, ...]:
         """Return a subnet's set after the block at `height`."""
@@ -140,11 +168,15 @@ class ChainState:
     def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:
         """Return a node's validation in a subnet, preferably the current one. Raises KeyError if there is none."""
         validations = [
-            validation for validation in self.validations.get(subnet_id, ()) if validation.node_id == node_id
+            validation
+            for validation in self.validations.get(subnet_id, ())
+            if validation.node_id == node_id
         ]
         if not validations:
             raise KeyError(node_id)
-        return next((validation for validation in validations if validation.present), validations[-1])
+        return next(
+            (validation for validation in validations if validation.present), validations[-1]
+        )
 
     def add_messages(self, messages: Iterable[SimMessage]) -> None:
         """Add messages that validators sign from now on."""
@@ -168,7 +200,11 @@ class ChainState:
     @property
     def next_time(self) -> int:
         """The time of the next P-Chain block, unix seconds."""
-        return int(max(self.clock(), self.heights.made_at[-1]) if self._block_start is None else self._block_start[0])
+        return int(
+            max(self.clock(), self.heights.made_at[-1])
+            if self._block_start is None
+            else self._block_start[0]
+        )
 
     def begin_block(self) -> int:
         """Begin the next block: L1 validators pay for the time until then, and those that cannot become inactive.
@@ -218,7 +254,9 @@ class ChainState:
     def _funded_validations(self) -> Iterator[Validation]:
         for validations in self.validations.values():
             yield from (
-                validation for validation in validations if validation.present and validation.end_accumulated_fee
+                validation
+                for validation in validations
+                if validation.present and validation.end_accumulated_fee
             )
 
 
@@ -249,7 +287,9 @@ class StateAt:
     def subnets(self) -> tuple[SimSubnet, ...]:
         """Every subnet that exists."""
         return tuple(
-            self._at_height(subnet) for subnet in self.state.subnets.values() if self._exists(subnet.subnet_id)
+            self._at_height(subnet)
+            for subnet in self.state.subnets.values()
+            if self._exists(subnet.subnet_id)
         )
 
     def subnet(self, subnet_id: bytes) -> SimSubnet | None:

@@ -53,8 +53,14 @@ class Messenger:
             call = AddressedCall.parse(message.payload)
         except MalformedMessage:
             return None
-        words = [call.payload[at : at + _WORD_BYTES] for at in range(0, len(call.payload), _WORD_BYTES)]
-        if call.source_address != MESSENGER or len(words) <= _DESTINATION or words[_DESTINATION] != self._chain_id:
+        words = [
+            call.payload[at : at + _WORD_BYTES] for at in range(0, len(call.payload), _WORD_BYTES)
+        ]
+        if (
+            call.source_address != MESSENGER
+            or len(words) <= _DESTINATION
+            or words[_DESTINATION] != self._chain_id
+        ):
             return None
         sender = MESSENGER.rjust(_WORD_BYTES, b"\x00")
         return eth_hash.keccak(sender + message.source_chain_id + self._chain_id + words[_NONCE])

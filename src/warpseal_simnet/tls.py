@@ -123,7 +123,9 @@ def make_context(identity: Identity) -> SSL.Context:
     return context
 
 
-def _verified(connection: SSL.Connection, certificate: crypto.X509, _error: int, depth: int, _ok: int) -> bool:
+def _verified(
+    connection: SSL.Connection, certificate: crypto.X509, _error: int, depth: int, _ok: int
+) -> bool:
     tls = connection.get_app_data()
     return isinstance(tls, ServerTls) and tls.check_certificate(certificate, depth)
 

@@ -101,7 +101,13 @@ def create_chain(subnet_id: SubnetID, name: str, genesis: bytes) -> TxDraft:
     """Return the transaction that makes an EVM blockchain; its id is the blockchain's."""
     text = name.encode()
     body = (
-        subnet_id + len(text).to_bytes(2, "big") + text + EVM_VM + pack_u32(0) + pack_sized(genesis) + _authorisation(1)
+        subnet_id
+        + len(text).to_bytes(2, "big")
+        + text
+        + EVM_VM
+        + pack_u32(0)
+        + pack_sized(genesis)
+        + _authorisation(1)
     )
     return TxDraft("CreateChainTx", body, authorisation_signatures=1)
 
@@ -112,27 +118,43 @@ def create_genesis_chain(wallet: Wallet, name: str, vm_name: bytes, fx_id: bytes
     fx_id: 32 bytes, the only part that differs between networks of one id.
     """
     text = name.encode()
-    base = pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
+    base = (
+        pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
+    )
     body = bytes(32) + len(text).to_bytes(2, "big") + text + vm_name.ljust(32, b"\x00")
     # The genesis of the X-Chain lists its assets: none.
-    rest = pack_u32(1) + fx_id + pack_sized(pack_versioned(pack_u32(0))) + _authorisation(0) + pack_u32(0)
+    rest = (
+        pack_u32(1)
+        + fx_id
+        + pack_sized(pack_versioned(pack_u32(0)))
+        + _authorisation(0)
+        + pack_u32(0)
+    )
     return pack_versioned(pack_u32(_TYPES["CreateChainTx"]), base, body, rest)
 
 
 def create_genesis_validator(
-    wallet: Wallet, node_id: NodeID, weight: int, signer: tuple[bytes, bytes] | None, time_unix_s: int
+    wallet: Wallet,
+    node_id: NodeID,
+    weight: int,
+    signer: tuple[bytes, bytes] | None,
+    time_unix_s: int,
 ) -> bytes:
     """Return the transaction of a genesis that adds a validator of the Primary Network for ten years from then on.
 
     signer: BLS key and proof of possession; None: the validator has no key.
     """
-    base = pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
+    base = (
+        pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
+    )
     end_unix_s = time_unix_s + 10 * 365 * 86_400
     terms = node_id + pack_u64(time_unix_s) + pack_u64(end_unix_s) + pack_u64(weight) + bytes(32)
     key = pack_u32(_NO_SIGNER) if signer is None else pack_u32(_SIGNER) + b"".join(signer)
     stake = pack_u32(1) + wallet.asset_id + _output(weight)
     owners = (pack_u32(_OWNERS) + _ONE_OWNER) * 2
-    return pack_versioned(pack_u32(_ADD_VALIDATOR), base, terms, key, stake, owners, pack_u32(20_000), pack_u32(0))
+    return pack_versioned(
+        pack_u32(_ADD_VALIDATOR), base, terms, key, stake, owners, pack_u32(20_000), pack_u32(0)
+    )
 
 
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
@@ -147,14 +169,25 @@ def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
         + _NO_OWNER
         for validator, funding in zip(data.validators, fundings, strict=True)
     ]
-    head = data.subnet_id + data.manager_chain_id + pack_sized(data.manager_address) + pack_u32(len(validators))
+    head = (
+        data.subnet_id
+        + data.manager_chain_id
+        + pack_sized(data.manager_address)
+        + pack_u32(len(validators))
+    )
     funded = sum(funding.balance_navax for funding in fundings)
-    return TxDraft("ConvertSubnetToL1Tx", head + b"".join(validators) + _authorisation(1), funded, 1)
+    return TxDraft(
+        "ConvertSubnetToL1Tx", head + b"".join(validators) + _authorisation(1), funded, 1
+    )
 
 
 def register(balance_navax: int, proof: bytes, signed_message: bytes) -> TxDraft:
     """Return the registration of an L1 validator."""
-    return TxDraft("RegisterL1ValidatorTx", pack_u64(balance_navax) + proof + pack_sized(signed_message), balance_navax)
+    return TxDraft(
+        "RegisterL1ValidatorTx",
+        pack_u64(balance_navax) + proof + pack_sized(signed_message),
+        balance_navax,
+    )
 
 
 def set_weight(signed_message: bytes) -> TxDraft:
@@ -164,12 +197,16 @@ def set_weight(signed_message: bytes) -> TxDraft:
 
 def increase_balance(validation_id: ValidationID, balance_navax: int) -> TxDraft:
     """Return the funding of an L1 validator."""
-    return TxDraft("IncreaseL1ValidatorBalanceTx", validation_id + pack_u64(balance_navax), balance_navax)
+    return TxDraft(
+        "IncreaseL1ValidatorBalanceTx", validation_id + pack_u64(balance_navax), balance_navax
+    )
 
 
 def disable(validation_id: ValidationID) -> TxDraft:
     """Return the deactivation of an L1 validator, by an owner of no keys."""
-    return TxDraft("DisableL1ValidatorTx", validation_id + _authorisation(0), authorisation_signatures=0)
+    return TxDraft(
+        "DisableL1ValidatorTx", validation_id + _authorisation(0), authorisation_signatures=0
+    )
 
 
 def base() -> TxDraft:
@@ -194,10 +231,14 @@ def change(utxo: Utxo, draft: TxDraft, raw: bytes) -> Utxo:
 
 def unspent_output(wallet: Wallet, utxo: Utxo) -> bytes:
     """Return a UTXO as nodes hand it out."""
-    return pack_versioned(utxo.tx_id, pack_u32(utxo.index), wallet.asset_id, _output(utxo.amount_navax))
+    return pack_versioned(
+        utxo.tx_id, pack_u32(utxo.index), wallet.asset_id, _output(utxo.amount_navax)
+    )
 
 
-def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions: Sequence[bytes]) -> bytes:
+def standard_block(
+    time_unix_s: int, parent_id: bytes, height: int, transactions: Sequence[bytes]
+) -> bytes:
     """Return a block since Banff; the transactions go in without their codec version."""
     head = pack_u64(time_unix_s) + parent_id + pack_u64(height) + pack_u32(len(transactions))
     return pack_versioned(pack_u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
@@ -213,10 +254,16 @@ def genesis(
 ) -> bytes:
     """Return a genesis with utxos, validators and chains, whose transactions go in without their codec version."""
     outputs = (
-        utxo.tx_id + pack_u32(utxo.index) + wallet.asset_id + _output(utxo.amount_navax) + pack_sized(b"")
+        utxo.tx_id
+        + pack_u32(utxo.index)
+        + wallet.asset_id
+        + _output(utxo.amount_navax)
+        + pack_sized(b"")
         for utxo in utxos
     )
-    transactions = (pack_u32(len(raws)) + b"".join(raw[2:] for raw in raws) for raws in (validators, chains))
+    transactions = (
+        pack_u32(len(raws)) + b"".join(raw[2:] for raw in raws) for raws in (validators, chains)
+    )
     times = pack_u64(time_unix_s) + pack_u64(supply_navax)
     return pack_versioned(pack_u32(len(utxos)), *outputs, *transactions, times, b"\x00\x00")
 
@@ -247,7 +294,15 @@ def _base(wallet: Wallet, utxo: Utxo, back_navax: int) -> bytes:
         + pack_u64(utxo.amount_navax)
         + _FIRST_KEY
     )
-    return pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(1) + output + pack_u32(1) + spent + pack_sized(b"")
+    return (
+        pack_u32(wallet.network_id)
+        + wallet.chain_id
+        + pack_u32(1)
+        + output
+        + pack_u32(1)
+        + spent
+        + pack_sized(b"")
+    )
 
 
 def _output(amount_navax: int) -> bytes:
@@ -255,7 +310,11 @@ def _output(amount_navax: int) -> bytes:
 
 
 def _authorisation(count: int) -> bytes:
-    return pack_u32(_AUTHORISATION) + pack_u32(count) + b"".join(pack_u32(index) for index in range(count))
+    return (
+        pack_u32(_AUTHORISATION)
+        + pack_u32(count)
+        + b"".join(pack_u32(index) for index in range(count))
+    )
 
 
 def _credential(unsigned: bytes, number: int, count: int) -> bytes:

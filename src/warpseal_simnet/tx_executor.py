@@ -40,12 +40,16 @@ class TxExecutor:
         """Return the validator that exists under an id."""
         validation = self._state.validation(validation_id)
         if validation is None:
-            raise RejectedTransaction("could not load L1 validator: not found", RefusalCode.NO_VALIDATION)
+            raise RejectedTransaction(
+                "could not load L1 validator: not found", RefusalCode.NO_VALIDATION
+            )
         return validation
 
     def check_exists(self, validation: Validation) -> None:
         """Check that a validator still exists."""
-        require(validation.present, "could not load L1 validator: not found", RefusalCode.NO_VALIDATION)
+        require(
+            validation.present, "could not load L1 validator: not found", RefusalCode.NO_VALIDATION
+        )
 
     def check_capacity(self, more: int = 1) -> None:
         """Check that this many more L1 validators can be active."""
@@ -55,9 +59,13 @@ class TxExecutor:
     def check_conversion(self, subnet_id: SubnetID, initial: Sequence[InitialValidator]) -> None:
         """Check that a subnet can become an L1 with these validators."""
         subnet = self._state.subnets[subnet_id]
-        require(subnet.conversion_id is None, "subnet is not permissioned: it was converted already")
+        require(
+            subnet.conversion_id is None, "subnet is not permissioned: it was converted already"
+        )
         require(bool(initial), "L1 must have at least one validator")
-        require(all(validator.weight > 0 for validator in initial), "validator weight must be non-zero")
+        require(
+            all(validator.weight > 0 for validator in initial), "validator weight must be non-zero"
+        )
         ascending = all(first.node_id < second.node_id for first, second in pairwise(initial))
         require(ascending, "conversion validators are not sorted and unique")
         self.check_capacity(sum(validator.balance_navax > 0 for validator in initial))
@@ -108,16 +116,26 @@ class TxExecutor:
         require(not has_validator, "an L1 validator of this node exists")
         self.check_capacity(balance_navax > 0)
         require(
-            sum(validation.weight for validation in validations if validation.present) + message.weight <= _MAX_UINT64,
+            sum(validation.weight for validation in validations if validation.present)
+            + message.weight
+            <= _MAX_UINT64,
             "weight overflow",
         )
 
-    def register(self, message: RegisterL1Validator, node: SimValidator, balance_navax: int) -> None:
+    def register(
+        self, message: RegisterL1Validator, node: SimValidator, balance_navax: int
+    ) -> None:
         """Register a node as a validator; it tracks the L1 from now on."""
         self._state.registrations[message.validation_id] = message
         end = balance_navax and self._state.begin_block() + balance_navax
         validation = Validation(
-            message.subnet_id, node.node_id, node.bls_key, message.weight, message.validation_id, 0, end
+            message.subnet_id,
+            node.node_id,
+            node.bls_key,
+            message.weight,
+            message.validation_id,
+            0,
+            end,
         )
         self._add_validation(node, validation)
 

@@ -102,7 +102,9 @@ class SimValidator:
     counts: Counts = field(default_factory=Counts)
     presigned: dict[MessageID, bytes] = field(default_factory=dict)
     shares: FIFOCache[MessageID, bytes] = field(default_factory=lambda: FIFOCache(_MAX_MESSAGES))
-    first_asked_at: FIFOCache[MessageID, float] = field(default_factory=lambda: FIFOCache(_MAX_MESSAGES))
+    first_asked_at: FIFOCache[MessageID, float] = field(
+        default_factory=lambda: FIFOCache(_MAX_MESSAGES)
+    )
 
     @property
     def node_id(self) -> NodeID:

@@ -23,8 +23,19 @@ VERSIONS: Final[Mapping[str, Version]] = {
     "next": NEXT_VERSION,
 }
 DEPRECATED_METHODS: Final = (
-    *("platform.getBalance", "platform.getBlockchains", "platform.getRewardUTXOs", "platform.getStake"),
-    *("platform.getSubnets", "avm.getAllBalances", "avm.getBalance", "avm.getTxStatus", "info.getTxFee"),
+    *(
+        "platform.getBalance",
+        "platform.getBlockchains",
+        "platform.getRewardUTXOs",
+        "platform.getStake",
+    ),
+    *(
+        "platform.getSubnets",
+        "avm.getAllBalances",
+        "avm.getBalance",
+        "avm.getTxStatus",
+        "info.getTxFee",
+    ),
 )
 # The first release without each method.
 _REMOVED_IN: Final[Mapping[str, Version]] = {

@@ -98,7 +98,9 @@ class Violations:
         self._counts: Counter[tuple[str, ViolationKind]] = Counter()
         self._latest: list[Violation] = []
 
-    def add(self, kind: ViolationKind, peer: NodeID | None, validator: NodeID, detail: str, at: float) -> None:
+    def add(
+        self, kind: ViolationKind, peer: NodeID | None, validator: NodeID, detail: str, at: float
+    ) -> None:
         """Count one violation; peer is None if no certificate arrived."""
         name = UNKNOWN_PEER if peer is None else node_id_text(peer)
         self._counts[name, kind] += 1
@@ -137,4 +139,9 @@ class Violations:
     def as_json(self) -> dict[str, Any]:
         """Return the report as the simulated node serves it."""
         latest = list(map(asdict, self._latest))
-        return {"total": self.total, "byKind": self.by_kind(), "byPeer": self.by_peer(), "latest": latest}
+        return {
+            "total": self.total,
+            "byKind": self.by_kind(),
+            "byPeer": self.by_peer(),
+            "latest": latest,
+        }

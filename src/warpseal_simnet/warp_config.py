@@ -87,11 +87,17 @@ class WarpConfig:
 
     def at(self, unix_s: int) -> WarpRule | None:
         """Return the rule that holds in a block of this time; None if the chain takes no messages."""
-        rules = [rule for rule in (self.genesis, *self.upgrades) if rule is not None and rule.since <= unix_s]
+        rules = [
+            rule
+            for rule in (self.genesis, *self.upgrades)
+            if rule is not None and rule.since <= unix_s
+        ]
         return None if not rules or rules[-1].is_disabled else rules[-1]
 
 
-def chain_config(chain: SimChain, warp: WarpConfig, upgrades_s: Mapping[str, float]) -> Mapping[str, Any]:
+def chain_config(
+    chain: SimChain, warp: WarpConfig, upgrades_s: Mapping[str, float]
+) -> Mapping[str, Any]:
     """Return the result of eth_getChainConfig. upgrades_s: Unix seconds of upgrades at another time than usual."""
     times = {f"{name}Timestamp": int(upgrades_s.get(name, UPGRADES_AT)) for name in _LATE_UPGRADES}
     common = dict.fromkeys(_FORKS, 0) | dict.fromkeys(_ETHEREUM_UPGRADES, UPGRADES_AT) | times

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +32,16 @@ from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import HeightTooOld, UnknownChain, UnknownSubnet
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID, id_text
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    MessageID,
+    NodeID,
+    SubnetID,
+    ValidationID,
+    id_text,
+)
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.quorum_shortfall import DisconnectedNode
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
@@ -37,7 +54,9 @@ SUBNET = SubnetID(sha256(b"subnet").digest())
 Script = Callable[["SentRequest"], Iterable[tuple[float, PeerResponse]]]
 """What a node does when asked: answers with the seconds after which they come."""
 # The aggregation does not read the request of a response.
-_REQUEST = PeerRequest(CHAIN, 1, b"", 0.0, is_reask=False, on_response=lambda response: None, requested_at=0.0)
+_REQUEST = PeerRequest(
+    CHAIN, 1, b"", 0.0, is_reask=False, on_response=lambda response: None, requested_at=0.0
+)
 
 
 @cache
@@ -264,7 +283,11 @@ class Network:
         return [number for _, numbers, _ in self.asks for number in numbers]
 
     def _respond(
-        self, number: int, app_bytes: bytes, opened: _OpenRequest, on_response: Callable[[PeerResponse], None]
+        self,
+        number: int,
+        app_bytes: bytes,
+        opened: _OpenRequest,
+        on_response: Callable[[PeerResponse], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         raw = _message_in(app_bytes)
@@ -276,7 +299,10 @@ class Network:
             loop.call_later(after_s, self._deliver, opened, on_response, response)
 
     def _deliver(
-        self, opened: _OpenRequest, on_response: Callable[[PeerResponse], None], response: PeerResponse
+        self,
+        opened: _OpenRequest,
+        on_response: Callable[[PeerResponse], None],
+        response: PeerResponse,
     ) -> None:
         self._unanswered[response.node_id] -= 1
         opened.deliver(on_response, response)
@@ -325,7 +351,9 @@ class Sets:
 class Chains:
     """Chains and subnets that exist."""
 
-    subnet_by_chain: dict[ChainID, SubnetID] = field(default_factory=lambda: {CHAIN: SUBNET, P_CHAIN: PRIMARY_NETWORK})
+    subnet_by_chain: dict[ChainID, SubnetID] = field(
+        default_factory=lambda: {CHAIN: SUBNET, P_CHAIN: PRIMARY_NETWORK}
+    )
     subnets: dict[SubnetID, Subnet] = field(default_factory=lambda: {SUBNET: Subnet(SUBNET)})
     validations: dict[ValidationID, SubnetID] = field(default_factory=dict)
 
@@ -399,7 +427,11 @@ class Activity:
         return self.nodes
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        return None if self.list_event is not None and not self.list_event.is_set() else self.validations
+        return (
+            None
+            if self.list_event is not None and not self.list_event.is_set()
+            else self.validations
+        )
 
     def is_ready(self, subnet_id: SubnetID) -> bool:
         return self.list_event is None
@@ -434,7 +466,9 @@ class Metrics:
     bad_shares: list[str] = field(default_factory=list)
     reissued: int = 0
 
-    def observe_aggregation(self, outcome: str, stages: Mapping[str, float], trace_id: str = "") -> None:
+    def observe_aggregation(
+        self, outcome: str, stages: Mapping[str, float], trace_id: str = ""
+    ) -> None:
         self.aggregations.append((outcome, stages))
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
@@ -467,7 +501,9 @@ class EmptyArchive:
     def pin(self, message: UnsignedMessage) -> None:
         pass
 
-    async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
+    async def unverified(
+        self, limit: int
+    ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         return ()
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
@@ -525,7 +561,9 @@ async def leaves_nothing_open(setup: AggregatorSetup) -> AsyncIterator[Aggregato
     assert setup.tracked.in_use == 0
 
 
-def run_steps(setup: AggregatorSetup, steps: Callable[[AggregatorSetup], Coroutine[Any, Any, None]]) -> None:
+def run_steps(
+    setup: AggregatorSetup, steps: Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
+) -> None:
     """Run the steps of a test in virtual time; they must leave nothing open."""
 
     async def main() -> None:

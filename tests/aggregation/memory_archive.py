@@ -44,7 +44,9 @@ class MemoryArchive:
         if self.recall_s > PATIENCE_S:
             return ArchiveEntry(is_incomplete=True)
         shares = self.shares.get(message_id, {})
-        return ArchiveEntry(tuple(reversed(self.signatures.get(message_id, []))), tuple(shares.values()))
+        return ArchiveEntry(
+            tuple(reversed(self.signatures.get(message_id, []))), tuple(shares.values())
+        )
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         batch = list(shares)
@@ -76,11 +78,15 @@ class MemoryArchive:
         self.messages[message.id] = message
         self.pinned_ids.add(message.id)
 
-    async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
+    async def unverified(
+        self, limit: int
+    ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         self.questions += 1
         entries = []
         for message_id in sorted(self.pinned_ids):
-            unverified = [share for share in self.shares.get(message_id, {}).values() if not share.verified][:limit]
+            unverified = [
+                share for share in self.shares.get(message_id, {}).values() if not share.verified
+            ][:limit]
             limit -= len(unverified)
             if unverified:
                 entries.append((self.messages[message_id], tuple(unverified)))

@@ -68,7 +68,12 @@ class RoundDriver:
         self.validators = validators or members(tuple(weights), keyless)
         self._is_due = True
         self.round = AggregationRound(
-            self.validators, rules, settings or AggregationSettings(), Random(3), offenders, self._wake
+            self.validators,
+            rules,
+            settings or AggregationSettings(),
+            Random(3),
+            offenders,
+            self._wake,
         )
         self.stored = stored or ArchiveEntry()
         self.connected = list(self.validators.node_ids if connected is None else connected)
@@ -98,7 +103,9 @@ class RoundDriver:
         is_height_fixed: bool = False,
     ) -> QuorumGoal:
         """Add a caller's goal."""
-        goal = QuorumGoal(quorum, buffer, deadline, self.validators.total_weight, stored_only, is_height_fixed)
+        goal = QuorumGoal(
+            quorum, buffer, deadline, self.validators.total_weight, stored_only, is_height_fixed
+        )
         self.round.join(goal)
         return goal
 
@@ -153,7 +160,9 @@ class RoundDriver:
         for number in numbers:
             self.round.response(self.node(number), reply)
 
-    def lose_connection(self, number: int, retry_at: float = inf, reason: str = "not_connected") -> None:
+    def lose_connection(
+        self, number: int, retry_at: float = inf, reason: str = "not_connected"
+    ) -> None:
         """Let a node disconnect, and its next dial be planned for a time."""
         self.round.disconnected(node(number))
         self.round.unreachable(node(number), Unreachable(reason, retry_at))
@@ -191,7 +200,9 @@ class RoundDriver:
                 self.round.connected(self.connected)
                 self.round.set_inactive(self.inactive, self.inactive_known_at, self.underfunded)
             case Ask(node_ids=node_ids, is_reask=is_reask):
-                self.asks.append((now, [int.from_bytes(node_id, "big") for node_id in node_ids], is_reask))
+                self.asks.append(
+                    (now, [int.from_bytes(node_id, "big") for node_id in node_ids], is_reask)
+                )
             case Verify(check=check):
                 self.round.verified(self._verify(check))
             case StoreResult(result=result):
@@ -215,9 +226,14 @@ class RoundDriver:
             case SumCheck(indices=indices, shares=shares):
                 return None if self._has_bad(shares) else self._result(indices)
             case SearchStep(added=added, alone=alone):
-                tested = [ShareUnderTest(index, PublicKey(None), share) for index, share in (*added, *alone)]
+                tested = [
+                    ShareUnderTest(index, PublicKey(None), share)
+                    for index, share in (*added, *alone)
+                ]
                 bad = tuple(signers for signers in tested if self._has_bad([signers.share]))
-                return SearchResult(tuple(signers for signers in tested if signers not in bad), (), bad)
+                return SearchResult(
+                    tuple(signers for signers in tested if signers not in bad), (), bad
+                )
             case StoredSignatureCheck(signatures=signatures):
                 signers = [self.validators.index_of_key(key) for key in signatures[0].public_keys]
                 indices = [index for index in signers if index is not None]
@@ -235,7 +251,9 @@ class RoundDriver:
 
     def _result(self, indices: Iterable[int]) -> SignedResult:
         signers = list(indices)
-        result = SignedResult(repr(signers).encode(), self.validators.weight_of(signers), len(signers))
+        result = SignedResult(
+            repr(signers).encode(), self.validators.weight_of(signers), len(signers)
+        )
         self._signers[id(result)] = [self.number(index) for index in signers]
         self._kept.append(result)
         return result
@@ -247,5 +265,6 @@ def two_nodes() -> CanonicalValidatorSet:
     weights = {1: 60, 2: 40}
     order = [_NUMBER_OF_KEY[validator.public_key] for validator in members([60, 40]).validators]
     return CanonicalValidatorSet(
-        tuple(Validator(public_key(number), weights[number], nodes[number]) for number in order), 100
+        tuple(Validator(public_key(number), weights[number], nodes[number]) for number in order),
+        100,
     )

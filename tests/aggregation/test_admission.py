@@ -74,7 +74,11 @@ def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early
     with caplog.at_level(logging.WARNING, "warpseal"):
         outcomes = run(main())
     aggregations = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
-    refused = [(outcome.after_s, outcome.result) for outcome in outcomes if isinstance(outcome.result, Overloaded)]
+    refused = [
+        (outcome.after_s, outcome.result)
+        for outcome in outcomes
+        if isinstance(outcome.result, Overloaded)
+    ]
     assert len(aggregations) + len(refused) == len(outcomes)
     # 16 rounds do not wait, and two thirds of ten seconds have turns for 106 more.
     assert 110 <= len(aggregations) <= 130
@@ -84,8 +88,12 @@ def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early
     assert sum(after_s <= 2.0 for after_s, _ in refused) >= 0.9 * len(refused)
     assert max(after_s for after_s, _ in refused) <= 20 / 3 + 0.011
     # Each caller may come back when its turn would come in time, or else when its time would have been over.
-    assert all(error.retry_after_s == pytest.approx(10.0) for after_s, error in refused if not after_s)
-    assert all(1.0 <= error.retry_after_s <= 10.0 - after_s for after_s, error in refused if after_s)
+    assert all(
+        error.retry_after_s == pytest.approx(10.0) for after_s, error in refused if not after_s
+    )
+    assert all(
+        1.0 <= error.retry_after_s <= 10.0 - after_s for after_s, error in refused if after_s
+    )
     (line,) = [record for record in caplog.records if "refused new messages" in record.message]
     assert line.levelno == logging.WARNING
     assert "more daemons on one store" in line.message
@@ -105,7 +113,9 @@ def test_a_caller_whose_turn_cannot_come_is_refused_at_once_and_others_wait() ->
             patient = asyncio.create_task(burst(setup, 100, timeout_s=15.0))
             await asyncio.sleep(2.0)
             hasty = await ask(setup, 1_000, timeout_s=1.0)
-            shared = asyncio.gather(ask(setup, 1_001, timeout_s=1.0), ask(setup, 1_001, timeout_s=15.0))
+            shared = asyncio.gather(
+                ask(setup, 1_001, timeout_s=1.0), ask(setup, 1_001, timeout_s=15.0)
+            )
             return [*await patient, (await shared)[1]], hasty, (await shared)[0]
 
     results, hasty, sharing = run(main())
@@ -158,7 +168,9 @@ def test_stored_and_running_messages_are_served_while_new_messages_wait() -> Non
             await setup.service.aggregate(request(100, about=message(b"known")))
             assert now() - started <= ROUND_S
             with pytest.raises(QuorumNotReached):
-                await setup.service.aggregate(request(about=message(b"nothing is stored"), stored_only=True))
+                await setup.service.aggregate(
+                    request(about=message(b"nothing is stored"), stored_only=True)
+                )
             # A caller that wants only what is stored takes a waiting round of the same message with it.
             with pytest.raises(QuorumNotReached):
                 await setup.service.aggregate(request(about=message(b"99"), stored_only=True))
@@ -242,7 +254,9 @@ def test_callers_that_leave_leave_the_queue() -> None:
     run(main())
 
 
-def test_the_subnet_is_named_to_the_operator_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_subnet_is_named_to_the_operator_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def main() -> None:
         setup = busy_aggregator()
         for _ in range(2):

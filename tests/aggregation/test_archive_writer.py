@@ -37,7 +37,11 @@ MESSAGE = message()
 def kept(archive: MemoryArchive) -> dict[int, StoredShare]:
     """Return the shares that are kept of the usual message, by number of key."""
     shares = archive.shares.get(MESSAGE.id, {})
-    return {number: shares[public_key(number)] for number in range(1, 200) if public_key(number) in shares}
+    return {
+        number: shares[public_key(number)]
+        for number in range(1, 200)
+        if public_key(number) in shares
+    }
 
 
 async def time_and_result(setup: AggregatorSetup, **options: Any) -> tuple[float, Aggregation]:
@@ -55,7 +59,9 @@ def test_every_received_share_is_stored_as_a_candidate() -> None:
         await setup.service.aggregate(request(67))
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
-    assert kept(archive) == {n: StoredShare(public_key(n), signature(n, MESSAGE.raw), False) for n in range(1, 6)}
+    assert kept(archive) == {
+        n: StoredShare(public_key(n), signature(n, MESSAGE.raw), False) for n in range(1, 6)
+    }
 
 
 def test_shares_are_stored_though_the_quorum_is_missed_or_the_caller_leaves() -> None:
@@ -129,7 +135,9 @@ def test_bad_shares_are_deleted_and_shares_verified_alone_are_marked() -> None:
 
     run_steps(AggregatorSetup(members([20] * 5 + [1]), archive=archive), steps)
     assert {number for number, share in kept(archive).items() if share.verified} >= {1, 2}
-    assert all(share.signature == signature(number, MESSAGE.raw) for number, share in kept(archive).items())
+    assert all(
+        share.signature == signature(number, MESSAGE.raw) for number, share in kept(archive).items()
+    )
 
 
 def test_shares_of_validators_without_a_key_or_outside_of_the_set_are_not_stored() -> None:

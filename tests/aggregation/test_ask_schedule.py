@@ -20,7 +20,9 @@ NO_LARGE = AggregationSettings(reask_jitter=0.0, always_ask_percent=100)
 class ScheduleDriver:
     """A schedule, its table and a clock. cover_weight: weight that is to be selected."""
 
-    def __init__(self, weights: list[int], settings: AggregationSettings = SETTINGS, connected: bool = True) -> None:
+    def __init__(
+        self, weights: list[int], settings: AggregationSettings = SETTINGS, connected: bool = True
+    ) -> None:
         self.table = MemberTable(members(weights))
         self.schedule = AskSchedule(self.table, settings, Random(7))
         self.schedule.begin(0.0)

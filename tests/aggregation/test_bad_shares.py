@@ -26,12 +26,16 @@ def share(number: int, message: bytes = MESSAGE) -> Share:
 
 
 def under_test(number: int, point: Share | None = None) -> ShareUnderTest:
-    return ShareUnderTest(number, parsed_key(public_key(number)), share(number) if point is None else point)
+    return ShareUnderTest(
+        number, parsed_key(public_key(number)), share(number) if point is None else point
+    )
 
 
 def shares_of(count: int, bad: Collection[int] = ()) -> list[ShareUnderTest]:
     """Return shares 1..count, those of `bad` over another message."""
-    return [under_test(n, share(n, b"lie %d" % n) if n in bad else None) for n in range(1, count + 1)]
+    return [
+        under_test(n, share(n, b"lie %d" % n) if n in bad else None) for n in range(1, count + 1)
+    ]
 
 
 def search(members: list[ShareUnderTest], step: int = 1_000) -> tuple[BadShareFinder, SearchResult]:
@@ -120,7 +124,12 @@ def test_exactly_the_bad_ones_are_found(count: int, bad: set[int]) -> None:
 
 
 @settings(max_examples=25)
-@given(st.integers(1, 40), st.randoms(use_true_random=False), st.sampled_from([0.02, 0.1, 0.3, 0.8]), st.integers(1, 9))
+@given(
+    st.integers(1, 40),
+    st.randoms(use_true_random=False),
+    st.sampled_from([0.02, 0.1, 0.3, 0.8]),
+    st.integers(1, 9),
+)
 def test_exactly_the_bad_shares_are_found_for_any_number_of_them(
     count: int, random: Random, rate: float, step: int
 ) -> None:

@@ -116,15 +116,21 @@ class Scenario:
         count = len(self.setup.members.validators)
         rate = random.choice([0.0, 0.1, 0.3, 0.6])
         network.scripts = {
-            number: behaviour(random, count, now()) for number in range(1, count + 1) if random.random() < rate
+            number: behaviour(random, count, now())
+            for number in range(1, count + 1)
+            if random.random() < rate
         }
-        network.disconnected = {node(number) for number in range(1, count + 1) if random.random() < rate / 4}
+        network.disconnected = {
+            node(number) for number in range(1, count + 1) if random.random() < rate / 4
+        }
         network.unreachable_nodes = {
             node_id: Unreachable("not_connected", now() + random.choice([1.0, 99.0]))
             for node_id in network.disconnected
             if random.random() < 0.5
         }
-        self.setup.activity.nodes = frozenset(node(number) for number in range(1, count + 1) if random.random() < 0.1)
+        self.setup.activity.nodes = frozenset(
+            node(number) for number in range(1, count + 1) if random.random() < 0.1
+        )
         for number in random.sample(range(1, count + 1), 2):
             loop = asyncio.get_running_loop()
             loop.call_later(random.random() * 4, network.connect, number)
@@ -146,15 +152,18 @@ class Scenario:
         validators, started = self.setup.members, now()
         patience_s = aggregation_request.timeout_s or 15.0
         try:
-            outcome: Aggregation | QuorumNotReached | QuorumImpossible = await self.setup.service.aggregate(
-                aggregation_request
-            )
+            outcome: (
+                Aggregation | QuorumNotReached | QuorumImpossible
+            ) = await self.setup.service.aggregate(aggregation_request)
         except (QuorumNotReached, QuorumImpossible) as error:
             outcome = error
         if isinstance(outcome, Aggregation):
             assert aggregation_request.message is not None
             parsed_message = assert_valid(
-                outcome.signed_message, aggregation_request.message.raw, validators, aggregation_request.quorum
+                outcome.signed_message,
+                aggregation_request.message.raw,
+                validators,
+                aggregation_request.quorum,
             )
             self.results.append((parsed_message, validators))
         else:
@@ -207,8 +216,16 @@ def test_shares_that_liars_sent_never_spoil_later_requests() -> None:
     async def main() -> None:
         setup = AggregatorSetup(members([10] * 6))
         async with leaves_nothing_open(setup):
-            for script in (wrong(), of_another(3), lies_first, twice(b"", signature(1, LIE)), garbage):
-                about = UnsignedMessage.build(88888, MESSAGES[0].source_chain_id, repr(script).encode())
+            for script in (
+                wrong(),
+                of_another(3),
+                lies_first,
+                twice(b"", signature(1, LIE)),
+                garbage,
+            ):
+                about = UnsignedMessage.build(
+                    88888, MESSAGES[0].source_chain_id, repr(script).encode()
+                )
                 setup.network.scripts = {1: script, 2: script}
                 await setup.service.aggregate(request(50, about=about))
                 setup.network.scripts = {}

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from tests.aggregation.fixtures import public_key, signature
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
-from warpseal.aggregation.share_cache import SHARE_COST_BYTES, CachedShare, ShareCache, SharedByteLimit
+from warpseal.aggregation.share_cache import (
+    SHARE_COST_BYTES,
+    CachedShare,
+    ShareCache,
+    SharedByteLimit,
+)
 from warpseal.bls import MalformedShare, sum_shares
 from warpseal.warp.ids import MessageID
 
@@ -81,7 +86,12 @@ def test_bytes_that_are_no_point_are_no_share() -> None:
 
 
 def test_every_other_round_of_the_message_is_notified_of_a_share() -> None:
-    shares, own, other, stranger = cache(), RecordingListener(), RecordingListener(), RecordingListener()
+    shares, own, other, stranger = (
+        cache(),
+        RecordingListener(),
+        RecordingListener(),
+        RecordingListener(),
+    )
     shares.subscribe(FIRST, own)
     shares.subscribe(FIRST, other)
     shares.subscribe(SECOND, stranger)
@@ -118,7 +128,9 @@ def test_the_bytes_of_shares_are_bounded() -> None:
     budget = SharedByteLimit(5 * SHARE_COST_BYTES)
     shares = ShareCache(100, budget)
     for number in range(1, 12):
-        shares.get_or_add(MessageID(sha256(b"%d" % number).digest()), public_key(number), raw(number))
+        shares.get_or_add(
+            MessageID(sha256(b"%d" % number).digest()), public_key(number), raw(number)
+        )
         assert budget.used_bytes <= 5 * SHARE_COST_BYTES
     assert 1 <= len(shares) <= 4
 
@@ -207,7 +219,9 @@ def test_lookups_are_counted() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(50, 100), st.integers(0, 30)), max_size=60))
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(50, 100), st.integers(0, 30)), max_size=60)
+)
 def test_results_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]) -> None:
     budget = SharedByteLimit(20_000)
     cached = ResultCache(budget, 20_000, 30.0)

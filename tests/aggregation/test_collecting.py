@@ -49,16 +49,25 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict, rfc3339
 from warpseal.warp.validator_set import build_canonical_set
 
 
-def signed(setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
+def signed(
+    setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest
+) -> ParsedSignedMessage:
     assert aggregation_request.message is not None
     return assert_valid(
-        result.signed_message, aggregation_request.message.raw, setup.members, aggregation_request.quorum
+        result.signed_message,
+        aggregation_request.message.raw,
+        setup.members,
+        aggregation_request.quorum,
     )
 
 
 def signer_numbers(setup: AggregatorSetup, parsed_message: ParsedSignedMessage) -> set[int]:
     count = len(setup.members.validators)
-    return {number for number in range(1, count + 1) if index_of(setup.members, number) in parsed_message.signers}
+    return {
+        number
+        for number in range(1, count + 1)
+        if index_of(setup.members, number) in parsed_message.signers
+    }
 
 
 async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
@@ -78,7 +87,12 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         result = await setup.service.aggregate(request(60))
         assert signer_numbers(setup, signed(setup, result, request(60))) == {3, 4}
-        assert (result.signers, result.height, result.signing_subnet_id, result.cached) == (2, HEIGHT, SUBNET, False)
+        assert (result.signers, result.height, result.signing_subnet_id, result.cached) == (
+            2,
+            HEIGHT,
+            SUBNET,
+            False,
+        )
         record = setup.service.recent[-1]
         assert (record.signed_weight, record.total_weight) == (70, 100)
         assert set(record.stages) == {"validators", "connect", "collect", "verify", "total"}
@@ -116,7 +130,9 @@ def test_a_message_that_validators_do_not_know_yet_is_probed_and_then_asked_of_a
         seconds, result = await taken(setup.service.aggregate(request(67)))
         assert signed(setup, result, request(67))
         assert 3.0 <= seconds <= 4.5
-        early = [len(numbers) for at, numbers, again in setup.network.asks if again and at < ready_at]
+        early = [
+            len(numbers) for at, numbers, again in setup.network.asks if again and at < ready_at
+        ]
         assert early == [8, 8]
 
     run_steps(AggregatorSetup(members([1] * 40)), steps)
@@ -137,7 +153,9 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
 
 def test_a_validator_that_reconnects_is_asked_again() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < start + 3 else signs()(ask)
+        setup.network.scripts[1] = lambda ask: (
+            [(0.0, ask.refusal(1))] if ask.at < start + 3 else signs()(ask)
+        )
         start = now()
         asyncio.get_running_loop().call_later(1.0, setup.network.disconnect, 1)
         asyncio.get_running_loop().call_later(3.0, setup.network.connect, 1)
@@ -170,7 +188,9 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
     async def steps(setup: AggregatorSetup) -> None:
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
-            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+            setup.network.unreachable_nodes[node(number)] = Unreachable(
+                "not_connected", now() + 40.0
+            )
         setup.network.next_dial_at = now() + 7.5
         seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
@@ -187,21 +207,25 @@ def test_the_text_names_the_justification_that_a_p_chain_message_needs() -> None
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {number: refuses(5, "cannot unmarshal") for number in range(1, 6)}
         about = message(chain=P_CHAIN)
-        _, error = await taken(setup.service.aggregate(request(67, about=about, signing_subnet_id=SUBNET)))
-        text = (
-            "% of the weight refuses to sign (justification_unparsable). Send the justification that this message needs"
+        _, error = await taken(
+            setup.service.aggregate(request(67, about=about, signing_subnet_id=SUBNET))
         )
+        text = "% of the weight refuses to sign (justification_unparsable). Send the justification that this message needs"
         assert text in str(error)
         assert text in setup.service.recent[-1].reason
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_the_text_names_the_connections_that_a_quorum_lacks_rather_than_those_that_were_not_asked() -> None:
+def test_the_text_names_the_connections_that_a_quorum_lacks_rather_than_those_that_were_not_asked() -> (
+    None
+):
     async def steps(setup: AggregatorSetup) -> None:
         for number in range(12, 21):
             setup.network.disconnected.add(node(number))
-            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+            setup.network.unreachable_nodes[node(number)] = Unreachable(
+                "not_connected", now() + 40.0
+            )
             setup.network.connections[node(number)] = DisconnectedNode(
                 node_id=f"NodeID-{number}",
                 last_error="unreachable: Connection refused",
@@ -230,7 +254,9 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
         )
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
-            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+            setup.network.unreachable_nodes[node(number)] = Unreachable(
+                "not_connected", now() + 40.0
+            )
         setup.network.connections[node(1)] = lost
         # A validator that is connected and silent lacks no connection.
         setup.network.connections[node(3)] = lost
@@ -248,7 +274,11 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
             },
         )
         assert missing[node_id_text(node(2))].connections is UNSET
-        assert not any(validator.connections for name, validator in missing.items() if name == node_id_text(node(3)))
+        assert not any(
+            validator.connections
+            for name, validator in missing.items()
+            if name == node_id_text(node(3))
+        )
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -258,7 +288,9 @@ def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None
         setup.network.started_s_ago = 3.2
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
-            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
+            setup.network.unreachable_nodes[node(number)] = Unreachable(
+                "not_connected", now() + 40.0
+            )
         _, error = await taken(setup.service.aggregate(request(67)))
         (hint,) = error.shortfall.hints
         assert hint.startswith("The daemon started 3 s ago and is still connecting")
@@ -270,7 +302,9 @@ def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_not_blame_the_start() -> None:
+def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_not_blame_the_start() -> (
+    None
+):
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         setup.network.scripts = {1: silent, 2: silent}
@@ -281,7 +315,9 @@ def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_no
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_a_quorum_that_no_connection_can_bring_right_after_the_start_does_not_blame_the_start() -> None:
+def test_a_quorum_that_no_connection_can_bring_right_after_the_start_does_not_blame_the_start() -> (
+    None
+):
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         setup.network.disconnected.add(node(1))
@@ -297,7 +333,9 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
-            setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 8.0)
+            setup.network.unreachable_nodes[node(number)] = Unreachable(
+                "not_connected", now() + 8.0
+            )
             asyncio.get_running_loop().call_later(8.1, setup.network.connect, number)
         impatient = taken(setup.service.aggregate(request(67, timeout_s=5.0)))
         patient = taken(setup.service.aggregate(request(67)))
@@ -315,7 +353,9 @@ def test_a_dial_that_fails_during_the_wait_fails_the_request() -> None:
         lost = Unreachable("private_address")
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
-            asyncio.get_running_loop().call_later(2.0, setup.network.unreachable_nodes.__setitem__, node(number), lost)
+            asyncio.get_running_loop().call_later(
+                2.0, setup.network.unreachable_nodes.__setitem__, node(number), lost
+            )
         seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert 2.0 <= seconds <= 2.3
@@ -373,7 +413,9 @@ def test_bad_results_lose_weight_for_now(script: Any) -> None:
 def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         payload = ValidatorUptime(ValidationID(bytes(32)), 80).encode()
-        about = UnsignedMessage.build(NETWORK_ID, message().source_chain_id, AddressedCall(b"", payload).encode())
+        about = UnsignedMessage.build(
+            NETWORK_ID, message().source_chain_id, AddressedCall(b"", payload).encode()
+        )
         setup.network.scripts = {1: refuses(2), 2: signs(5.0)}
         seconds, result = await taken(setup.service.aggregate(request(80, about=about)))
         assert signed(setup, result, request(80, about=about))
@@ -573,7 +615,9 @@ def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(0.5)}
         first = asyncio.create_task(setup.service.aggregate(request(100)))
-        first.add_done_callback(lambda _: joined.append(asyncio.create_task(setup.service.aggregate(request(100)))))
+        first.add_done_callback(
+            lambda _: joined.append(asyncio.create_task(setup.service.aggregate(request(100))))
+        )
         joined: list[asyncio.Task[Aggregation]] = []
         await first
         await asyncio.sleep(0)
@@ -618,7 +662,9 @@ def test_no_refusal_outlives_its_round() -> None:
         setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
         await taken(setup.service.aggregate(aggregation_request))
         setup.network.scripts = {}
-        assert signed(setup, await setup.service.aggregate(aggregation_request), aggregation_request)
+        assert signed(
+            setup, await setup.service.aggregate(aggregation_request), aggregation_request
+        )
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -730,7 +776,12 @@ def test_a_share_of_an_offender_is_verified_alone_before_it_enters_a_sum() -> No
         # Again a liar: the others' sum is right at once, so no share is searched.
         about = message(b"second")
         result = await setup.service.aggregate(request(80, about=about))
-        assert signer_numbers(setup, signed(setup, result, request(80, about=about))) == {1, 3, 4, 5}
+        assert signer_numbers(setup, signed(setup, result, request(80, about=about))) == {
+            1,
+            3,
+            4,
+            5,
+        }
         assert len(setup.metrics.bad_shares) == 1
         # Honest now, and needed.
         setup.network.scripts = {}
@@ -771,10 +822,14 @@ def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> Non
 def test_a_bad_share_is_dropped_in_both_open_rounds() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: wrong(), 2: signs(1.0)}
-        first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a", timeout_s=20)))
+        first = asyncio.create_task(
+            setup.service.aggregate(request(100, justification=b"a", timeout_s=20))
+        )
         await asyncio.sleep(0.5)
         setup.network.scripts = {1: signs(3.0), 2: signs(1.0)}
-        second = asyncio.create_task(setup.service.aggregate(request(100, justification=b"b", timeout_s=20)))
+        second = asyncio.create_task(
+            setup.service.aggregate(request(100, justification=b"b", timeout_s=20))
+        )
         _, error = await taken(asyncio.wait_for(first, 30))
         # In the first round validator 1 gave the bad answer itself: its weight is lost there.
         assert isinstance(error, QuorumNotReached)
@@ -802,7 +857,9 @@ def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
 def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None:
     # A key and its negation: the sum of both is nothing, and nothing verifies under it.
     raw = public_key(1)
-    pair = build_canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
+    pair = build_canonical_set(
+        [(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)]
+    )
 
     def negative(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
         share = signature(1, ask.message)
@@ -827,4 +884,9 @@ def test_waits_are_settings() -> None:
         seconds, _ = await taken(setup.service.aggregate(request(100)))
         assert seconds == pytest.approx(3.0)
 
-    run_steps(AggregatorSetup(members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)), steps)
+    run_steps(
+        AggregatorSetup(
+            members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)
+        ),
+        steps,
+    )

@@ -59,10 +59,14 @@ async def test_a_proof_of_a_validation_asks_that_it_is_not_registered(
     message, about = await derive_message(proof.raw, NETWORK_ID, chains())
     assert about == L1
     payload = AddressedCall.parse(message.payload).payload
-    assert L1ValidatorRegistration.parse(payload) == L1ValidatorRegistration(proof.validation_id, False)
+    assert L1ValidatorRegistration.parse(payload) == L1ValidatorRegistration(
+        proof.validation_id, False
+    )
 
 
-@pytest.mark.parametrize("raw", [b"\x01", bytes(31), bytes(33), b"\x0a\x00", b"\x0a\x22\x0a\x20" + bytes(31)])
+@pytest.mark.parametrize(
+    "raw", [b"\x01", bytes(31), bytes(33), b"\x0a\x00", b"\x0a\x22\x0a\x20" + bytes(31)]
+)
 async def test_anything_else_is_unusable(raw: bytes) -> None:
     with pytest.raises(UnusableJustification) as error:
         await derive_message(raw, NETWORK_ID, chains())

@@ -17,7 +17,9 @@ def test_a_minute_counts_outcomes_and_the_times_of_successful_ones() -> None:
     hour.add(START_S + 59.9, "quorum_not_reached", 15.0, has_succeeded=False)
     (minute,) = hour.minutes(START_S + 60)
     assert (minute.start_s, minute.outcomes) == (START_S, {"ok": 100, "quorum_not_reached": 1})
-    assert [percentile_ms(minute.times, percent) for percent in (50, 95, 100)] == pytest.approx([50, 95, 100], rel=0.01)
+    assert [percentile_ms(minute.times, percent) for percent in (50, 95, 100)] == pytest.approx(
+        [50, 95, 100], rel=0.01
+    )
 
 
 def test_no_more_than_an_hour_is_kept_and_returned() -> None:
@@ -36,4 +38,6 @@ def test_minutes_after_a_clock_that_was_set_back_are_dropped() -> None:
     hour = LastHour()
     for moment in (START_S, START_S + 600, START_S + 30):
         hour.add(moment, "ok", 0.001, has_succeeded=True)
-    assert [(minute.start_s, minute.outcomes) for minute in hour.minutes(START_S + 700)] == [(START_S, {"ok": 2})]
+    assert [(minute.start_s, minute.outcomes) for minute in hour.minutes(START_S + 700)] == [
+        (START_S, {"ok": 2})
+    ]

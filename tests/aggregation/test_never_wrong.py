@@ -74,12 +74,15 @@ class Scenario:
             assert all(members.index_of_key(key) is not None for key in keys)
 
     def daemon(self) -> AggregatorSetup:
-        return AggregatorSetup(self.members(), seed=self.random.randrange(100), archive=self.archive)
+        return AggregatorSetup(
+            self.members(), seed=self.random.randrange(100), archive=self.archive
+        )
 
     def members(self) -> CanonicalValidatorSet:
         chosen = self.random.sample(KEYS, self.random.randrange(2, len(KEYS) + 1))
         entries: list[tuple[NodeID, bytes | None, int]] = [
-            (node(number), public_key(number), self.random.choice([1, 5, 10, 10, 10, 2**60])) for number in chosen
+            (node(number), public_key(number), self.random.choice([1, 5, 10, 10, 10, 2**60]))
+            for number in chosen
         ]
         if self.random.random() < 0.2:
             entries.append((NodeID(bytes(20)), None, 5))
@@ -102,7 +105,14 @@ class Scenario:
     def spoil(self) -> None:
         """Put bytes into the archive that no validator signed."""
         random, number = self.random, self.random.choice(KEYS)
-        raw = random.choice([signature(number, b"lie"), signature(random.choice(KEYS), MESSAGE.raw), b"\xff" * 96, b""])
+        raw = random.choice(
+            [
+                signature(number, b"lie"),
+                signature(random.choice(KEYS), MESSAGE.raw),
+                b"\xff" * 96,
+                b"",
+            ]
+        )
         if random.random() < 0.6:
             share = StoredShare(public_key(number), raw, random.random() < 0.5)
             self.archive.shares.setdefault(MESSAGE.id, {})[share.public_key] = share
@@ -118,7 +128,9 @@ def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> Non
     signed = SignedMessage.parse(raw)
     chosen = [members.validators[index] for index in signed.signer_indices]
     assert signed.unsigned == MESSAGE
-    assert sum(validator.weight for validator in chosen) >= required_weight(members.total_weight, quorum)
+    assert sum(validator.weight for validator in chosen) >= required_weight(
+        members.total_weight, quorum
+    )
     assert bls.verify_aggregate(
         [parsed_key(validator.public_key) for validator in chosen], MESSAGE.raw, signed.signature
     )

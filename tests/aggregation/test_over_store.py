@@ -35,13 +35,17 @@ MESSAGE = message()
 
 
 @asynccontextmanager
-async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterator[tuple[AggregatorSetup, Store]]:
+async def daemon(
+    folder: Path, validators: CanonicalValidatorSet
+) -> AsyncIterator[tuple[AggregatorSetup, Store]]:
     """Run the service with real threads over the store in `folder`; the network is in memory."""
     store = open_store(StoreSettings(gather_s=0.05), folder)
     with ThreadPoolExecutor(1) as executor:
         async with store:
             setup = AggregatorSetup(validators, archive=store.archive)
-            setup.service = SignatureAggregator(setup.deps, NETWORK_ID, AggregationSettings(), executor=executor)
+            setup.service = SignatureAggregator(
+                setup.deps, NETWORK_ID, AggregationSettings(), executor=executor
+            )
             async with leaves_nothing_open(setup):
                 yield setup, store
 
@@ -63,7 +67,9 @@ async def read_archive_entry(
 def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed_and_a_key_joined(
     tmp_path: Path,
 ) -> None:
-    numbers = sorted(range(1, 10), key=lambda number: members([1] * 9).index_of_key(public_key(number)) or 0)
+    numbers = sorted(
+        range(1, 10), key=lambda number: members([1] * 9).index_of_key(public_key(number)) or 0
+    )
     before = build_canonical_set((node(number), public_key(number), 10) for number in numbers[1:])
     after = build_canonical_set((node(number), public_key(number), 11) for number in numbers)
 
@@ -73,7 +79,9 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
             then = assert_valid(result.signed_message, MESSAGE.raw, before, 75)
         async with daemon(tmp_path, after) as (setup, _):
             result = await setup.service.aggregate(request(60, stored_only=True))
-            assert result.signed_message == (await setup.service.aggregate(request(60))).signed_message
+            assert (
+                result.signed_message == (await setup.service.aggregate(request(60))).signed_message
+            )
             assert setup.network.asks == []
             now = assert_valid(result.signed_message, MESSAGE.raw, after, 60)
         assert now.signature == then.signature
@@ -123,7 +131,9 @@ def test_shares_of_a_pinned_message_are_verified_in_the_background(tmp_path: Pat
             caller.cancel()
             await asyncio.wait((caller,))
             entry = await read_archive_entry(store, shares=3, verified=3)
-            assert {share.public_key for share in entry.shares} == {public_key(number) for number in (1, 2, 3)}
+            assert {share.public_key for share in entry.shares} == {
+                public_key(number) for number in (1, 2, 3)
+            }
             auditing.cancel()
             await asyncio.wait((auditing,))
 

@@ -21,14 +21,23 @@ from tests.aggregation.fixtures import (
     request,
 )
 from tests.aggregation.virtual_time import now, run
-from warpseal.aggregation.errors import NoValidators, QuorumNotReached, WrongNetwork, WrongSigningSubnet
+from warpseal.aggregation.errors import (
+    NoValidators,
+    QuorumNotReached,
+    WrongNetwork,
+    WrongSigningSubnet,
+)
 from warpseal.aggregation.resolve import ResolvedRequest, Resolver
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.node.p_chain import Subnet
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import HeightTooOld, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text
-from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, build_p_chain_message
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    SubnetToL1Conversion,
+    build_p_chain_message,
+)
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 
@@ -46,18 +55,26 @@ class ResolverDriver:
         self.chains = Chains()
         self.chains.subnet_by_chain[C_CHAIN] = PRIMARY_NETWORK
         self.epochs = Epochs()
-        self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs.any_at, NETWORK_ID, 1.0)
+        self.resolver = Resolver(
+            self.heights, self.sets, self.chains, self.epochs.any_at, NETWORK_ID, 1.0
+        )
 
-    def resolve(self, aggregation_request: AggregationRequest, patience_s: float = 15.0) -> ResolvedRequest:
+    def resolve(
+        self, aggregation_request: AggregationRequest, patience_s: float = 15.0
+    ) -> ResolvedRequest:
         async def main() -> ResolvedRequest:
             return await self.resolver.resolve(aggregation_request, now() + patience_s)
 
         return run(main())
 
-    def advise(self, aggregation_request: AggregationRequest, refused_weight: int = 0) -> str | None:
+    def advise(
+        self, aggregation_request: AggregationRequest, refused_weight: int = 0
+    ) -> str | None:
         """Return the advice about the signing subnet after a quorum of 67 of 100 failed."""
         resolved = self.resolve(aggregation_request)
-        shortfall = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "", {}, (), refused_weight=refused_weight)
+        shortfall = QuorumShortfall(
+            Verdict.WAIT, 0, 67, 100, 1, "", {}, (), refused_weight=refused_weight
+        )
 
         async def main() -> str | None:
             return await self.resolver.advise_subnet(resolved, shortfall)
@@ -83,8 +100,17 @@ def test_the_given_subnet_signs_and_the_source_chain_is_not_looked_up() -> None:
 def teleporter_message(destination: ChainID, version: int = 1) -> UnsignedMessage:
     """Return a message of the C-Chain that holds the head of a Teleporter message."""
     address = bytes(12) + b"\xaa" * 20
-    words = [(32).to_bytes(32), (7).to_bytes(32), *[address] * version, destination, address, bytes(32)]
-    return UnsignedMessage.build(NETWORK_ID, C_CHAIN, AddressedCall(b"\xbb" * 20, b"".join(words)).encode())
+    words = [
+        (32).to_bytes(32),
+        (7).to_bytes(32),
+        *[address] * version,
+        destination,
+        address,
+        bytes(32),
+    ]
+    return UnsignedMessage.build(
+        NETWORK_ID, C_CHAIN, AddressedCall(b"\xbb" * 20, b"".join(words)).encode()
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -218,7 +244,9 @@ def test_an_empty_set_at_a_named_height_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("height", [None, 7])
-def test_an_unknown_subnet_and_one_without_validators_are_different_errors(height: int | None) -> None:
+def test_an_unknown_subnet_and_one_without_validators_are_different_errors(
+    height: int | None,
+) -> None:
     driver = ResolverDriver()
     driver.sets.others[L1] = EMPTY
     with pytest.raises(UnknownSubnet):
@@ -274,7 +302,9 @@ def test_no_proposed_height_is_no_node() -> None:
     assert driver.resolve(request(height=7)).height == 7
 
 
-def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_never_too_old() -> None:
+def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_never_too_old() -> (
+    None
+):
     driver = ResolverDriver()
     driver.sets.oldest = HEIGHT
     driver.sets.by_height = {HEIGHT - 9: OLDER}

@@ -16,7 +16,16 @@ from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.bad_shares import SearchStep
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import ShareStatus
-from warpseal.aggregation.round import Complete, Connect, Decode, Fail, Load, StoreResult, StoreShares, Verify
+from warpseal.aggregation.round import (
+    Complete,
+    Connect,
+    Decode,
+    Fail,
+    Load,
+    StoreResult,
+    StoreShares,
+    Verify,
+)
 from warpseal.aggregation.round_shares import SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain
@@ -39,7 +48,12 @@ def test_a_round_loads_connects_asks_verifies_commits_and_completes() -> None:
     driver.advance(0.1)
     driver.sign(4)
     driver.advance(0.2)
-    assert [type(action) for action in driver.actions[3:]] == [StoreShares, StoreShares, Verify, StoreResult]
+    assert [type(action) for action in driver.actions[3:]] == [
+        StoreShares,
+        StoreShares,
+        Verify,
+        StoreResult,
+    ]
     assert len(driver.completed[goal]) == 4
     assert driver.round.is_idle
 
@@ -55,8 +69,12 @@ def test_loading_leaves_half_of_the_time_to_ask_validators() -> None:
     assert load.until == 2.5
 
 
-def test_stored_shares_are_decoded_in_portions_before_validators_are_asked_and_not_stored_again() -> None:
-    shares = tuple(StoredShare(public_key(number), b"%d" % number, False) for number in range(1, 101))
+def test_stored_shares_are_decoded_in_portions_before_validators_are_asked_and_not_stored_again() -> (
+    None
+):
+    shares = tuple(
+        StoredShare(public_key(number), b"%d" % number, False) for number in range(1, 101)
+    )
     driver = RoundDriver([1] * 100, stored=ArchiveEntry(shares=shares))
     goal = driver.join(90)
     assert driver.outcome(goal) == "complete"
@@ -72,7 +90,9 @@ def test_stored_shares_are_decoded_in_portions_before_validators_are_asked_and_n
 
 
 def test_a_stored_signature_completes_the_goals_that_it_meets_and_asks_no_validator() -> None:
-    stored = StoredSignature(tuple(public_key(number) for number in (1, 2, 3, 4)), signature(1, b"any"))
+    stored = StoredSignature(
+        tuple(public_key(number) for number in (1, 2, 3, 4)), signature(1, b"any")
+    )
     driver = RoundDriver([20] * 5, stored=ArchiveEntry((stored,)))
     met, unmet = driver.join(80), driver.join(100)
     driver.advance(0.0)
@@ -150,10 +170,14 @@ def test_a_goal_is_complete_at_the_exact_fraction(
     signers = [number for number in signed if number <= len(weights)]
     driver.find(*signers)
     total = driver.validators.total_weight
-    is_enough = bool(signers) and Fraction(sum(weights[n - 1] for n in signers), total) >= Fraction(quorum, 100)
+    is_enough = bool(signers) and Fraction(sum(weights[n - 1] for n in signers), total) >= Fraction(
+        quorum, 100
+    )
     assert (driver.outcome(goal) == "complete") == is_enough
     if is_enough:
-        assert has_quorum(sum(weights[number - 1] for number in driver.completed[goal]), total, quorum)
+        assert has_quorum(
+            sum(weights[number - 1] for number in driver.completed[goal]), total, quorum
+        )
 
 
 # The buffer.
@@ -362,7 +386,9 @@ def test_a_validator_with_little_balance_that_does_not_sign_is_named_with_its_ba
     assert missing.public_key == "0x" + public_key(2).hex()
 
 
-def test_a_goal_that_lacks_weight_without_a_key_fails_once_it_is_known_which_validators_are_inactive() -> None:
+def test_a_goal_that_lacks_weight_without_a_key_fails_once_it_is_known_which_validators_are_inactive() -> (
+    None
+):
     for known_at, failed_at in ((0.3, 0.3), (inf, 1.0)):
         driver = RoundDriver([60], keyless=40, inactive_known_at=inf)
         driver.underfunded = None
@@ -613,8 +639,17 @@ def test_the_shortfall_names_the_heaviest_missing_validators_with_their_last_rep
         "not_asked": 18,
     }
     keyless, refused, empty, *_ = shortfall.missing
-    assert (keyless.reason, keyless.weight, keyless.public_key, keyless.node_ids) == ("no_bls_key", "500", UNSET, ())
-    assert (refused.reason, refused.error_code, refused.error_message) == ("validation_unknown", 11, "because")
+    assert (keyless.reason, keyless.weight, keyless.public_key, keyless.node_ids) == (
+        "no_bls_key",
+        "500",
+        UNSET,
+        (),
+    )
+    assert (refused.reason, refused.error_code, refused.error_message) == (
+        "validation_unknown",
+        11,
+        "because",
+    )
     assert refused.public_key == "0x" + public_key(30).hex()
     assert empty.reason == "empty_answer"
     missing_weights = [int(missing.weight) for missing in shortfall.missing]
@@ -646,12 +681,16 @@ def test_a_goal_that_leaves_is_neither_completed_nor_failed() -> None:
 @given(data=st.data())
 def test_running_sums_always_agree_with_a_recount(data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=8))
-    driver = RoundDriver(weights, keyless=data.draw(st.integers(0, 20)), settings=AggregationSettings(probes=2))
+    driver = RoundDriver(
+        weights, keyless=data.draw(st.integers(0, 20)), settings=AggregationSettings(probes=2)
+    )
     goal = driver.join(data.draw(st.integers(1, 100)), deadline=3.0)
     driver.advance(0.0)
     numbers = st.integers(1, len(weights))
     events = st.sampled_from(["sign", "lie", "find", "final", "retry", "empty", "away", "back"])
-    for step, (event, number) in enumerate(data.draw(st.lists(st.tuples(events, numbers), max_size=40)), 1):
+    for step, (event, number) in enumerate(
+        data.draw(st.lists(st.tuples(events, numbers), max_size=40)), 1
+    ):
         _send(driver, event, number)
         driver.advance(step / 10)
         _assert_sums(driver, goal)
@@ -682,8 +721,17 @@ def _assert_sums(driver: RoundDriver, goal: QuorumGoal) -> None:
         keyless = driver.validators.keyless_weight if status is ShareStatus.IMPOSSIBLE else 0
         assert table.weight[status] == sum(weights) + keyless
     pending = [member for member in table.members if member.status is ShareStatus.PENDING]
-    away = [member.weight for member in pending if all(record.unreachable for record in table.nodes_of(member))]
+    away = [
+        member.weight
+        for member in pending
+        if all(record.unreachable for record in table.nodes_of(member))
+    ]
     assert table.unreachable_weight(50.0) == sum(away)
-    assert table.connected_weight == sum(member.weight for member in table.members if member.connections)
+    assert table.connected_weight == sum(
+        member.weight for member in table.members if member.connections
+    )
     missing = explain(driver.round, goal, 1, SUBNET).missing
-    assert sum(int(validator.weight) for validator in missing) + table.signed_weight == table.total_weight
+    assert (
+        sum(int(validator.weight) for validator in missing) + table.signed_weight
+        == table.total_weight
+    )

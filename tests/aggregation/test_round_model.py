@@ -110,7 +110,9 @@ class RoundMachine(RuleBasedStateMachine):
             for peer in nodes:
                 peer.is_connected = number not in disconnected
         signers = sorted(shielded & self.validators.keys())
-        stored = StoredSignature(tuple(public_key(number) for number in signers), signature(1, b"any"))
+        stored = StoredSignature(
+            tuple(public_key(number) for number in signers), signature(1, b"any")
+        )
         self.driver = RoundDriver(
             validators=self._set(keyless),
             settings=SETTINGS,
@@ -137,7 +139,9 @@ class RoundMachine(RuleBasedStateMachine):
     )
     def join(self, quorum: int, buffer: int, patience_s: float, stored_only: bool) -> None:
         """A caller joins."""
-        self.goals.append(self.driver.join(quorum, buffer, self.now + patience_s, stored_only=stored_only))
+        self.goals.append(
+            self.driver.join(quorum, buffer, self.now + patience_s, stored_only=stored_only)
+        )
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
@@ -148,7 +152,11 @@ class RoundMachine(RuleBasedStateMachine):
             self.left.add(goal)
             self.driver.round.leave(goal)
 
-    @rule(number=st.integers(1, 7), second=st.booleans(), kind=st.sampled_from(["good", "good", "good", "bad"]))
+    @rule(
+        number=st.integers(1, 7),
+        second=st.booleans(),
+        kind=st.sampled_from(["good", "good", "good", "bad"]),
+    )
     def respond_with_share(self, number: int, second: bool, kind: str) -> None:
         """A node responds with a share. A key has one share at a time, as in the cache."""
         validator, node = self._pick(number, second)
@@ -193,7 +201,11 @@ class RoundMachine(RuleBasedStateMachine):
             peer.is_connected, peer.asked_at = True, []
         self.driver.round.connected([node(peer.number)])
 
-    @rule(number=st.integers(1, 7), second=st.booleans(), retry_in_s=st.sampled_from([None, 0.1, 5.0, inf]))
+    @rule(
+        number=st.integers(1, 7),
+        second=st.booleans(),
+        retry_in_s=st.sampled_from([None, 0.1, 5.0, inf]),
+    )
     def disconnect(self, number: int, second: bool, retry_in_s: float | None) -> None:
         """A connection is lost, and the next dial is planned, under way, or impossible."""
         _, peer = self._pick(number, second)
@@ -206,7 +218,11 @@ class RoundMachine(RuleBasedStateMachine):
     @rule(numbers=st.sets(st.integers(1, 7), max_size=3))
     def learn_inactive(self, numbers: set[int]) -> None:
         """It is known now which validators are inactive."""
-        nodes = [peer for number in numbers & self.validators.keys() for peer in self.validators[number].nodes]
+        nodes = [
+            peer
+            for number in numbers & self.validators.keys()
+            for peer in self.validators[number].nodes
+        ]
         self.was_reordered |= bool(nodes)
         self.driver.inactive = frozenset(node(peer.number) for peer in nodes)
         self.driver.round.set_inactive(self.driver.inactive, self.now)
@@ -239,9 +255,15 @@ class RoundMachine(RuleBasedStateMachine):
         known_at = self.driver.round.goals.inactive_known_at
         for goal in self._waiting():
             has_bad = any(validator.share == "bad" for validator in self.validators.values())
-            suspects = any(public_key(number) in self.driver.offenders for number in self.validators)
+            suspects = any(
+                public_key(number) in self.driver.offenders for number in self.validators
+            )
             if not has_bad and not suspects and known_at <= self.now and not self.driver.inactive:
-                signed = sum(validator.weight for validator in self.validators.values() if validator.has_share)
+                signed = sum(
+                    validator.weight
+                    for validator in self.validators.values()
+                    if validator.has_share
+                )
                 assert signed < goal.target_weight
 
     def _advance(self) -> None:
@@ -279,7 +301,9 @@ class RoundMachine(RuleBasedStateMachine):
         required = max(1, ceil(Fraction(self._total() * goal.quorum, 100)))
         failure, shortfall = self.driver.failures[goal], self.driver.shortfalls[goal]
         validators = self.validators.values()
-        possible = sum(validator.weight for validator in validators if validator.can_sign_before(goal.deadline))
+        possible = sum(
+            validator.weight for validator in validators if validator.can_sign_before(goal.deadline)
+        )
         at_hand = sum(validator.weight for validator in validators if validator.has_share)
         if failure.is_late:
             assert self.now >= goal.deadline
@@ -288,7 +312,9 @@ class RoundMachine(RuleBasedStateMachine):
         else:
             assert possible < required
         lost_for_good = sum(
-            validator.weight for validator in validators if not validator.has_share and validator.refusal == "permanent"
+            validator.weight
+            for validator in validators
+            if not validator.has_share and validator.refusal == "permanent"
         )
         is_impossible = self._total() - self._keyless() - lost_for_good < required
         assert (shortfall.verdict is Verdict.NEVER) == is_impossible
@@ -316,13 +342,16 @@ class RoundMachine(RuleBasedStateMachine):
         assert not validator.has_share, "a validator whose share is at hand is not asked"
         assert is_reask == bool(node.asked_at)
         if node.asked_at:
-            assert at - node.asked_at[-1] >= FIRST_REASK_S - ROUNDING_S, "two requests are half a second apart"
+            assert at - node.asked_at[-1] >= FIRST_REASK_S - ROUNDING_S, (
+                "two requests are half a second apart"
+            )
         node.asked_at.append(at)
 
     def _check_order(self, numbers: list[int]) -> None:
         """Check that heavier validators were asked before those of a first request, or could not be."""
         order = sorted(
-            self.validators.values(), key=lambda validator: (-validator.weight, self.driver.index(validator.number))
+            self.validators.values(),
+            key=lambda validator: (-validator.weight, self.driver.index(validator.number)),
         )
         last = max(order.index(self.validators[number % SECOND_NODE]) for number in numbers)
         large = self._total() * SETTINGS.always_ask_percent

@@ -58,7 +58,9 @@ def test_a_timeout_beyond_the_bounds_is_refused(timeout_s: float) -> None:
     run(main())
 
 
-def test_the_longest_timeout_is_within_the_bounds_when_it_is_what_remains_until_a_deadline() -> None:
+def test_the_longest_timeout_is_within_the_bounds_when_it_is_what_remains_until_a_deadline() -> (
+    None
+):
     settings = AggregationSettings()
     deadline = INEXACT_NOW + settings.max_timeout_s
     assert deadline - INEXACT_NOW > settings.max_timeout_s
@@ -75,7 +77,9 @@ def test_no_signature_leaves_that_was_forbidden_while_validators_were_asked_or_l
                 raise UnknownChain("forbidden by the test")
 
         deps = replace(setup.deps, check_allowed=check_allowed)
-        service = SignatureAggregator(deps, NETWORK_ID, AggregationSettings(), executor=InlineExecutor(), clock=now)
+        service = SignatureAggregator(
+            deps, NETWORK_ID, AggregationSettings(), executor=InlineExecutor(), clock=now
+        )
         setup.network.scripts = dict.fromkeys(range(1, 6), signs(1.0))
         asking = asyncio.create_task(service.aggregate(request()))
         await asyncio.sleep(0.5)
@@ -110,7 +114,9 @@ def test_a_message_that_is_signed_ahead_waits_for_callers_of_others_and_serves_i
         await asyncio.sleep(0.1)
         assert not service.admission.is_idle
         for is_joined in (True, False):
-            early = asyncio.create_task(service.aggregate(replace(ahead, message=message(b"%d" % is_joined))))
+            early = asyncio.create_task(
+                service.aggregate(replace(ahead, message=message(b"%d" % is_joined)))
+            )
             await asyncio.sleep(1.0)
             assert not early.done()
             if is_joined:
@@ -131,7 +137,9 @@ def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:
         await setup.service.aggregate(request(67))
         await setup.service.aggregate(request(67))
         with pytest.raises(UnknownChain):
-            await setup.service.aggregate(request(about=message(chain=ChainID(bytes(31) + b"\x01"))))
+            await setup.service.aggregate(
+                request(about=message(chain=ChainID(bytes(31) + b"\x01")))
+            )
         setup.network.scripts = {1: silent}
         with pytest.raises(QuorumNotReached):
             await setup.service.aggregate(request(100, about=message(b"late"), timeout_s=1.0))
@@ -142,10 +150,22 @@ def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:
         return setup
 
     outcomes = run(main()).metrics.aggregations
-    assert [outcome for outcome, _ in outcomes] == ["ok", "ok", "unknown_chain", "quorum_not_reached", "cancelled"]
+    assert [outcome for outcome, _ in outcomes] == [
+        "ok",
+        "ok",
+        "unknown_chain",
+        "quorum_not_reached",
+        "cancelled",
+    ]
     stages = [set(stages) for _, stages in outcomes]
     collected = {"validators", "connect", "collect", "verify", "total"}
-    assert stages == [collected, {"validators", "total"}, {"total"}, collected, {"validators", "total"}]
+    assert stages == [
+        collected,
+        {"validators", "total"},
+        {"total"},
+        collected,
+        {"validators", "total"},
+    ]
     assert outcomes[3][1]["collect"] == pytest.approx(1.0)
     assert outcomes[3][1]["total"] == pytest.approx(1.0)
 
@@ -211,15 +231,23 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
 
     detail = to_builtins(run(main()).detail)
     assert detail["verdict"] == "wait"
-    assert (detail["signed_weight"], detail["required_weight"], detail["total_weight"]) == ("0", "67", "100")
+    assert (detail["signed_weight"], detail["required_weight"], detail["total_weight"]) == (
+        "0",
+        "67",
+        "100",
+    )
     assert detail["p_chain_height"] == str(HEIGHT)
     assert detail["counts"] == {"no_bls_key": 1, "no_address": 1, "not_asked": 3}
-    assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key", "verdict": "never"} in detail["validators"]
+    assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key", "verdict": "never"} in detail[
+        "validators"
+    ]
 
 
 def test_memory_stays_within_its_bound() -> None:
     async def main() -> None:
-        setup = AggregatorSetup(members([1] * 12), AggregationSettings(cache_bytes=40_000, signature_cache_size=3))
+        setup = AggregatorSetup(
+            members([1] * 12), AggregationSettings(cache_bytes=40_000, signature_cache_size=3)
+        )
         for number in range(20):
             about = message(b"%d" % number)
             result = await setup.service.aggregate(request(67, about=about))
@@ -246,7 +274,12 @@ def test_only_the_sum_of_a_small_set_is_verified_without_a_thread_if_no_other_ro
     monkeypatch.setattr(verification, "_SMALL_SET", 8)
     setup, executor = AggregatorSetup(members([10] * count)), CountingExecutor()
     service = SignatureAggregator(
-        setup.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1), clock=now
+        setup.deps,
+        NETWORK_ID,
+        AggregationSettings(),
+        executor=executor,
+        random=Random(1),
+        clock=now,
     )
 
     async def main() -> None:
@@ -277,7 +310,9 @@ def many() -> AggregatorSetup:
 
 
 def threaded(setup: AggregatorSetup, executor: ThreadPoolExecutor) -> SignatureAggregator:
-    return SignatureAggregator(setup.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1))
+    return SignatureAggregator(
+        setup.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1)
+    )
 
 
 def presign(about: UnsignedMessage, bad: set[int]) -> None:

@@ -9,7 +9,15 @@ from itertools import count
 
 import pytest
 
-from tests.aggregation.fixtures import AggregatorSetup, members, message, public_key, request, signature, silent
+from tests.aggregation.fixtures import (
+    AggregatorSetup,
+    members,
+    message,
+    public_key,
+    request,
+    signature,
+    silent,
+)
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from warpseal.aggregation.errors import QuorumNotReached
@@ -52,7 +60,10 @@ def ticking(step: float) -> Callable[[], float]:
 
 
 def test_right_shares_are_marked_and_wrong_ones_deleted(caplog: pytest.LogCaptureFixture) -> None:
-    no_key, no_point = StoredShare(b"no key", b"x" * 96, False), StoredShare(public_key(4), b"x" * 96, False)
+    no_key, no_point = (
+        StoredShare(b"no key", b"x" * 96, False),
+        StoredShare(public_key(4), b"x" * 96, False),
+    )
     archive = filled(share(1), share(2, b"lie"), share(3), no_key, no_point)
 
     async def main() -> None:
@@ -65,7 +76,10 @@ def test_right_shares_are_marked_and_wrong_ones_deleted(caplog: pytest.LogCaptur
 
     run(main())
     stored_shares = archive.shares[MESSAGE.id]
-    assert {key: share.verified for key, share in stored_shares.items()} == {public_key(1): True, public_key(3): True}
+    assert {key: share.verified for key, share in stored_shares.items()} == {
+        public_key(1): True,
+        public_key(3): True,
+    }
     assert caplog.text.count("deleted a bad stored share") == 3
 
 

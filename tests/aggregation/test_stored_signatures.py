@@ -62,17 +62,23 @@ def archive_of(*entries: StoredShare | StoredSignature) -> MemoryArchive:
 
 def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     """Return a set of these keys with these weights."""
-    return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
+    return build_canonical_set(
+        (node(number), public_key(number), weight) for number, weight in weights.items()
+    )
 
 
 def parse_result(
     setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest
 ) -> ParsedSignedMessage:
     """Assert that a result is right and return what stands in it."""
-    return assert_valid(result.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum)
+    return assert_valid(
+        result.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum
+    )
 
 
-def signers(setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest) -> set[int]:
+def signers(
+    setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest
+) -> set[int]:
     """Return the numbers of the keys that signed."""
     positions = parse_result(setup, result, aggregation_request).signers
     keys = {setup.members.validators[index].public_key for index in positions}
@@ -108,7 +114,10 @@ def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators
 def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_other_bits() -> None:
     first = min(range(1, 10), key=lambda number: index_of(members([1] * 9), number))
     others = [number for number in range(1, 10) if number != first]
-    before, after = weighing(dict.fromkeys(others, 10)), weighing({first: 15, **dict.fromkeys(others, 11)})
+    before, after = (
+        weighing(dict.fromkeys(others, 10)),
+        weighing({first: 15, **dict.fromkeys(others, 11)}),
+    )
     archive = MemoryArchive()
 
     async def main() -> None:
@@ -190,7 +199,9 @@ def test_a_bad_cached_share_does_not_spoil_a_stored_signature() -> None:
 
 
 def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
-    archive = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
+    archive = archive_of(
+        aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9])
+    )
 
     async def steps(setup: AggregatorSetup) -> None:
         result = await setup.service.aggregate(request(60))
@@ -229,8 +240,12 @@ def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> No
 
 
 @pytest.mark.parametrize("verified", [False, True])
-def test_a_stored_share_that_is_bad_is_found_deleted_and_its_validator_asked(verified: bool) -> None:
-    archive = archive_of(share(1), share(2, verified=verified, text=b"lie"), share(3, verified=True))
+def test_a_stored_share_that_is_bad_is_found_deleted_and_its_validator_asked(
+    verified: bool,
+) -> None:
+    archive = archive_of(
+        share(1), share(2, verified=verified, text=b"lie"), share(3, verified=True)
+    )
 
     async def steps(setup: AggregatorSetup) -> None:
         result = await setup.service.aggregate(request(100))
@@ -259,14 +274,18 @@ def test_a_cached_share_that_differs_from_the_stored_one_is_verified_before_it_i
         await setup.service.aggregate(request(60))
         archive.shares[MESSAGE.id][public_key(2)] = share(2, text=b"lie")
         archive.signatures.clear()
-        result = await setup.service.aggregate(request(100, justification=b"other", stored_only=True))
+        result = await setup.service.aggregate(
+            request(100, justification=b"other", stored_only=True)
+        )
         assert signers(setup, result, request(100)) == {1, 2, 3, 4, 5}
         assert archive.shares[MESSAGE.id][public_key(2)] == share(2, verified=True)
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
-def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stored_signature_that_does_not_verify_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     keys = aggregate([1, 2, 3]).public_keys
     archive = archive_of(
         aggregate([1, 2, 3], b"lie"),
@@ -297,7 +316,9 @@ def test_shares_of_keys_that_are_not_in_the_set_are_left_alone() -> None:
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
-def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validators_are_asked() -> None:
+def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validators_are_asked() -> (
+    None
+):
     archive = MemoryArchive()
 
     async def main() -> None:
@@ -334,7 +355,12 @@ def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> 
             "0x" + public_key(number).hex() for number in (4, 5)
         }
         assert error.shortfall.counts == {"not_asked": 2}
-        assert (seconds, setup.network.asks, setup.tracked.used, setup.network.redialled) == (0.0, [], [], [])
+        assert (seconds, setup.network.asks, setup.tracked.used, setup.network.redialled) == (
+            0.0,
+            [],
+            [],
+            [],
+        )
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
@@ -388,13 +414,17 @@ def test_an_archive_that_cannot_be_read_is_an_error_not_a_missed_quorum() -> Non
         with pytest.raises(StoreDown):
             await setup.service.aggregate(request(60, stored_only=True))
         archive.recall_s = 0.0
-        assert parse_result(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
+        assert parse_result(
+            setup, await setup.service.aggregate(request(60, stored_only=True)), request(60)
+        )
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_bad_stored_share_is_found_for_a_stored_only_caller() -> None:
-    archive = archive_of(share(1), share(2, text=b"lie"), share(3), share(4, verified=True, text=b"lie"))
+    archive = archive_of(
+        share(1), share(2, text=b"lie"), share(3), share(4, verified=True, text=b"lie")
+    )
 
     async def steps(setup: AggregatorSetup) -> None:
         _, error = await taken(setup.service.aggregate(request(60, stored_only=True)))
@@ -415,7 +445,9 @@ def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_t
         seconds, result = await taken(setup.service.aggregate(request(67)))
         assert parse_result(setup, result, request(67))
         assert seconds == pytest.approx(1.0)
-        seconds, result = await taken(setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
+        seconds, result = await taken(
+            setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8))
+        )
         assert seconds <= 0.4
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
@@ -456,5 +488,7 @@ def test_after_a_start_a_stored_signature_that_does_not_serve_counts_as_another_
         parse_result(setup, await setup.service.aggregate(request(60)), request(60))
         assert (setup.metrics.reissued, setup.network.asks) == (reissued, [])
 
-    archive = archive_of(aggregate(signers_before), *(share(number, verified=True) for number in range(1, 5)))
+    archive = archive_of(
+        aggregate(signers_before), *(share(number, verified=True) for number in range(1, 5))
+    )
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)

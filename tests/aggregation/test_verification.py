@@ -60,7 +60,11 @@ def test_a_sum_outside_of_the_subgroup_is_refused() -> None:
 
 def signed(indices: list[int], about: UnsignedMessage = MESSAGE) -> bytes:
     numbers = {index_of(MEMBERS, number): number for number in range(1, 5)}
-    points = [bls.decode_share(signature(numbers[index], about.raw)) for index in indices if index in numbers]
+    points = [
+        bls.decode_share(signature(numbers[index], about.raw))
+        for index in indices
+        if index in numbers
+    ]
     return SignedMessage(about, encode_signers(indices), bls.sum_shares(points)).encode()
 
 

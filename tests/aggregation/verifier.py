@@ -35,10 +35,14 @@ def parse(raw: bytes) -> ParsedSignedMessage:
     signature = raw[end + 8 + count :]
     assert len(signature) == 96
     number = int.from_bytes(bits, "big")
-    return ParsedSignedMessage(raw[:end], tuple(i for i in range(8 * count) if number >> i & 1), signature)
+    return ParsedSignedMessage(
+        raw[:end], tuple(i for i in range(8 * count) if number >> i & 1), signature
+    )
 
 
-def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int) -> ParsedSignedMessage:
+def assert_valid(
+    raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, quorum: int
+) -> ParsedSignedMessage:
     """Assert that `raw` is `unsigned`, signed by at least `quorum` percent of the weight."""
     parsed = parse(raw)
     assert parsed.unsigned == unsigned
@@ -54,4 +58,6 @@ def assert_valid(raw: bytes, unsigned: bytes, members: CanonicalValidatorSet, qu
 def assert_py_ecc_agrees(parsed: ParsedSignedMessage, members: CanonicalValidatorSet) -> None:
     """Assert the same with an implementation that shares nothing with ours; takes a second."""
     keys = [BLSPubkey(members.validators[index].public_key) for index in parsed.signers]
-    assert G2ProofOfPossession.FastAggregateVerify(keys, parsed.unsigned, BLSSignature(parsed.signature))
+    assert G2ProofOfPossession.FastAggregateVerify(
+        keys, parsed.unsigned, BLSSignature(parsed.signature)
+    )

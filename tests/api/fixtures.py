@@ -30,8 +30,19 @@ from warpseal.api.status.probe_bodies import BackgroundState, StoreState
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.destination import DestinationEpoch
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
-from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, DestinationReport, HeightLabel, WeightAtHeight
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
+from warpseal.delivery.report import (
+    DeliveryAdvice,
+    DestinationQuorum,
+    DestinationReport,
+    HeightLabel,
+    WeightAtHeight,
+)
+from warpseal.delivery.request import (
+    Delivery,
+    DeliveryRequest,
+    L1DeliveryRequest,
+    NextSignedMessage,
+)
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import ExplainedTransaction, Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage
@@ -50,7 +61,9 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 NETWORK_ID = 88888
 METRICS_PORT = 8_181
 EMPTY_STATUS = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", ready=True)
-MESSAGE = UnsignedMessage.build(NETWORK_ID, ChainID(bytes(range(32))), b"\x00\x00\x00\x00\x00\x00" + bytes(32))
+MESSAGE = UnsignedMessage.build(
+    NETWORK_ID, ChainID(bytes(range(32))), b"\x00\x00\x00\x00\x00\x00" + bytes(32)
+)
 SUBNET = SubnetID(bytes(range(32, 64)))
 SIGNED = MESSAGE.raw + bytes(4) + b"\x00\x00\x00\x01\x01" + b"\xc0" + bytes(95)
 V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"
@@ -83,7 +96,9 @@ REPORT = DestinationReport(
         )
         for epoch, height, weight, verifies in _HEIGHTS
     ),
-    epoch=DestinationEpoch(number=30, start_time=1_795_226_806, p_chain_height="18", sealed_from=1_795_227_106),
+    epoch=DestinationEpoch(
+        number=30, start_time=1_795_226_806, p_chain_height="18", sealed_from=1_795_227_106
+    ),
     verifies_now=True,
     serves_next=False,
     advice=DeliveryAdvice(
@@ -111,7 +126,9 @@ def shortfall(verdict: Verdict, retry_after_s: float | None = None) -> QuorumSho
         error_code=6,
         error_message="no",
     )
-    return QuorumShortfall(verdict, 60, 67, 100, 19, "subnet", {"refused": 1}, (missing,), retry_after_s)
+    return QuorumShortfall(
+        verdict, 60, 67, 100, 19, "subnet", {"refused": 1}, (missing,), retry_after_s
+    )
 
 
 @dataclass
@@ -130,7 +147,9 @@ class ScriptedAggregator:
 class ScriptedL1Messages:
     """Returns the given reply about transactions, and records its requests."""
 
-    message: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
+    message: L1SignedMessage = field(
+        default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True)
+    )
     error: WarpsealError | None = None
     requests: list[L1Request] = field(default_factory=list)
 
@@ -156,7 +175,9 @@ class ScriptedDeliveries:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
-        return Delivery(aggregation(), self.report, self.report.headers(), request.wants_report, self.next)
+        return Delivery(
+            aggregation(), self.report, self.report.headers(), request.wants_report, self.next
+        )
 
     async def sign_l1(self, request: L1DeliveryRequest) -> Delivery[L1SignedMessage]:
         self.l1_requests.append(request)
@@ -170,7 +191,9 @@ class ScriptedDeliveries:
         return Explanation(transaction=ExplainedTransaction(tx_hash="a"), checks=(), failing=None)
 
 
-BACKGROUND = BackgroundState(store=StoreState(url="sqlite:///store.db", up=True), follower=FollowerState(off=True))
+BACKGROUND = BackgroundState(
+    store=StoreState(url="sqlite:///store.db", up=True), follower=FollowerState(off=True)
+)
 PRIMARY_TEXT = id_text(PRIMARY_NETWORK)
 PREFLIGHT: Mapping[str, Any] = {
     "verifiesNow": True,
@@ -321,8 +344,13 @@ class ApiSetup:
         subnets = {subnet.subnet_id: subnet for subnet in self.readiness.subnets}
         checks = HealthRegistry(HealthSettings())
         checks.register(
-            HealthCheck("nodes", blocking_error=lambda: None if self.readiness.is_fresh else STALE_HEIGHT),
-            *(quorum_check(subnet_id, subnets.get) for subnet_id in dict.fromkeys((*subnets, *self.counted))),
+            HealthCheck(
+                "nodes", blocking_error=lambda: None if self.readiness.is_fresh else STALE_HEIGHT
+            ),
+            *(
+                quorum_check(subnet_id, subnets.get)
+                for subnet_id in dict.fromkeys((*subnets, *self.counted))
+            ),
         )
         return checks
 
@@ -359,7 +387,9 @@ async def client_of(setup: ApiSetup) -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def exchange(port: int, request: bytes, *, until_closed: bool = True, within_s: float = TIMEOUT_S) -> bytes:
+async def exchange(
+    port: int, request: bytes, *, until_closed: bool = True, within_s: float = TIMEOUT_S
+) -> bytes:
     """Send raw bytes on a connection of its own; return what comes until the server closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

@@ -17,7 +17,9 @@ from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 
 BODY = json.dumps({"message": MESSAGE.raw.hex()}).encode()
-QUICK = replace(SETTINGS, receive_timeout_s=0.3, keep_alive_s=0.3, max_body_bytes=4096, max_header_bytes=2048)
+QUICK = replace(
+    SETTINGS, receive_timeout_s=0.3, keep_alive_s=0.3, max_body_bytes=4096, max_header_bytes=2048
+)
 
 
 def post(body: bytes = BODY, path: str = KEBAB, *headers: str) -> bytes:
@@ -45,7 +47,10 @@ def replies(raw: bytes) -> list[Reply]:
     while raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
         length = int(headers.get("content-length", "0"))
         parsed_replies.append(Reply(int(first.split()[1]), headers, rest[:length]))
         raw = rest[length:]
@@ -53,7 +58,9 @@ def replies(raw: bytes) -> list[Reply]:
 
 
 @asynccontextmanager
-async def quick_server(settings: ApiSettings = QUICK, setup: ApiSetup | None = None) -> AsyncIterator[HttpServer]:
+async def quick_server(
+    settings: ApiSettings = QUICK, setup: ApiSetup | None = None
+) -> AsyncIterator[HttpServer]:
     async with serving((setup or ApiSetup(settings)).app(), settings) as server:
         yield server
 

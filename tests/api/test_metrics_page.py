@@ -34,14 +34,19 @@ async def test_metrics_are_on_the_metrics_port_only() -> None:
         assert (response.status, (await response.json())["code"]) == (404, "not_found")
 
 
-async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validators_is_encoded() -> None:
+async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validators_is_encoded() -> (
+    None
+):
     metrics = Metrics()
     for outcome in ("ok", "quorum_not_reached", "quorum_impossible", "node_unavailable"):
         metrics.observe_aggregation(outcome, dict.fromkeys(("validators", "collect", "total"), 0.1))
     metrics.samples.register(
-        ValidatorSample, lambda: (ValidatorSample(f"NodeID-{n:033}", n, n, 0, 0, 0.01) for n in range(1000))
+        ValidatorSample,
+        lambda: (ValidatorSample(f"NodeID-{n:033}", n, n, 0, 0, 0.01) for n in range(1000)),
     )
-    metrics.samples.register(SubnetSample, lambda: (SubnetSample(f"{n:050}", 67, 100) for n in range(500)))
+    metrics.samples.register(
+        SubnetSample, lambda: (SubnetSample(f"{n:050}", 67, 100) for n in range(500))
+    )
     turns = 0
     page = asyncio.create_task(asyncio.to_thread(await metrics.snapshot()))
     while not page.done():

@@ -17,7 +17,8 @@ from tests.bls.interfaces import installed_backends, load_interface
 from warpseal.bls import MalformedKey, MalformedShare, choose_backend
 
 FIELD_ORDER = int(
-    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16
+    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab",
+    16,
 )
 MESSAGE = b"message"
 G1_X_OUTSIDE_SUBGROUP = 4
@@ -72,9 +73,13 @@ def accepts_share(bls: ModuleType, raw: bytes) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(x_coordinates, flags)
-def test_keys_of_any_flags_and_coordinate_are_accepted_as_py_ecc_accepts_them(x: int, top: int) -> None:
+def test_keys_of_any_flags_and_coordinate_are_accepted_as_py_ecc_accepts_them(
+    x: int, top: int
+) -> None:
     raw = (x | top << 381).to_bytes(48, "big")
-    assert [accepts_key(bls, raw) for bls in INTERFACES] == [oracle_accepts_key(raw)] * len(INTERFACES)
+    assert [accepts_key(bls, raw) for bls in INTERFACES] == [oracle_accepts_key(raw)] * len(
+        INTERFACES
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,8 +88,12 @@ def test_shares_of_any_flags_and_coordinates_are_accepted_as_py_ecc_accepts_them
     imaginary: int, real: int, top: int, low: int
 ) -> None:
     for second in (0, low):
-        raw = (imaginary | top << 381).to_bytes(48, "big") + (real | second << 381).to_bytes(48, "big")
-        assert [accepts_share(bls, raw) for bls in INTERFACES] == [oracle_accepts_share(raw)] * len(INTERFACES)
+        raw = (imaginary | top << 381).to_bytes(48, "big") + (real | second << 381).to_bytes(
+            48, "big"
+        )
+        assert [accepts_share(bls, raw) for bls in INTERFACES] == [oracle_accepts_share(raw)] * len(
+            INTERFACES
+        )
 
 
 @pytest.mark.parametrize("length", [0, 1, 47, 49, 95, 97, 192])
@@ -118,7 +127,14 @@ def test_every_backend_derives_the_same_keys_and_signatures(seed: bytes, message
         signatures = bls.sign(secret, message), bls.sign_possession(secret, message)
         assert bls.verify(key, message, signatures[0])
         assert bls.verify_possession(key, message, signatures[1])
-        results.append((bls.secret_bytes(secret), bls.public_key_bytes(key), *signatures, bls.prove_possession(secret)))
+        results.append(
+            (
+                bls.secret_bytes(secret),
+                bls.public_key_bytes(key),
+                *signatures,
+                bls.prove_possession(secret),
+            )
+        )
     assert len(set(results)) == 1
 
 
@@ -128,7 +144,9 @@ def test_every_backend_finds_the_same_sums_and_verdicts(rnd: random.Random, coun
     first = INTERFACES[0]
     secrets = [first.generate_secret(rnd.randbytes(32)) for _ in range(count)]
     raw_keys = [first.public_key_bytes(first.derive_public_key(secret)) for secret in secrets]
-    raw_shares = [first.sign(secret, MESSAGE if rnd.random() < 0.9 else b"another") for secret in secrets]
+    raw_shares = [
+        first.sign(secret, MESSAGE if rnd.random() < 0.9 else b"another") for secret in secrets
+    ]
     results = []
     for bls in INTERFACES:
         keys = [bls.parse_public_key(raw) for raw in raw_keys]
@@ -154,9 +172,9 @@ def test_deviations_divide_and_only_good_shares_have_none(bls: ModuleType) -> No
     assert bls.divide_deviations(whole, alone) == bls.NO_DEVIATION
     assert bls.divide_deviations(whole, bls.NO_DEVIATION) == whole
     rest = bls.subtract_shares(bls.add_shares(bad, good[1]), bad)
-    assert bls.compute_deviation(bls.subtract_public_keys(bls.add_public_keys(*keys), keys[0]), rest, hashed) == (
-        bls.NO_DEVIATION
-    )
+    assert bls.compute_deviation(
+        bls.subtract_public_keys(bls.add_public_keys(*keys), keys[0]), rest, hashed
+    ) == (bls.NO_DEVIATION)
     assert bls.is_in_subgroup(rest)
 
 
@@ -168,8 +186,15 @@ def build_encodings(length: int) -> list[bytes]:
         keys = [bls.public_key_bytes(bls.derive_public_key(secret)) for secret in secrets]
         return [*keys, G1_INFINITY, b"\x80" + G1_X_OUTSIDE_SUBGROUP.to_bytes(47, "big")]
     shares = [bls.sign(secret, MESSAGE) for secret in secrets]
-    outside = next(raw for x in range(100) if accepts_share(bls, raw := b"\x80" + x.to_bytes(95, "big")))
-    return [*shares, G2_INFINITY, outside, bls.sum_shares([bls.decode_share(raw) for raw in (shares[0], outside)])]
+    outside = next(
+        raw for x in range(100) if accepts_share(bls, raw := b"\x80" + x.to_bytes(95, "big"))
+    )
+    return [
+        *shares,
+        G2_INFINITY,
+        outside,
+        bls.sum_shares([bls.decode_share(raw) for raw in (shares[0], outside)]),
+    ]
 
 
 def mutate(raw: bytes, kind: int, place: int, value: int) -> bytes:
@@ -191,12 +216,16 @@ def mutate(raw: bytes, kind: int, place: int, value: int) -> bytes:
     return mutations[kind]
 
 
-mutations = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 95), st.integers(0, 255)), max_size=3)
+mutations = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 95), st.integers(0, 255)), max_size=3
+)
 
 
 @settings(max_examples=1000, deadline=None)
 @given(st.sampled_from(build_encodings(48)), mutations)
-def test_every_backend_decides_alike_on_mutated_keys(raw: bytes, steps: list[tuple[int, int, int]]) -> None:
+def test_every_backend_decides_alike_on_mutated_keys(
+    raw: bytes, steps: list[tuple[int, int, int]]
+) -> None:
     for step in steps:
         raw = mutate(raw, *step)
     assert len({accepts_key(bls, raw) for bls in INTERFACES}) == 1
@@ -204,7 +233,9 @@ def test_every_backend_decides_alike_on_mutated_keys(raw: bytes, steps: list[tup
 
 @settings(max_examples=1000, deadline=None)
 @given(st.sampled_from(build_encodings(96)), mutations)
-def test_every_backend_decides_alike_on_mutated_shares(raw: bytes, steps: list[tuple[int, int, int]]) -> None:
+def test_every_backend_decides_alike_on_mutated_shares(
+    raw: bytes, steps: list[tuple[int, int, int]]
+) -> None:
     for step in steps:
         raw = mutate(raw, *step)
     decisions = set()
@@ -224,7 +255,9 @@ def test_every_backend_decides_alike_on_mutated_shares(raw: bytes, steps: list[t
 def test_every_backend_and_py_ecc_find_the_same_sum_of_any_points(seed: int, count: int) -> None:
     rnd, raws = random.Random(seed), list[bytes]()
     while len(raws) < count:
-        raw = bytes([0x80 | rnd.randrange(2) << 5]) + rnd.randbytes(47) + b"\x00" + rnd.randbytes(47)
+        raw = (
+            bytes([0x80 | rnd.randrange(2) << 5]) + rnd.randbytes(47) + b"\x00" + rnd.randbytes(47)
+        )
         # Equal points are doubled, opposite ones cancel.
         if raws and rnd.random() < 0.5:
             raw = rnd.choice(raws)
@@ -248,14 +281,21 @@ def test_every_backend_and_py_ecc_find_the_same_sum_of_any_points(seed: int, cou
 @pytest.mark.parametrize("bls", INTERFACES, ids=installed_backends())
 def test_deviations_of_sums_at_infinity_are_inverse_to_each_other(bls: ModuleType) -> None:
     secret = bls.generate_secret(b"\x01" * 32)
-    key, share, hashed = bls.derive_public_key(secret), bls.sign(secret, MESSAGE), bls.hash_to_curve(MESSAGE)
+    key, share, hashed = (
+        bls.derive_public_key(secret),
+        bls.sign(secret, MESSAGE),
+        bls.hash_to_curve(MESSAGE),
+    )
     point = bls.decode_share(share)
     no_key, no_share = bls.subtract_public_keys(key, key), bls.subtract_shares(point, point)
     assert (bls.public_key_bytes(no_key), bls.sum_shares([no_share])) == (G1_INFINITY, G2_INFINITY)
     assert bls.is_in_subgroup(no_share)
     assert bls.sum_shares([bls.subtract_shares(point, no_share)]) == share
     assert bls.compute_deviation(no_key, no_share, hashed) == bls.NO_DEVIATION
-    deficit, surplus = bls.compute_deviation(key, no_share, hashed), bls.compute_deviation(no_key, point, hashed)
+    deficit, surplus = (
+        bls.compute_deviation(key, no_share, hashed),
+        bls.compute_deviation(no_key, point, hashed),
+    )
     assert bls.NO_DEVIATION not in (deficit, surplus)
     assert bls.divide_deviations(bls.NO_DEVIATION, deficit) == surplus
     assert not any(bls.verify(no_key, MESSAGE, signature) for signature in (share, G2_INFINITY))
@@ -264,7 +304,9 @@ def test_deviations_of_sums_at_infinity_are_inverse_to_each_other(bls: ModuleTyp
 def test_the_backend_is_the_wanted_one_or_the_first_that_is_installed() -> None:
     assert choose_backend() == installed_backends()[0]
     assert [choose_backend(name) for name in installed_backends()] == installed_backends()
-    with pytest.raises(ImportError, match="WARPSEAL_BLS is 'relic'; it names a BLS library: blspy, blst, arkworks"):
+    with pytest.raises(
+        ImportError, match="WARPSEAL_BLS is 'relic'; it names a BLS library: blspy, blst, arkworks"
+    ):
         choose_backend("relic")
 
 
@@ -280,6 +322,8 @@ def test_the_backend_is_the_wanted_one_or_the_first_that_is_installed() -> None:
 def test_a_backend_without_a_library_is_an_import_error_that_names_its_packages(
     monkeypatch: pytest.MonkeyPatch, choice: str, missing: str, names: str
 ) -> None:
-    monkeypatch.setattr("warpseal.bls.find_spec", lambda name: object() if missing and name != missing else None)
+    monkeypatch.setattr(
+        "warpseal.bls.find_spec", lambda name: object() if missing and name != missing else None
+    )
     with pytest.raises(ImportError, match=f"^no BLS library: install {names}$"):
         choose_backend(choice)

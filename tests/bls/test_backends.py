@@ -75,7 +75,10 @@ def bls(request: pytest.FixtureRequest) -> ModuleType:
 
 def local_secrets(bls: ModuleType) -> list[Any]:
     """Return the secret keys of the five local validators."""
-    return [bls.secret_from_bytes(b"AvalancheLocalNetworkValidator0%d" % number) for number in range(1, 6)]
+    return [
+        bls.secret_from_bytes(b"AvalancheLocalNetworkValidator0%d" % number)
+        for number in range(1, 6)
+    ]
 
 
 def local_keys(bls: ModuleType) -> list[Any]:
@@ -113,7 +116,9 @@ def test_local_validators_have_the_documented_keys_and_proofs(
         (l1_txs.REGISTERED_KEY.hex(), l1_txs.REGISTERED_POSSESSION.hex()),
     ],
 )
-def test_proofs_of_possession_of_real_nodes_verify(bls: ModuleType, public_key: str, proof: str) -> None:
+def test_proofs_of_possession_of_real_nodes_verify(
+    bls: ModuleType, public_key: str, proof: str
+) -> None:
     key = bytes.fromhex(public_key)
     assert bls.verify_possession(bls.parse_public_key(key), key, bytes.fromhex(proof))
 
@@ -262,7 +267,9 @@ def test_shares_and_keys_that_cancel_out_verify_nothing(bls: ModuleType) -> None
     assert not bls.verify(local_keys(bls)[0], UNSIGNED, total)
     assert not bls.verify_aggregate([local_keys(bls)[0], opposite], UNSIGNED, total)
     assert not bls.verify_aggregate([local_keys(bls)[0], opposite], UNSIGNED, SIGNATURE_1)
-    assert not bls.verify_possession(bls.sum_public_keys([local_keys(bls)[0], opposite]), UNSIGNED, SIGNATURE_1)
+    assert not bls.verify_possession(
+        bls.sum_public_keys([local_keys(bls)[0], opposite]), UNSIGNED, SIGNATURE_1
+    )
 
 
 def test_errors_of_two_shares_that_cancel_verify_only_as_a_sum(bls: ModuleType) -> None:
@@ -294,7 +301,9 @@ def test_a_seed_determines_the_secret_key_and_without_one_it_is_random(bls: Modu
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_refused_or_decoded_to_a_key_or_share_that_encodes_to_them(bls: ModuleType, raw: bytes) -> None:
+def test_any_bytes_are_refused_or_decoded_to_a_key_or_share_that_encodes_to_them(
+    bls: ModuleType, raw: bytes
+) -> None:
     for head in (raw, b"\x80" + raw, b"\xa0" + raw + bytes(47)):
         with suppress(MalformedKey):
             assert bls.public_key_bytes(bls.parse_public_key(head[:48])) == head[:48]

@@ -17,7 +17,9 @@ except ImportError:  # Python 3.13 and later.
         for key in keys:
             total = total + G1Point.from_compressed_bytes(key)
         hashed = G2Point.hash_to_curve(message, SIGNATURE_DST)
-        return GT.pairing_check([total, -G1Point()], [hashed, G2Point.from_compressed_bytes(signature)])
+        return GT.pairing_check(
+            [total, -G1Point()], [hashed, G2Point.from_compressed_bytes(signature)]
+        )
 
     def aggregate(signatures: Iterable[bytes]) -> bytes:
         """Return the sum of signatures."""
@@ -31,8 +33,12 @@ else:
     def fast_aggregate_verify(keys: Iterable[bytes], message: bytes, signature: bytes) -> bool:
         """Return whether a signature is the sum of exactly these keys' signatures over a message."""
         points = [G1Element.from_bytes(key) for key in keys]
-        return bool(PopSchemeMPL.fast_aggregate_verify(points, message, G2Element.from_bytes(signature)))
+        return bool(
+            PopSchemeMPL.fast_aggregate_verify(points, message, G2Element.from_bytes(signature))
+        )
 
     def aggregate(signatures: Iterable[bytes]) -> bytes:
         """Return the sum of signatures."""
-        return bytes(PopSchemeMPL.aggregate([G2Element.from_bytes(signature) for signature in signatures]))
+        return bytes(
+            PopSchemeMPL.aggregate([G2Element.from_bytes(signature) for signature in signatures])
+        )

@@ -17,7 +17,8 @@ def damaged(draw: st.DrawFn, *good: bytes) -> bytes:
         at = draw(st.integers(0, len(raw)))
         end = draw(st.integers(at, min(len(raw), at + 8)))
         raw[at:end] = draw(
-            st.binary(max_size=8) | st.sampled_from((b"\xff\xff\xff\xff", bytes(4), b"\x00\x00\x00\x01"))
+            st.binary(max_size=8)
+            | st.sampled_from((b"\xff\xff\xff\xff", bytes(4), b"\x00\x00\x00\x01"))
         )
     return bytes(raw)
 

@@ -43,10 +43,16 @@ def _unsigned(tx: PSignedTx) -> dict[str, Any]:
         case components.BaseTx(base):
             return _base(base)
         case components.ImportTx(base, source, inputs):
-            return _base(base) | {"sourceChain": id_text(source), "importedInputs": [_input(i) for i in inputs]}
+            return _base(base) | {
+                "sourceChain": id_text(source),
+                "importedInputs": [_input(i) for i in inputs],
+            }
         case components.ExportTx(base, destination, outputs):
             exported = [_output(output, base.network_id) for output in outputs]
-            return _base(base) | {"destinationChain": id_text(destination), "exportedOutputs": exported}
+            return _base(base) | {
+                "destinationChain": id_text(destination),
+                "exportedOutputs": exported,
+            }
         case p_txs.CreateSubnetTx(base, owner):
             return _base(base) | {"owner": _owner(owner, base.network_id)}
     return _of_subnet(tx)
@@ -92,13 +98,20 @@ def _of_l1(tx: PSignedTx) -> dict[str, Any]:
                 "subnetAuthorization": _auth(auth),
             }
         case p_txs.RegisterL1ValidatorTx(base, balance, proof, message):
-            return _base(base) | {"balance": balance, "proofOfPossession": list(proof), "message": _hex(message)}
+            return _base(base) | {
+                "balance": balance,
+                "proofOfPossession": list(proof),
+                "message": _hex(message),
+            }
         case p_txs.SetL1ValidatorWeightTx(base, message):
             return _base(base) | {"message": _hex(message)}
         case p_txs.IncreaseL1ValidatorBalanceTx(base, validation_id, balance):
             return _base(base) | {"validationID": id_text(validation_id), "balance": balance}
         case p_txs.DisableL1ValidatorTx(base, validation_id, auth):
-            return _base(base) | {"validationID": id_text(validation_id), "disableAuthorization": _auth(auth)}
+            return _base(base) | {
+                "validationID": id_text(validation_id),
+                "disableAuthorization": _auth(auth),
+            }
     raise AssertionError(f"no {tx.kind} was recorded")
 
 
@@ -113,7 +126,11 @@ def _base(base: BaseFields) -> dict[str, Any]:
 
 
 def _output(output: TransferableOutput, network_id: int) -> dict[str, Any]:
-    return {"assetID": id_text(output.asset_id), "fxID": _FX, "output": _held(output.output, network_id)}
+    return {
+        "assetID": id_text(output.asset_id),
+        "fxID": _FX,
+        "output": _held(output.output, network_id),
+    }
 
 
 def _held(output: Output, network_id: int) -> dict[str, Any]:
@@ -156,7 +173,10 @@ def _initial_validator(validator: InitialValidator) -> dict[str, Any]:
 
 
 def _l1_owner(owner: PChainOwner) -> dict[str, Any]:
-    return {"threshold": owner.threshold, "addresses": [cb58_encode(address) for address in owner.addresses]}
+    return {
+        "threshold": owner.threshold,
+        "addresses": [cb58_encode(address) for address in owner.addresses],
+    }
 
 
 def _credential(credential: Credential) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def transaction(kind: str) -> bytes:
 @cache
 def genesis_bytes(network: str) -> bytes:
     """Return the genesis of `mainnet`, `fuji`, `localnet` or `helicon`."""
-    return zstandard.ZstdDecompressor().decompress((VECTORS / "genesis" / f"{network}.bin.zst").read_bytes())
+    return zstandard.ZstdDecompressor().decompress(
+        (VECTORS / "genesis" / f"{network}.bin.zst").read_bytes()
+    )
 
 
 @cache
@@ -66,7 +68,9 @@ def recording(network: str = "localnet") -> tuple[dict[str, Any], ...]:
 def recorded(method: str, encoding: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return (params, result) of the recorded calls of a method in an encoding."""
     calls = [call for call in recording() if call["method"] == f"platform.{method}"]
-    return [(call["params"], call["result"]) for call in calls if call["params"]["encoding"] == encoding]
+    return [
+        (call["params"], call["result"]) for call in calls if call["params"]["encoding"] == encoding
+    ]
 
 
 def checked_hex(raw: bytes) -> str:

@@ -48,7 +48,12 @@ def values_of(codec: Codec[Any]) -> st.SearchStrategy[Any]:
 def spoiled(raw: bytes) -> st.SearchStrategy[bytes]:
     """Return a strategy for bytes that were `raw` before something was changed, cut out or put in."""
     places = st.integers(0, len(raw))
-    inserts = st.one_of(st.binary(max_size=8), st.sampled_from([b"\xff" * 4, b"\x00" * 4, b"\x00\x00\x00\x16"]))
+    inserts = st.one_of(
+        st.binary(max_size=8), st.sampled_from([b"\xff" * 4, b"\x00" * 4, b"\x00\x00\x00\x16"])
+    )
     return st.builds(
-        lambda start, length, new: raw[:start] + new + raw[start + length :], places, st.integers(0, 8), inserts
+        lambda start, length, new: raw[:start] + new + raw[start + length :],
+        places,
+        st.integers(0, 8),
+        inserts,
     )

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.chains.ids import Address, TxID, address_prefix, address_text, bech32_text, parse_address, utxo_id
+from warpseal.chains.ids import (
+    Address,
+    TxID,
+    address_prefix,
+    address_text,
+    bech32_text,
+    parse_address,
+    utxo_id,
+)
 from warpseal.warp.ids import MalformedID, id_text, parse_id
 
 EWOQ = Address(bytes.fromhex("3cb7d3842e8cee6a0ebd09f1fe884f6861e1b29c"))
@@ -30,7 +38,10 @@ def test_one_key_has_an_address_for_every_network(network_id: int, text: str) ->
 
 @given(st.integers(0, 2**32 - 1), st.binary(min_size=20, max_size=20))
 def test_any_address_comes_back_from_its_text(network_id: int, raw: bytes) -> None:
-    assert parse_address(address_text(network_id, Address(raw))) == (address_prefix(network_id), raw)
+    assert parse_address(address_text(network_id, Address(raw))) == (
+        address_prefix(network_id),
+        raw,
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,10 +82,24 @@ def test_an_address_of_another_length_has_no_text() -> None:
 @pytest.mark.parametrize(
     ("tx_id", "index", "expected"),
     [
-        ("Ev5mqnJYwqWpo2csuznjiqTf6EbhevGnCfudGga6u3rZGgEHi", 1, "S5UKgWoVpoGFyxfisebmmRf8WqC7ZwcmYwS7XaDVZqoaFcCwK"),
-        ("2EAQ5JDvH6p9rEfNnTyQNKBcSj1AKLmTNvKu9YeR48o1yVXMRg", 0, "17VYpBDztAd8xrc6EnyTpXkQFNuZmNYWq483DKbJAre3SdZAV"),
-        ("2KsUeNCHhMmVCnJrznANbZTURxUD4a74Lk7ZqWGYJy8ZFs3TwV", 0, "HVkuA1frJN7y4ixiUrUAU5rygBHfJE1MBeEP7upvZ4ChFATLi"),
+        (
+            "Ev5mqnJYwqWpo2csuznjiqTf6EbhevGnCfudGga6u3rZGgEHi",
+            1,
+            "S5UKgWoVpoGFyxfisebmmRf8WqC7ZwcmYwS7XaDVZqoaFcCwK",
+        ),
+        (
+            "2EAQ5JDvH6p9rEfNnTyQNKBcSj1AKLmTNvKu9YeR48o1yVXMRg",
+            0,
+            "17VYpBDztAd8xrc6EnyTpXkQFNuZmNYWq483DKbJAre3SdZAV",
+        ),
+        (
+            "2KsUeNCHhMmVCnJrznANbZTURxUD4a74Lk7ZqWGYJy8ZFs3TwV",
+            0,
+            "HVkuA1frJN7y4ixiUrUAU5rygBHfJE1MBeEP7upvZ4ChFATLi",
+        ),
     ],
 )
-def test_the_id_of_an_output_follows_from_transaction_and_index(tx_id: str, index: int, expected: str) -> None:
+def test_the_id_of_an_output_follows_from_transaction_and_index(
+    tx_id: str, index: int, expected: str
+) -> None:
     assert id_text(utxo_id(TxID(parse_id(tx_id)), index)) == expected

@@ -31,12 +31,21 @@ VECTORS = {name: bytes.fromhex(raw) for name, raw in vector("c_atomic.json").ite
 FILE = "c-atomic.jsonl"
 AVAX = "FvwEAhmxKfeiG8SnEvq42hc6whRyY3EFYAvebMqDNDGCgxN5Z"
 C_CHAIN = "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
-KINDS = {"c_import_p": "ImportTx", "c_export_p": "ExportTx", "c_export_x": "ExportTx", "c_import_x": "ImportTx"}
+KINDS = {
+    "c_import_p": "ImportTx",
+    "c_export_p": "ExportTx",
+    "c_export_x": "ExportTx",
+    "c_import_x": "ImportTx",
+}
 
 
 def recorded_blocks() -> dict[int, bytes]:
     """Return the extra data of every recorded block by height."""
-    calls = (line["result"] for line in lines("c-atomic.jsonl") if line["method"] == "eth_getBlockByNumber")
+    calls = (
+        line["result"]
+        for line in lines("c-atomic.jsonl")
+        if line["method"] == "eth_getBlockByNumber"
+    )
     return {int(block["number"], 16): bytes.fromhex(block["blockExtraData"][2:]) for block in calls}
 
 
@@ -68,7 +77,8 @@ def test_the_recorded_blocks_hold_the_wallets_transactions() -> None:
         assert encode_atomic_txs(parsed) == extra
         heights |= {id_text(tx.id): height for tx in parsed}
     accepted = {
-        params["txID"]: int(result["blockHeight"]) for params, result in results(FILE, "avax.getAtomicTxStatus")
+        params["txID"]: int(result["blockHeight"])
+        for params, result in results(FILE, "avax.getAtomicTxStatus")
     }
     assert heights == accepted
     assert set(heights) == {WALLET[name] for name in KINDS}
@@ -107,7 +117,10 @@ def test_an_import_of_mainnet_has_the_documented_fields() -> None:
     origin = TxID(parse_id("2mpypu6xq4XFJTMzMHigNiPXdeMbsS8bRqNJRfpEfpfvyH5zBx"))
     assert spent.utxo_id == utxo_id(origin, 1)
     (out,) = tx.unsigned.outputs
-    assert (out.address.hex(), out.amount) == ("f3bea6ee245b402d60fdb419eaabd63fc17c02d2", 53349484216)
+    assert (out.address.hex(), out.amount) == (
+        "f3bea6ee245b402d60fdb419eaabd63fc17c02d2",
+        53349484216,
+    )
     assert id_text(out.asset_id) == AVAX
     assert tx.encode() == VECTORS["import_from_p"]
 
@@ -117,7 +130,10 @@ def test_an_export_has_the_documented_fields() -> None:
     assert id_text(tx.id) == "GXmH2GpeUoXGkugeryzrrh4V4a97PXtqga8ErA4R14MaQw2EW"
     assert isinstance(tx.unsigned, ExportTx)
     (spent,) = tx.unsigned.inputs
-    assert (spent.address.hex(), spent.amount) == ("76dd3d7b2f635c2547b861e55ae8a374e587742d", 123400001)
+    assert (spent.address.hex(), spent.amount) == (
+        "76dd3d7b2f635c2547b861e55ae8a374e587742d",
+        123400001,
+    )
     assert spent.nonce == 1
     (exported,) = tx.unsigned.exported_outputs
     assert isinstance(exported.output, TransferOutput)
@@ -152,7 +168,9 @@ def test_no_extra_data_is_no_transaction_and_an_empty_batch_is_refused() -> None
 
 
 def test_a_count_beyond_the_bytes_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(MalformedChainBytes, match="4294967295 atomic transactions need at least") as error:
+    with pytest.raises(
+        MalformedChainBytes, match="4294967295 atomic transactions need at least"
+    ) as error:
         parse_atomic_txs(bytes(2) + b"\xff\xff\xff\xff" + EXTRA[0][6:], batch=True)
     assert error.value.offset == 2
 
@@ -166,9 +184,13 @@ def test_transactions_of_a_block_round_trip(atomic_txs: tuple[AtomicTx, ...]) ->
 
 
 @given(st.binary(max_size=200) | damaged(*EXTRA, *VECTORS.values()), st.booleans())
-def test_any_bytes_are_refused_or_parse_to_transactions_that_encode_to_them(raw: bytes, batch: bool) -> None:
+def test_any_bytes_are_refused_or_parse_to_transactions_that_encode_to_them(
+    raw: bytes, batch: bool
+) -> None:
     if (error := refusal(lambda item: parse_atomic_txs(item, batch=batch), raw)) is not None:
         assert 0 <= error.offset <= len(raw)
     else:
         parsed = parse_atomic_txs(raw, batch=batch)
-        assert (encode_atomic_txs(parsed) if batch else b"".join(tx.encode() for tx in parsed)) == raw
+        assert (
+            encode_atomic_txs(parsed) if batch else b"".join(tx.encode() for tx in parsed)
+        ) == raw

@@ -108,7 +108,10 @@ def test_epochs_follow_the_rule_of_acp_181(chain: str) -> None:
 
 
 def test_inner_blocks_of_x_are_the_blocks_of_the_x_chain_api() -> None:
-    blocks = [checked(reply["block"]) for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
+    blocks = [
+        checked(reply["block"])
+        for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")
+    ]
     assert [outer.inner for outer in outers("X")] == blocks[1:]
 
 

@@ -37,7 +37,13 @@ LAYOUTS = {
     "BanffProposalBlock": (
         9,
         (EXPORT, IMPORT, REWARD),
-        _header(29) + TIME + TWO + EXPORT.raw[2:] + IMPORT.raw[2:] + PARENT_AND_HEIGHT + REWARD.raw[2:],
+        _header(29)
+        + TIME
+        + TWO
+        + EXPORT.raw[2:]
+        + IMPORT.raw[2:]
+        + PARENT_AND_HEIGHT
+        + REWARD.raw[2:],
     ),
     "BanffAbortBlock": (9, (), _header(30) + TIME + PARENT_AND_HEIGHT),
     "BanffCommitBlock": (9, (), _header(31) + TIME + PARENT_AND_HEIGHT),
@@ -53,7 +59,13 @@ LAYOUTS = {
 def test_a_block_of_every_type_has_its_fields_in_the_nodes_order(kind: str) -> None:
     time, txs, raw = LAYOUTS[kind]
     block = parse_p_block(raw)
-    assert (block.kind, block.parent_id, block.height, block.time, block.txs) == (kind, PARENT, 7, time, txs)
+    assert (block.kind, block.parent_id, block.height, block.time, block.txs) == (
+        kind,
+        PARENT,
+        7,
+        time,
+        txs,
+    )
     assert block.encode() == raw
     assert PBlock.build(kind, PARENT, 7, time, txs) == block
 
@@ -84,7 +96,9 @@ def test_an_unknown_block_type_raises_another_error_than_a_type_that_is_no_block
     with pytest.raises(UnknownType, match="a block has the unknown type id 43") as unknown:
         parse_p_block(_header(43) + PARENT_AND_HEIGHT)
     assert (unknown.value.offset, unknown.value.type_id) == (2, 43)
-    with pytest.raises(MalformedChainBytes, match=r"a block cannot be of type 34 \(BaseTx\)") as refusal:
+    with pytest.raises(
+        MalformedChainBytes, match=r"a block cannot be of type 34 \(BaseTx\)"
+    ) as refusal:
         parse_p_block(_header(34) + PARENT_AND_HEIGHT)
     assert not isinstance(refusal.value, UnknownType)
 
@@ -99,7 +113,9 @@ def test_an_unknown_transaction_type_is_named_with_its_place_in_the_block() -> N
 
 
 def test_blocks_with_equal_bytes_are_equal() -> None:
-    assert parse_p_block(BLOCKS[0].raw) == parse_p_block(BLOCKS[0].raw) != parse_p_block(BLOCKS[1].raw)
+    assert (
+        parse_p_block(BLOCKS[0].raw) == parse_p_block(BLOCKS[0].raw) != parse_p_block(BLOCKS[1].raw)
+    )
     assert len({parse_p_block(vector.raw) for vector in (*BLOCKS, *BLOCKS)}) == len(BLOCKS)
 
 

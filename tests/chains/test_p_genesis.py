@@ -10,7 +10,12 @@ from tests.chains.p_vectors import genesis_bytes
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.components import TransferableOutput, TransferOutput
 from warpseal.chains.p_blocks import parse_p_genesis
-from warpseal.chains.p_txs import AddPermissionlessValidatorTx, AddValidatorTx, CreateChainTx, PSignedTx
+from warpseal.chains.p_txs import (
+    AddPermissionlessValidatorTx,
+    AddValidatorTx,
+    CreateChainTx,
+    PSignedTx,
+)
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -77,7 +82,11 @@ def test_a_genesis_round_trips(facts: GenesisFacts) -> None:
 def test_block_0_follows_from_the_genesis(facts: GenesisFacts) -> None:
     genesis = parse_p_genesis(genesis_bytes(facts.network))
     assert id_text(genesis.block.id) == facts.block_0
-    assert (genesis.block.kind, genesis.block.height, genesis.block.parent_id) == ("ApricotCommitBlock", 0, genesis.id)
+    assert (genesis.block.kind, genesis.block.height, genesis.block.parent_id) == (
+        "ApricotCommitBlock",
+        0,
+        genesis.id,
+    )
 
 
 @ALL
@@ -107,14 +116,20 @@ def test_all_outputs_and_stakes_of_a_genesis_are_of_the_staking_asset(facts: Gen
 
 
 @ALL
-def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs(facts: GenesisFacts) -> None:
+def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs(
+    facts: GenesisFacts,
+) -> None:
     genesis = parse_p_genesis(genesis_bytes(facts.network))
     outputs = sum(entry.utxo.output.amount for entry in genesis.utxos)
     staked = sum(output.output.amount for tx in genesis.validators for output in _stake(tx))
     x_chain = genesis.chains[0].unsigned
     assert isinstance(x_chain, CreateChainTx)
     asset = parse_x_genesis(x_chain.genesis).assets[0]
-    on_x = sum(output.amount for output in asset.creation.states[0].outputs if isinstance(output, TransferOutput))
+    on_x = sum(
+        output.amount
+        for output in asset.creation.states[0].outputs
+        if isinstance(output, TransferOutput)
+    )
     assert outputs + staked + on_x == genesis.initial_supply
     assert id_text(asset.asset_id) == ASSETS[facts.network]
 

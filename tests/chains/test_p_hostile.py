@@ -52,13 +52,22 @@ def test_transactions_of_every_type_round_trip(kind: str, data: st.DataObject) -
 @settings(max_examples=15)
 @given(data=st.data())
 def test_blocks_of_every_type_round_trip(kind: str, data: st.DataObject) -> None:
-    parent, height = BlockID(data.draw(st.binary(min_size=32, max_size=32))), data.draw(st.integers(0, 2**64 - 1))
+    parent, height = (
+        BlockID(data.draw(st.binary(min_size=32, max_size=32))),
+        data.draw(st.integers(0, 2**64 - 1)),
+    )
     time = data.draw(st.integers(0, 2**64 - 1)) if kind.startswith("Banff") else None
     fewest, most = (0, 0) if kind == "BanffAbortBlock" else (1, 3)
     txs = tuple(data.draw(st.lists(st.sampled_from(TXS), min_size=fewest, max_size=most)))
     built = PBlock.build(kind, parent, height, time, txs)
     parsed = parse_p_block(built.raw)
-    assert (parsed.kind, parsed.parent_id, parsed.height, parsed.time, parsed.txs) == (kind, parent, height, time, txs)
+    assert (parsed.kind, parsed.parent_id, parsed.height, parsed.time, parsed.txs) == (
+        kind,
+        parent,
+        height,
+        time,
+        txs,
+    )
     assert parsed.encode() == built.raw
 
 
@@ -72,7 +81,9 @@ def test_a_damaged_transaction_is_refused_or_encodes_to_its_bytes(data: st.DataO
 @settings(max_examples=100)
 @given(data=st.data())
 def test_a_damaged_block_or_genesis_is_refused_or_encodes_to_its_bytes(data: st.DataObject) -> None:
-    _is_written_again_or_refused(parse_p_block, data.draw(spoiled(data.draw(st.sampled_from(BLOCKS)).raw)))
+    _is_written_again_or_refused(
+        parse_p_block, data.draw(spoiled(data.draw(st.sampled_from(BLOCKS)).raw))
+    )
     _is_written_again_or_refused(parse_p_genesis, data.draw(spoiled(genesis_bytes("localnet"))))
 
 
@@ -110,7 +121,9 @@ def test_a_count_beyond_the_bytes_left_is_refused_before_memory_is_allocated() -
     spoiled_raw = raw[:outputs] + b"\xff\xff\xff\xff" + raw[outputs + 4 :]
     tracemalloc.start()
     try:
-        with pytest.raises(MalformedChainBytes, match="4294967295 outputs need at least") as refusal:
+        with pytest.raises(
+            MalformedChainBytes, match="4294967295 outputs need at least"
+        ) as refusal:
             parse_p_tx(spoiled_raw)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
@@ -135,7 +148,9 @@ def test_memory_is_proportional_to_the_bytes() -> None:
 def test_a_lock_within_a_lock_is_refused_however_deep_it_goes(depth: int) -> None:
     lock = (22).to_bytes(4, "big") + bytes(8)
     head = transaction("BaseTx")[: 2 + 4 + 4 + 32] + (1).to_bytes(4, "big") + bytes(32)
-    with pytest.raises(MalformedChainBytes, match=r"a locked output cannot be of type 22 \(LockOut\)") as refusal:
+    with pytest.raises(
+        MalformedChainBytes, match=r"a locked output cannot be of type 22 \(LockOut\)"
+    ) as refusal:
         parse_p_tx(head + lock * depth + bytes(200))
     assert refusal.value.offset == len(head) + len(lock)
 
@@ -147,7 +162,9 @@ def test_unused_type_ids_are_unknown_types() -> None:
         with pytest.raises(UnknownType) as unknown:
             parse_p_tx(raw[:place] + type_id.to_bytes(4, "big") + raw[place + 4 :])
         assert (unknown.value.offset, unknown.value.type_id) == (place, type_id)
-    with pytest.raises(MalformedChainBytes, match=r"an output cannot be of type 11 \(OutputOwners\)"):
+    with pytest.raises(
+        MalformedChainBytes, match=r"an output cannot be of type 11 \(OutputOwners\)"
+    ):
         parse_p_tx(raw[:place] + (11).to_bytes(4, "big") + raw[place + 4 :])
 
 

@@ -27,12 +27,18 @@ from warpseal.warp.ids import id_text
 
 Call = tuple[dict[str, Any], dict[str, Any]]
 
-BLOCKS = {params["blockID"]: unchecked(result["block"]) for params, result in recorded("getBlock", "hex")}
-TRANSACTIONS = {params["txID"]: unchecked(result["tx"]) for params, result in recorded("getTx", "hex")}
+BLOCKS = {
+    params["blockID"]: unchecked(result["block"]) for params, result in recorded("getBlock", "hex")
+}
+TRANSACTIONS = {
+    params["txID"]: unchecked(result["tx"]) for params, result in recorded("getTx", "hex")
+}
 
 
 def _one(kind: type) -> PSignedTx:
-    return next(tx for tx in map(parse_p_tx, TRANSACTIONS.values()) if isinstance(tx.unsigned, kind))
+    return next(
+        tx for tx in map(parse_p_tx, TRANSACTIONS.values()) if isinstance(tx.unsigned, kind)
+    )
 
 
 @pytest.mark.parametrize("block_id", BLOCKS)
@@ -56,7 +62,9 @@ def test_every_field_of_a_recorded_transaction_equals_the_nodes_json(call: Call)
     assert node_json(parse_p_tx(TRANSACTIONS[params["txID"]])) == result["tx"]
 
 
-@pytest.mark.parametrize("call", recorded("getBlockByHeight", "json"), ids=lambda call: call[0]["height"])
+@pytest.mark.parametrize(
+    "call", recorded("getBlockByHeight", "json"), ids=lambda call: call[0]["height"]
+)
 def test_every_field_of_a_recorded_block_equals_the_nodes_json(call: Call) -> None:
     block_json = call[1]["block"]
     block = parse_p_block(BLOCKS[block_json["id"]])
@@ -80,7 +88,9 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
         utxo.id: utxo
         for params, result in recorded("getUTXOs", "hex")
         if "sourceChain" not in params
-        for utxo in (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"])
+        for utxo in (
+            P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"]
+        )
     }
     transactions = {tx.id: tx for tx in map(parse_p_tx, TRANSACTIONS.values())}
     own_utxos = [utxo for utxo in utxos.values() if utxo.tx_id in transactions]
@@ -96,7 +106,9 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
             assert utxo.output_index == len(outputs)
 
 
-def test_later_transactions_refer_to_the_validations_of_the_recorded_conversion_and_registration() -> None:
+def test_later_transactions_refer_to_the_validations_of_the_recorded_conversion_and_registration() -> (
+    None
+):
     convert, register = _one(ConvertSubnetToL1Tx).unsigned, _one(RegisterL1ValidatorTx).unsigned
     change, disable = _one(SetL1ValidatorWeightTx).unsigned, _one(DisableL1ValidatorTx).unsigned
     assert isinstance(convert, ConvertSubnetToL1Tx)
@@ -111,6 +123,9 @@ def test_later_transactions_refer_to_the_validations_of_the_recorded_conversion_
 
 
 def test_the_transactions_of_the_genesis_are_those_of_its_file() -> None:
-    txs = {params["txID"]: result["tx"] for params, result in results("genesis-txs.jsonl", "platform.getTx")}
+    txs = {
+        params["txID"]: result["tx"]
+        for params, result in results("genesis-txs.jsonl", "platform.getTx")
+    }
     assert txs == {tx_id: checked_hex(raw) for tx_id, raw in genesis_chains().items()}
     assert {id_text(sha256(unchecked(text)).digest()) for text in txs.values()} == set(txs)

@@ -26,7 +26,11 @@ from warpseal.chains.p_txs import (
     parse_p_tx,
 )
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
-from warpseal.warp.l1_messages import SubnetToL1Conversion, bootstrap_validation_id, build_p_chain_message
+from warpseal.warp.l1_messages import (
+    SubnetToL1Conversion,
+    bootstrap_validation_id,
+    build_p_chain_message,
+)
 
 
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
@@ -64,7 +68,11 @@ def test_the_data_api_names_all_transaction_types_except_helicon_ones(vector: Ve
 @pytest.mark.parametrize("vector", BLOCKS, ids=repr)
 def test_a_mainnet_block_round_trips(vector: Vector) -> None:
     block, expected = parse_p_block(vector.raw), vector.fields
-    assert (block.kind, block.height, block.time) == (expected["kind"], expected["height"], expected["time"])
+    assert (block.kind, block.height, block.time) == (
+        expected["kind"],
+        expected["height"],
+        expected["time"],
+    )
     assert (id_text(block.id), id_text(block.parent_id)) == (expected["id"], expected["parent_id"])
     assert [{"kind": tx.kind, "id": id_text(tx.id)} for tx in block.txs] == expected["txs"]
     assert block.encode() == vector.raw
@@ -99,11 +107,18 @@ def test_the_fields_of_rare_types_are_parsed() -> None:
     reward = parse_p_tx(transaction("RewardAutoRenewedValidatorTx")).unsigned
     assert time == AdvanceTimeTx(0x66A56FE7)
     assert isinstance(chain, CreateChainTx)
-    assert (chain.chain_name, chain.vm_id, chain.fx_ids) == ("let there", b"xsvm".ljust(32, b"\x00"), ())
+    assert (chain.chain_name, chain.vm_id, chain.fx_ids) == (
+        "let there",
+        b"xsvm".ljust(32, b"\x00"),
+        (),
+    )
     assert chain.genesis.endswith(b"\xff" * 8)
     assert isinstance(transform, TransformSubnetTx)
     assert (transform.initial_supply, transform.maximum_supply) == (24_731, 49_463)
-    assert (transform.min_stake_duration_s, transform.max_stake_duration_s) == (1_209_600, 2_073_600)
+    assert (transform.min_stake_duration_s, transform.max_stake_duration_s) == (
+        1_209_600,
+        2_073_600,
+    )
     assert (transform.max_validator_weight_factor, transform.uptime_requirement) == (100, 1)
     assert isinstance(renewed, AddAutoRenewedValidatorTx)
     assert (renewed.delegation_shares, renewed.auto_compound_reward_shares, renewed.period_s) == (
@@ -131,9 +146,15 @@ def test_the_transactions_of_one_l1_refer_to_each_other() -> None:
     assert attested.id.hex() == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
     assert (convert.validators[0].weight, convert.validators[0].balance) == (49_463, 1_000_000_000)
     registration = register.registration()
-    assert id_text(registration.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
+    assert (
+        id_text(registration.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
+    )
     assert register.signed_message().unsigned.id.hex().startswith("56bb90ae3574dbca")
-    assert (registration.expiry, registration.weight, register.balance) == (1_728_425_768, 1, 1_000_000_000)
+    assert (registration.expiry, registration.weight, register.balance) == (
+        1_728_425_768,
+        1,
+        1_000_000_000,
+    )
     weight_change = change.change()
     assert (weight_change.validation_id, weight_change.nonce, weight_change.weight) == (
         registration.validation_id,
@@ -151,8 +172,12 @@ def test_the_transactions_of_one_l1_refer_to_each_other() -> None:
         (5, "iko6bbk8Qk7SiPFuzC87dqCVb7W5eiUP7r9aS7UaUPqGXRBT9"),
     ],
 )
-def test_an_initial_validation_id_follows_from_subnet_and_index(index: int, validation_id: str) -> None:
-    subnet = SubnetID(bytes.fromhex("9fc4f2405328995ed8bf8879cf83459efe1402691368e9ff7e310a5bd1918874"))
+def test_an_initial_validation_id_follows_from_subnet_and_index(
+    index: int, validation_id: str
+) -> None:
+    subnet = SubnetID(
+        bytes.fromhex("9fc4f2405328995ed8bf8879cf83459efe1402691368e9ff7e310a5bd1918874")
+    )
     assert id_text(bootstrap_validation_id(subnet, index)) == validation_id
 
 

@@ -29,7 +29,9 @@ BLOCK = bytes.fromhex(VECTORS["block"])
 ZERO_EPOCH = bytes.fromhex(VECTORS["granite_block_with_zero_epoch"])
 PUBLIC_P_BLOCKS = [bytes.fromhex(raw) for raw in VECTORS["inner_p_blocks"]]
 PARENT = BlockID(bytes(range(32)))
-COMMIT = bytes.fromhex("00000000001f000000006b00fcb7") + bytes(31) + b"\x07" + (9).to_bytes(8, "big")
+COMMIT = (
+    bytes.fromhex("00000000001f000000006b00fcb7") + bytes(31) + b"\x07" + (9).to_bytes(8, "big")
+)
 # AdvanceTimeTx and RewardValidatorTx of the P-Chain's first blocks, without credentials.
 ADVANCE_TIME = bytes.fromhex("00000013") + (1_600_000_000).to_bytes(8, "big") + bytes(4)
 REWARD = bytes.fromhex("00000014") + sha256(b"staker").digest() + bytes(4)
@@ -52,14 +54,18 @@ proposed = st.builds(
 outers = proposed | st.builds(OptionBlock, ids, inners)
 
 
-def block(epoch: Epoch | None = None, certificate: bytes = b"cert", signature: bytes = b"sig") -> ProposedBlock:
+def block(
+    epoch: Epoch | None = None, certificate: bytes = b"cert", signature: bytes = b"sig"
+) -> ProposedBlock:
     return ProposedBlock(PARENT, 1_795_226_743, 18, certificate, COMMIT, epoch, signature)
 
 
 def test_a_block_before_granite_has_the_documented_fields() -> None:
     outer = parse_proposervm_block(BLOCK)
     assert isinstance(outer, ProposedBlock)
-    assert outer.parent_id.hex() == "fd81ce4f1ab2650176d46a3d1fbb593af5717a2ada7dabdcef19622325a8ce84"
+    assert (
+        outer.parent_id.hex() == "fd81ce4f1ab2650176d46a3d1fbb593af5717a2ada7dabdcef19622325a8ce84"
+    )
     assert (outer.timestamp_s, outer.p_chain_height, len(outer.certificate)) == (1000, 1744, 1185)
     assert (outer.inner, outer.epoch, outer.signature) == (b"\x02", None, b"\x01")
     assert id_text(outer.id) == "2R3Uz98YmxHUJARWv6suApPdAbbZ7X7ipat1gZuZNNhC5wPwJW"
@@ -69,10 +75,15 @@ def test_a_block_before_granite_has_the_documented_fields() -> None:
 
 
 def test_the_signature_is_no_part_of_the_id() -> None:
-    assert parse_proposervm_block(BLOCK[:-5] + bytes.fromhex("00000002aabb")).id == parse_proposervm_block(BLOCK).id
+    assert (
+        parse_proposervm_block(BLOCK[:-5] + bytes.fromhex("00000002aabb")).id
+        == parse_proposervm_block(BLOCK).id
+    )
 
 
-def test_a_granite_block_has_the_documented_fields_and_is_implausible_with_an_epoch_of_zeros() -> None:
+def test_a_granite_block_has_the_documented_fields_and_is_implausible_with_an_epoch_of_zeros() -> (
+    None
+):
     outer = parse_proposervm_block(ZERO_EPOCH)
     assert isinstance(outer, ProposedBlock)
     assert outer.parent_id == b"\x01" + bytes(31)
@@ -126,7 +137,9 @@ def test_real_p_chain_blocks_are_not_recognized_as_outer_blocks(raw: bytes) -> N
     assert parse_p_block(raw).encode() == raw
 
 
-@given(ids, st.integers(0, 2**40), st.sampled_from((ADVANCE_TIME, REWARD, IMPORT)), st.integers(0, 2))
+@given(
+    ids, st.integers(0, 2**40), st.sampled_from((ADVANCE_TIME, REWARD, IMPORT)), st.integers(0, 2)
+)
 def test_p_chain_blocks_with_colliding_type_ids_are_not_recognized_as_outer_blocks(
     parent: BlockID, height: int, tx: bytes, kind: int
 ) -> None:
@@ -164,7 +177,10 @@ def test_errors_name_the_offset_and_the_reason() -> None:
 
 
 def test_a_parent_id_of_another_length_is_not_encoded() -> None:
-    for outer in (OptionBlock(BlockID(PARENT[1:]), COMMIT), replace(block(), parent_id=BlockID(b""))):
+    for outer in (
+        OptionBlock(BlockID(PARENT[1:]), COMMIT),
+        replace(block(), parent_id=BlockID(b"")),
+    ):
         with pytest.raises(ValueError, match="not 32"):
             outer.encode()
 

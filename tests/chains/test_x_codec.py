@@ -24,9 +24,14 @@ from warpseal.chains.x_txs import (
 )
 
 TXS = [checked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")]
-BLOCKS = [checked(result["block"]) for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
+BLOCKS = [
+    checked(result["block"])
+    for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")
+]
 CREATIONS = [tx.unsigned for tx in map(parse_x_tx, TXS) if isinstance(tx.unsigned, CreateAssetTx)]
-GENESIS = XGenesis(tuple(GenesisAsset(creation.symbol, creation) for creation in CREATIONS)).encode()
+GENESIS = XGenesis(
+    tuple(GenesisAsset(creation.symbol, creation) for creation in CREATIONS)
+).encode()
 EMPTY = bytes.fromhex("00000000000000000001") + bytes(32)
 
 
@@ -43,7 +48,12 @@ def test_blocks_round_trip_with_the_ids_of_their_transactions(
     parent: bytes, height: int, time: int, txs: tuple[XTx, ...]
 ) -> None:
     block = parse_x_block(XBlock.build(parent, height, time, txs).raw)  # type: ignore[arg-type]
-    assert (block.parent_id, block.height, block.time, block.merkle_root) == (parent, height, time, bytes(32))
+    assert (block.parent_id, block.height, block.time, block.merkle_root) == (
+        parent,
+        height,
+        time,
+        bytes(32),
+    )
     assert [tx.id for tx in block.txs] == [tx.id for tx in txs]
     assert block.encode() == block.raw
 
@@ -83,11 +93,15 @@ def test_exported_outputs_have_the_indices_behind_base_outputs(tx: XTx) -> None:
     assert [utxo.output_index for utxo in outputs] == list(range(len(outputs)))
     assert all(utxo.tx_id == tx.id for utxo in outputs)
     exported = tx.unsigned.exported_outputs if isinstance(tx.unsigned, ExportTx) else ()
-    assert [utxo.output for utxo in outputs[len(outputs) - len(exported) :]] == [item.output for item in exported]
+    assert [utxo.output for utxo in outputs[len(outputs) - len(exported) :]] == [
+        item.output for item in exported
+    ]
 
 
 @given(values.bases, st.builds(AssetOperation, values.ids, st.just(()), values.operations))
-def test_outputs_of_an_operation_are_of_its_asset(base: BaseFields, operation: AssetOperation) -> None:
+def test_outputs_of_an_operation_are_of_its_asset(
+    base: BaseFields, operation: AssetOperation
+) -> None:
     outputs = outputs_of(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
     assert [utxo.output for utxo in outputs] == list(operation_outputs(operation.operation))
     assert {utxo.asset_id for utxo in outputs} <= {operation.asset_id}
@@ -102,8 +116,16 @@ def test_outputs_of_an_operation_are_of_its_asset(base: BaseFields, operation: A
         (EMPTY + bytes(8) + b"\x7f\xff\xff\xff", 54, "bytes needs 2147483647 bytes, 0 are left"),
         (EMPTY + bytes(12) + b"\x01\x00\x00\x00", 54, "16777216 credentials need at least"),
         (EMPTY + bytes(16) + b"\x00", 58, "1 bytes left over"),
-        (EMPTY + b"\x00\x00\x00\x01" + bytes(32) + b"\x00\x00\x00\x0a" + bytes(60), 78, "NftMintOutput"),
-        (b"\x00\x00\x00\x00\x00\x09" + EMPTY[6:], 2, "transaction cannot be of type 9 .Credential."),
+        (
+            EMPTY + b"\x00\x00\x00\x01" + bytes(32) + b"\x00\x00\x00\x0a" + bytes(60),
+            78,
+            "NftMintOutput",
+        ),
+        (
+            b"\x00\x00\x00\x00\x00\x09" + EMPTY[6:],
+            2,
+            "transaction cannot be of type 9 .Credential.",
+        ),
     ],
 )
 def test_errors_name_the_offset_and_the_reason(raw: bytes, offset: int, reason: str) -> None:

@@ -80,7 +80,9 @@ def x_genesis(network: str) -> XGenesis:
 
 def test_every_recorded_block_decodes_and_its_id_is_the_nodes() -> None:
     blocks = recorded_blocks()
-    descriptions = [reply["block"] for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")]
+    descriptions = [
+        reply["block"] for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")
+    ]
     assert len(blocks) == 14
     for block, description in zip(blocks, descriptions, strict=True):
         assert block.encode() == block.raw
@@ -108,22 +110,39 @@ def test_every_recorded_transaction_equals_the_nodes_json() -> None:
         ((_, reply),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="json")
         description = reply["tx"]
         unsigned, base = description["unsignedTx"], tx.unsigned.base
-        assert (base.network_id, id_text(base.blockchain_id)) == (unsigned["networkID"], unsigned["blockchainID"])
-        assert [out.output.amount for out in base.outputs] == [out["output"]["amount"] for out in unsigned["outputs"]]
-        assert [id_text(spent.tx_id) for spent in base.inputs] == [spent["txID"] for spent in unsigned["inputs"]]
-        signatures = [["0x" + signature.hex() for signature in credential.signatures] for credential in tx.credentials]
-        assert signatures == [credential["credential"]["signatures"] for credential in description["credentials"]]
+        assert (base.network_id, id_text(base.blockchain_id)) == (
+            unsigned["networkID"],
+            unsigned["blockchainID"],
+        )
+        assert [out.output.amount for out in base.outputs] == [
+            out["output"]["amount"] for out in unsigned["outputs"]
+        ]
+        assert [id_text(spent.tx_id) for spent in base.inputs] == [
+            spent["txID"] for spent in unsigned["inputs"]
+        ]
+        signatures = [
+            ["0x" + signature.hex() for signature in credential.signatures]
+            for credential in tx.credentials
+        ]
+        assert signatures == [
+            credential["credential"]["signatures"] for credential in description["credentials"]
+        ]
 
 
 def test_created_assets_equal_the_nodes_asset_descriptions() -> None:
     described = {
-        reply["assetID"]: reply for _, reply in results("avm.jsonl", "avm.getAssetDescription") if reply is not None
+        reply["assetID"]: reply
+        for _, reply in results("avm.jsonl", "avm.getAssetDescription")
+        if reply is not None
     }
     created = [recorded_tx(name) for name, kind in KINDS.items() if kind == "CreateAssetTx"]
     for tx in created:
         assert isinstance(tx.unsigned, CreateAssetTx)
         description = described[id_text(tx.id)]
-        assert (tx.unsigned.name, tx.unsigned.symbol) == (description["name"], description["symbol"])
+        assert (tx.unsigned.name, tx.unsigned.symbol) == (
+            description["name"],
+            description["symbol"],
+        )
         assert tx.unsigned.denomination == int(description["denomination"])
 
 
@@ -136,13 +155,17 @@ def test_created_assets_equal_the_nodes_asset_descriptions() -> None:
         ("x_create_property", 2, [PropertyMintOutput]),
     ],
 )
-def test_initial_outputs_of_an_asset_are_of_its_kind(name: str, fx_index: int, types: list[type]) -> None:
+def test_initial_outputs_of_an_asset_are_of_its_kind(
+    name: str, fx_index: int, types: list[type]
+) -> None:
     tx = recorded_tx(name)
     assert isinstance(tx.unsigned, CreateAssetTx)
     (state,) = tx.unsigned.states
     assert (state.fx_index, [type(output) for output in state.outputs]) == (fx_index, types)
     outputs = outputs_of(tx)[len(tx.unsigned.base.outputs) :]
-    assert [(utxo.asset_id, utxo.output) for utxo in outputs] == [(AssetID(tx.id), output) for output in state.outputs]
+    assert [(utxo.asset_id, utxo.output) for utxo in outputs] == [
+        (AssetID(tx.id), output) for output in state.outputs
+    ]
 
 
 def test_minting_a_fungible_asset_produces_the_amount_and_the_right_to_mint() -> None:
@@ -164,7 +187,10 @@ def test_minting_an_nft_produces_one_with_its_payload_for_each_owner() -> None:
     assert isinstance(tx.unsigned, OperationTx)
     (operation,) = tx.unsigned.operations
     assert isinstance(operation.operation, NftMintOperation)
-    assert (operation.operation.group_id, operation.operation.payload) == (2, b"https://example.org/deed/1.json")
+    assert (operation.operation.group_id, operation.operation.payload) == (
+        2,
+        b"https://example.org/deed/1.json",
+    )
     assert [type(credential) for credential in tx.credentials] == [Credential, NftCredential]
     (owner,) = operation.operation.owners
     assert outputs_of(tx)[-1].output == NftTransferOutput(2, operation.operation.payload, owner)
@@ -176,11 +202,16 @@ def test_minting_a_property_produces_it_and_the_right_to_mint() -> None:
     (operation,) = tx.unsigned.operations
     assert isinstance(operation.operation, PropertyMintOperation)
     assert [type(credential) for credential in tx.credentials] == [Credential, PropertyCredential]
-    assert [type(utxo.output) for utxo in outputs_of(tx)[-2:]] == [PropertyMintOutput, PropertyOwnedOutput]
+    assert [type(utxo.output) for utxo in outputs_of(tx)[-2:]] == [
+        PropertyMintOutput,
+        PropertyOwnedOutput,
+    ]
 
 
 def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
-    unspent_outputs = {utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in outputs_of(asset.tx)}
+    unspent_outputs = {
+        utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in outputs_of(asset.tx)
+    }
     for tx in (tx for block in recorded_blocks() for tx in block.txs):
         for utxo_id in consumed(tx):
             del unspent_outputs[utxo_id]
@@ -195,7 +226,9 @@ def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
     addresses = {address for utxo in unspent for address in owners_of(utxo)}
     assert len(unspent) == 12
     assert {utxo.id: utxo for utxo in unspent} == {
-        utxo_id: utxo for utxo_id, utxo in unspent_outputs.items() if addresses & set(owners_of(utxo))
+        utxo_id: utxo
+        for utxo_id, utxo in unspent_outputs.items()
+        if addresses & set(owners_of(utxo))
     }
 
 
@@ -210,7 +243,9 @@ def test_an_export_of_mainnet_has_the_documented_fields() -> None:
     (exported,) = outputs_of(tx)[len(tx.unsigned.base.outputs) :]
     assert isinstance(exported.output, TransferOutput)
     assert (exported.output_index, exported.output.amount) == (0, 2569382395)
-    assert [address.hex() for address in exported.output.addresses] == ["5cf998275803a7277926912defdf177b2e97b0b4"]
+    assert [address.hex() for address in exported.output.addresses] == [
+        "5cf998275803a7277926912defdf177b2e97b0b4"
+    ]
     assert id_text(exported.asset_id) == AVAX["mainnet"]
 
 
@@ -226,7 +261,11 @@ def test_containers_of_the_first_transactions_decode() -> None:
 @pytest.mark.parametrize(("network", "holders"), [("mainnet", 4365), ("fuji", 10), ("localnet", 2)])
 def test_the_first_asset_of_a_genesis_is_avax(network: str, holders: int) -> None:
     (asset,) = x_genesis(network).assets
-    assert (asset.alias, asset.creation.name, asset.creation.symbol) == ("AVAX", "Avalanche", "AVAX")
+    assert (asset.alias, asset.creation.name, asset.creation.symbol) == (
+        "AVAX",
+        "Avalanche",
+        "AVAX",
+    )
     assert asset.creation.denomination == 9
     assert id_text(asset.asset_id) == AVAX[network]
     assert len(outputs_of(asset.tx)) == holders
@@ -236,7 +275,9 @@ def consumed(tx: XTx) -> list[UtxoID]:
     """Return the ids of the X-Chain's outputs that `tx` spends, not those that it imports."""
     spent = [tx_input.utxo_id for tx_input in tx.unsigned.base.inputs]
     if isinstance(tx.unsigned, OperationTx):
-        spent += [used.utxo_id for operation in tx.unsigned.operations for used in operation.consumed]
+        spent += [
+            used.utxo_id for operation in tx.unsigned.operations for used in operation.consumed
+        ]
     return spent
 
 

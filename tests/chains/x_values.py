@@ -33,8 +33,12 @@ owners = st.builds(shared.OutputOwners, u64, u32, some(addresses))
 auths = st.builds(shared.Input, indices)
 transfer_outputs = st.builds(shared.TransferOutput, u64, u64, u32, some(addresses))
 transferable_outputs = st.builds(shared.TransferableOutput, ids, transfer_outputs)
-transferable_inputs = st.builds(shared.TransferableInput, ids, u32, ids, st.builds(shared.TransferInput, u64, indices))
-bases = st.builds(shared.BaseFields, u32, ids, some(transferable_outputs), some(transferable_inputs), payloads)
+transferable_inputs = st.builds(
+    shared.TransferableInput, ids, u32, ids, st.builds(shared.TransferInput, u64, indices)
+)
+bases = st.builds(
+    shared.BaseFields, u32, ids, some(transferable_outputs), some(transferable_inputs), payloads
+)
 
 mint_outputs = st.builds(x.MintOutput, owners)
 nfts = st.builds(x.NftTransferOutput, u32, payloads, owners)
@@ -70,7 +74,14 @@ unsigned = st.one_of(
     st.builds(
         x_txs.OperationTx,
         bases,
-        some(st.builds(x_txs.AssetOperation, ids, some(st.builds(x_txs.UtxoReference, ids, u32)), operations)),
+        some(
+            st.builds(
+                x_txs.AssetOperation,
+                ids,
+                some(st.builds(x_txs.UtxoReference, ids, u32)),
+                operations,
+            )
+        ),
     ),
     st.builds(shared.ImportTx, bases, ids, some(transferable_inputs)),
     st.builds(shared.ExportTx, bases, ids, some(transferable_outputs)),

@@ -79,7 +79,9 @@ def read_members(file: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
             yield member, content.read()
 
 
-def rewritten(file: Path, change: Callable[[tarfile.TarInfo, bytes, tarfile.TarFile], None]) -> bytes:
+def rewritten(
+    file: Path, change: Callable[[tarfile.TarInfo, bytes, tarfile.TarFile], None]
+) -> bytes:
     """Return the archive with each member added by `change`."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
@@ -92,7 +94,9 @@ def add(archive: tarfile.TarFile, member: tarfile.TarInfo, content: bytes = b"")
     archive.addfile(member, io.BytesIO(content))
 
 
-def assert_refused(file: Path, target: Path, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def assert_refused(
+    file: Path, target: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Assert that an archive is refused with one sentence and that nothing is left behind."""
     before = sorted(target.parent.rglob("*"))
     capsys.readouterr()
@@ -116,10 +120,16 @@ def test_a_backup_is_private_and_is_restored_with_content_and_modes(
     assert "Indexes are not in a backup" in out
     for name, mode in (("store.db", 0o600), ("identity.pem", 0o400)):
         assert stat.S_IMODE((restored / NETWORK / name).stat().st_mode) == mode
-    assert (restored / NETWORK / "identity.pem").read_bytes() == (data / NETWORK / "identity.pem").read_bytes()
-    before, after = (StoreUrl.for_file(folder / NETWORK / "store.db") for folder in (data, restored))
+    assert (restored / NETWORK / "identity.pem").read_bytes() == (
+        data / NETWORK / "identity.pem"
+    ).read_bytes()
+    before, after = (
+        StoreUrl.for_file(folder / NETWORK / "store.db") for folder in (data, restored)
+    )
     assert read_messages(after) == read_messages(before)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (restored, restored / NETWORK)] == [0o700] * 2
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (restored, restored / NETWORK)] == [
+        0o700
+    ] * 2
 
 
 async def add_event_and_webhook(url: StoreUrl) -> str:
@@ -159,7 +169,9 @@ def test_a_restore_names_the_user_of_the_files(
 ) -> None:
     assert main(("restore", str(backup), "--data-dir", str(tmp_path / "other"))) == 0
     user = pwd.getpwuid(os.geteuid()).pw_name
-    assert f"The files belong to user {user}: run the daemon as this user." in capsys.readouterr().out
+    assert (
+        f"The files belong to user {user}: run the daemon as this user." in capsys.readouterr().out
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
@@ -173,9 +185,9 @@ def test_files_that_root_restores_belong_to_the_owner_of_the_data_folder(
     assert main(("restore", str(backup), "--data-dir", str(folder))) == 0
     assert f"The files belong to user {owner}" in capsys.readouterr().out
     network = folder / NETWORK
-    assert {path.name: path.stat().st_uid for path in (network, *network.iterdir())} == dict.fromkeys(
-        (NETWORK, "identity.pem", "store.db", "lock", "store.db.lock"), owner
-    )
+    assert {
+        path.name: path.stat().st_uid for path in (network, *network.iterdir())
+    } == dict.fromkeys((NETWORK, "identity.pem", "store.db", "lock", "store.db.lock"), owner)
 
 
 def test_a_backup_without_the_nodes_of_the_environment_file_is_written(
@@ -197,7 +209,10 @@ def test_a_backup_of_a_store_in_use_replaces_an_earlier_backup(
     assert names(backup) == ["backup.json", "store.db", "identity.pem"]
     backup.write_bytes(b"an earlier one")
     shutil.rmtree(data / NETWORK)
-    assert main(("backup", "--output", str(backup), "--data-dir", str(data), "--network", NETWORK)) == 1
+    assert (
+        main(("backup", "--output", str(backup), "--data-dir", str(data), "--network", NETWORK))
+        == 1
+    )
     assert "nothing to back up" in capsys.readouterr().err
     assert backup.read_bytes() == b"an earlier one"
 
@@ -215,14 +230,19 @@ def test_the_metrics_database_is_backed_up_and_restored(
     asyncio.run(fill_metrics(tmp_path / place))
     config = tmp_path / "config.json"
     config.write_text(
-        "{}" if place.startswith("data") else json.dumps({"metrics-db-url": f"sqlite:///{tmp_path}/{place}"})
+        "{}"
+        if place.startswith("data")
+        else json.dumps({"metrics-db-url": f"sqlite:///{tmp_path}/{place}"})
     )
     file = tmp_path / "backup.tar"
     arguments = (str(file), "--data-dir", str(data), "--config", str(config), "--network", NETWORK)
     # An earlier version took the file without a flag.
     assert main(("backup", *arguments)) == 0
     assert main(("backup", *arguments, "--output", str(file))) == 2
-    assert "the identity and the store with its API keys and the metrics database" in capsys.readouterr().out
+    assert (
+        "the identity and the store with its API keys and the metrics database"
+        in capsys.readouterr().out
+    )
     assert names(file) == ["backup.json", "store.db", "metrics.db", "identity.pem"]
     shutil.rmtree(data)
     shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
@@ -241,7 +261,12 @@ def test_certificate_and_key_from_outside_of_the_folder_are_restored_where_the_s
     (tmp_path / "key.pem").write_bytes(key)
     (tmp_path / "key.pem").chmod(0o440)
     file, target = tmp_path / "backup.tar", tmp_path / "target"
-    flags = ("--tls-cert-path", str(tmp_path / "cert.pem"), "--tls-key-path", str(tmp_path / "key.pem"))
+    flags = (
+        "--tls-cert-path",
+        str(tmp_path / "cert.pem"),
+        "--tls-key-path",
+        str(tmp_path / "key.pem"),
+    )
     assert main(("backup", "--output", str(file), "--data-dir", str(data), *flags)) == 0
     assert names(file) == ["backup.json", "store.db", "tls-key.pem", "tls-cert.pem"]
     assert_refused(file, target, "--tls-key-path", capsys)
@@ -260,7 +285,12 @@ def test_with_postgresql_only_the_identity_is_backed_up_and_the_command_says_so(
 ) -> None:
     (data / NETWORK / "store.db").unlink()
     file = tmp_path / "backup.tar"
-    assert main(("backup", "--output", str(file), "--data-dir", str(data), "--store-url", postgres_url)) == 0
+    assert (
+        main(
+            ("backup", "--output", str(file), "--data-dir", str(data), "--store-url", postgres_url)
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "backed up the identity of network 12345" in out
     assert "the API keys in it are not in this backup" in out
@@ -290,10 +320,23 @@ def test_a_folder_that_is_in_use_or_not_empty_is_refused(
     assert main(("restore", str(backup), "--data-dir", str(empty.parent))) == 0
 
 
-def test_a_truncated_archive_is_refused(tmp_path: Path, backup: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_archive_is_refused(
+    tmp_path: Path, backup: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     raw, file = backup.read_bytes(), tmp_path / "bad.tar"
     ends = len(raw.rstrip(b"\0"))
-    for size in {0, 1, 511, 512, 1024, 1500, ends // 2, ends - 1, ends & ~511, *range(0, ends, 37 * 512)}:
+    for size in {
+        0,
+        1,
+        511,
+        512,
+        1024,
+        1500,
+        ends // 2,
+        ends - 1,
+        ends & ~511,
+        *range(0, ends, 37 * 512),
+    }:
         file.write_bytes(raw[:size])
         assert_refused(file, tmp_path / "target", "nothing was restored", capsys)
 
@@ -303,7 +346,12 @@ def test_an_archive_with_changed_bytes_is_refused_or_restored_as_it_was(
 ) -> None:
     raw, file, target = backup.read_bytes(), tmp_path / "bad.tar", tmp_path / "target"
     identity = (data / NETWORK / "identity.pem").read_bytes()
-    places = [*range(0, 2048, 97), raw.index(b"SQLite format"), raw.index(b"-----BEGIN") + 40, len(raw) // 2]
+    places = [
+        *range(0, 2048, 97),
+        raw.index(b"SQLite format"),
+        raw.index(b"-----BEGIN") + 40,
+        len(raw) // 2,
+    ]
     refused = 0
     for place in places:
         file.write_bytes(raw[:place] + bytes([raw[place] ^ 0x20]) + raw[place + 1 :])
@@ -318,24 +366,36 @@ def test_an_archive_with_changed_bytes_is_refused_or_restored_as_it_was(
 
 
 def hostile_members() -> Iterator[tuple[str, Callable[[tarfile.TarFile], None], str]]:
-    def named(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    def named(
+        name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = ""
+    ) -> tarfile.TarInfo:
         member = tarfile.TarInfo(name)
         member.size, member.type, member.linkname = size, kind, link
         return member
 
     traversals = ("../evil", "/etc/evil", "sub/../../evil", "store.db/evil", "a" * 300)
     for name in traversals:
-        yield f"name {name[:20]}", lambda archive, name=name: add(archive, named(name, 4), b"evil"), "no backup has"  # type: ignore[misc]
+        yield (
+            f"name {name[:20]}",
+            lambda archive, name=name: add(archive, named(name, 4), b"evil"),
+            "no backup has",
+        )  # type: ignore[misc]
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE)
     for kind in kinds:
         member = named("tls-key.pem", kind=kind, link="/etc/passwd")
         yield f"kind {kind!r}", lambda archive, member=member: add(archive, member), "no backup has"  # type: ignore[misc]
     yield "twice", lambda archive: add(archive, named("identity.pem", 4), b"evil"), "twice"
-    yield "unlisted", lambda archive: add(archive, named("tls-key.pem", 4), b"evil"), "not those that it lists"
+    yield (
+        "unlisted",
+        lambda archive: add(archive, named("tls-key.pem", 4), b"evil"),
+        "not those that it lists",
+    )
 
 
 @pytest.mark.parametrize(
-    ("member", "words"), [case[1:] for case in hostile_members()], ids=[c[0] for c in hostile_members()]
+    ("member", "words"),
+    [case[1:] for case in hostile_members()],
+    ids=[c[0] for c in hostile_members()],
 )
 def test_a_hostile_member_is_refused(
     member: Callable[[tarfile.TarFile], None],
@@ -424,13 +484,13 @@ def test_the_store_of_a_newer_program_is_refused_with_both_versions(
     file = tmp_path / "backup.tar"
     assert main(("backup", "--output", str(file), "--data-dir", str(data))) == 0
     capsys.readouterr()
-    words = (
-        f"written by warpseal 9.9.9 (schema version 0999), and this is warpseal {__version__} (schema version {HEAD})"
-    )
+    words = f"written by warpseal 9.9.9 (schema version 0999), and this is warpseal {__version__} (schema version {HEAD})"
     assert_refused(file, tmp_path / "target", words, capsys)
 
 
-def test_a_damaged_store_is_not_backed_up(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_store_is_not_backed_up(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = data / NETWORK / "store.db"
     raw = bytearray(path.read_bytes())
     raw[4096 * 2 : 4096 * 6] = b"\xff" * (4096 * 4)

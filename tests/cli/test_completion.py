@@ -75,7 +75,9 @@ def complete(shell: str, script: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("shell", [pytest.param(shell, marks=needs(shell)) for shell in SHELLS])
-def test_commands_flags_and_values_are_completed(shell: str, scripts: dict[str, Path], tmp_path: Path) -> None:
+def test_commands_flags_and_values_are_completed(
+    shell: str, scripts: dict[str, Path], tmp_path: Path
+) -> None:
     for words, expected in CASES:
         offered = complete(shell, scripts[shell], *words)
         assert expected <= offered, (words, offered)
@@ -84,26 +86,40 @@ def test_commands_flags_and_values_are_completed(shell: str, scripts: dict[str, 
     start = f"{tmp_path}/my"
     for words in (("serve", "--config"), ("restore",), ("store", "import")):
         offered = complete(shell, scripts[shell], *words, start)
-        assert {name.replace("\\", "") for name in offered} == {f"{tmp_path}/my config.json"}, (words, offered)
+        assert {name.replace("\\", "") for name in offered} == {f"{tmp_path}/my config.json"}, (
+            words,
+            offered,
+        )
 
 
 @needs("bash")
-def test_bash_offers_every_flag_of_every_command_and_no_hidden_one(scripts: dict[str, Path]) -> None:
+def test_bash_offers_every_flag_of_every_command_and_no_hidden_one(
+    scripts: dict[str, Path],
+) -> None:
     words_of_all = "\n".join(" ".join(words) for words in COMMANDS)
     loop = 'source "$1"; while read -r line; do COMP_WORDS=(warpseal $line --) COMP_CWORD=$((${#COMP_WORDS[@]} - 1));'
     show = '_warpseal; echo "$line: ${COMPREPLY[*]}"; done <<< "$2"'
-    lines = run_shell("bash", "--norc", "-c", f"{loop} {show}", "bash", scripts["bash"], words_of_all)
+    lines = run_shell(
+        "bash", "--norc", "-c", f"{loop} {show}", "bash", scripts["bash"], words_of_all
+    )
     offered = {line.partition(": ")[0]: set(line.partition(": ")[2].split()) for line in lines}
     for words, (location, _) in COMMANDS.items():
         parser = argparse.ArgumentParser()
         load_command(location).add_arguments(parser)
         visible_actions = [action for action in parser._actions if action.help != argparse.SUPPRESS]
-        flags = {name for action in visible_actions for name in action.option_strings if name.startswith("--")}
+        flags = {
+            name
+            for action in visible_actions
+            for name in action.option_strings
+            if name.startswith("--")
+        }
         assert offered[" ".join(words)] == flags
 
 
 @needs("bash")
-def test_bash_offers_values_after_an_equals_sign_and_nothing_for_a_number(scripts: dict[str, Path]) -> None:
+def test_bash_offers_values_after_an_equals_sign_and_nothing_for_a_number(
+    scripts: dict[str, Path],
+) -> None:
     # bash splits the word at the sign.
     assert complete("bash", scripts["bash"], "serve", "--network", "=", "f") == {"fuji"}
     assert complete("bash", scripts["bash"], "serve", "--network", "=") == {"fuji", "mainnet"}

@@ -26,7 +26,9 @@ PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
 async def run_doctor(
     network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, wait: str = "1"
 ) -> FinishedCommand:
-    command = await run_command("doctor", "--config", write_config_file(network, folder, keys), "--wait", wait)
+    command = await run_command(
+        "doctor", "--config", write_config_file(network, folder, keys), "--wait", wait
+    )
     assert "Traceback" not in command.stderr
     return command
 
@@ -34,7 +36,9 @@ async def run_doctor(
 def findings(command: FinishedCommand, mark: str) -> list[str]:
     """Return the findings of one grade."""
     start = f"  {mark}  "
-    return [line.removeprefix(start) for line in command.stdout.splitlines() if line.startswith(start)]
+    return [
+        line.removeprefix(start) for line in command.stdout.splitlines() if line.startswith(start)
+    ]
 
 
 async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
@@ -57,13 +61,17 @@ async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
 
 
 async def test_doctor_fails_and_names_a_majority_that_does_not_listen(tmp_path: Path) -> None:
-    plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0-4:closed"),))
+    plan = Plan(
+        validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0-4:closed"),)
+    )
     async with run_network(plan) as network:
         command = await run_doctor(network, tmp_path)
         assert command.code == 1
         assert "This configuration cannot sign" in command.stdout
         (bad,) = findings(command, "BAD ")
-        assert bad.startswith(f"subnet {id_text(network.subnets[0].subnet_id)}: 37.5 % of the weight is connected")
+        assert bad.startswith(
+            f"subnet {id_text(network.subnets[0].subnet_id)}: 37.5 % of the weight is connected"
+        )
         (warning,) = findings(command, "WARN")
         assert warning.startswith("5 validators are missing (not_connected): ")
         assert all(validator.name in warning for validator in network.validators[:5])
@@ -79,7 +87,9 @@ async def test_a_few_missing_validators_are_a_warning(tmp_path: Path) -> None:
         assert any(network.validators[3].name in warning for warning in findings(command, "WARN"))
 
 
-async def test_validators_that_accept_connections_without_a_handshake_are_missing(tmp_path: Path) -> None:
+async def test_validators_that_accept_connections_without_a_handshake_are_missing(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=8, l1s=(), rules=(parse_rule("0-4:mute"),))
     async with run_network(plan) as network:
         command = await run_doctor(network, tmp_path)
@@ -92,16 +102,24 @@ async def test_doctor_fails_if_the_node_does_not_answer(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         command = await run_doctor(network, tmp_path, {"p-chain-api": dead, "info-api": dead})
     assert command.code == 1
-    assert {finding.split()[0] for finding in findings(command, "BAD ")} == {"info-api[0]", "p-chain-api[0]"}
+    assert {finding.split()[0] for finding in findings(command, "BAD ")} == {
+        "info-api[0]",
+        "p-chain-api[0]",
+    }
     assert "s3cr3t" not in command.stdout + command.stderr
 
 
 async def test_one_dead_node_of_two_is_a_warning(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         nodes = [{"base-url": refusing_uri()}, {"base-url": network.node_uri}]
-        command = await run_doctor(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, wait="20")
+        command = await run_doctor(
+            network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, wait="20"
+        )
     assert command.code == 0
-    assert {finding.split()[0] for finding in findings(command, "WARN")} == {"info-api[0]", "p-chain-api[0]"}
+    assert {finding.split()[0] for finding in findings(command, "WARN")} == {
+        "info-api[0]",
+        "p-chain-api[0]",
+    }
 
 
 async def test_disallowed_private_addresses_are_reported_with_the_setting(tmp_path: Path) -> None:
@@ -123,7 +141,9 @@ async def test_doctor_fails_if_the_clock_is_wrong(tmp_path: Path) -> None:
     assert "NTP" in command.stdout
 
 
-async def test_newer_versions_and_upgrades_that_were_not_tested_are_warnings(tmp_path: Path) -> None:
+async def test_newer_versions_and_upgrades_that_were_not_tested_are_warnings(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         network.state.upgrades["io"] = time.time() + 86_400
         command = await run_doctor(network, tmp_path, {"advertised-version": "1.14.0"}, wait="20")
@@ -143,7 +163,9 @@ async def test_weight_without_keys_is_reported_and_too_much_of_it_fails(tmp_path
         assert any("no BLS key" in finding for finding in findings(command, mark))
 
 
-async def test_doctor_prints_json_with_weights_backend_and_what_each_url_answered(tmp_path: Path) -> None:
+async def test_doctor_prints_json_with_weights_backend_and_what_each_url_answered(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("primary/0:closed"),))
     async with run_network(plan) as network:
         config = str(write_config_file(network, tmp_path, {"data-dir": str(tmp_path / "unused")}))
@@ -159,12 +181,18 @@ async def test_doctor_prints_json_with_weights_backend_and_what_each_url_answere
         ("info-api[0]", 200, "JSON-RPC result"),
         ("p-chain-api[0]", 200, "JSON-RPC result"),
     ]
-    weights = {finding["subnetId"]: finding for finding in document["findings"] if "connectedWeight" in finding}
+    weights = {
+        finding["subnetId"]: finding
+        for finding in document["findings"]
+        if "connectedWeight" in finding
+    }
     primary = weights[id_text(network.subnets[0].subnet_id)]
     total = int(primary["totalWeight"])
     assert int(primary["connectedWeight"]) * 8 == total * 7
     assert int(primary["requiredWeight"]) == -(-total * 67 // 100)
-    (missing,) = [finding for finding in document["findings"] if finding.get("reason") == "not_connected"]
+    (missing,) = [
+        finding for finding in document["findings"] if finding.get("reason") == "not_connected"
+    ]
     (validator,) = missing["validators"]
     assert validator["nodeId"] == network.validators[0].name
     assert validator["lastError"] == "unreachable: Connection refused"
@@ -192,7 +220,9 @@ async def test_doctor_explains_the_response_of_a_wrong_base_url(tmp_path: Path) 
     assert "a path too many" in command.stdout
 
 
-async def test_doctor_names_inactive_validators_and_a_store_that_the_daemon_will_upgrade(tmp_path: Path) -> None:
+async def test_doctor_names_inactive_validators_and_a_store_that_the_daemon_will_upgrade(
+    tmp_path: Path,
+) -> None:
     store = tmp_path / "data" / "88888" / "store.db"
     store.parent.mkdir(parents=True)
     with closing(sqlite3.connect(store)) as database:
@@ -202,10 +232,15 @@ async def test_doctor_names_inactive_validators_and_a_store_that_the_daemon_will
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/1:inactive"),))
     async with run_network(plan) as network:
         command = await run_doctor(network, tmp_path, wait="5")
-    (warning,) = (finding for finding in findings(command, "WARN") if "without enough balance" in finding)
+    (warning,) = (
+        finding for finding in findings(command, "WARN") if "without enough balance" in finding
+    )
     assert network.validators[9].name in warning
     assert "inactive: balance 0" in warning
-    assert any("schema version 0001: the daemon upgrades it to" in finding for finding in findings(command, "ok  "))
+    assert any(
+        "schema version 0001: the daemon upgrades it to" in finding
+        for finding in findings(command, "ok  ")
+    )
     assert "top up their balance, or disable" in command.stdout
 
 

@@ -16,7 +16,11 @@ from warpseal_simnet.plan import L1Plan, Plan
 
 
 def entry(chain: ServedChain, *urls: str, **index: Any) -> dict[str, Any]:
-    return {"blockchain-id": id_text(chain.blockchain_id), "rpc": list(urls), "index": index or True}
+    return {
+        "blockchain-id": id_text(chain.blockchain_id),
+        "rpc": list(urls),
+        "index": index or True,
+    }
 
 
 async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> None:
@@ -28,11 +32,21 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     )
     usual = EvmReplayNode(recorded, first_trace=last, has_genesis_state=True)
     refusal = (-32001, "the method eth_getBlockReceipts is not in the list of this key")
-    untraced, old = EvmReplayNode(made_up), EvmReplayNode(made_up, replies={"eth_getBlockReceipts": refusal})
+    untraced, old = (
+        EvmReplayNode(made_up),
+        EvmReplayNode(made_up, replies={"eth_getBlockReceipts": refusal}),
+    )
     closed = refusing_uri()
     plan = Plan(validators=4, l1s=(L1Plan(validators=2),))
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old, usual):
-        urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t", usual.url
+        urls = (
+            whole.url,
+            pruned.url,
+            untraced.url,
+            f"{network.node_uri}/none",
+            f"{closed}/s3cr3t",
+            usual.url,
+        )
         chains = [entry(recorded, *urls), entry(made_up, untraced.url, old.url, traces="off")]
         upgrades = tmp_path / "upgrade.json"
         upgrades.write_text('{"precompileUpgrades":[{"nope":{}}]}')
@@ -45,9 +59,13 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     document = json.loads(command.stdout)
     findings = {item["finding"]: item["grade"] for item in document["findings"]}
     advice = " ".join(item.get("advice", "") for item in document["findings"])
-    of_recorded, of_made_up = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made_up))
+    of_recorded, of_made_up = (
+        f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made_up)
+    )
     responses = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
-    other_chain = f"is of another chain: chain id {made_up.evm_chain_id}, block 0 {made_up.hashes[0]}"
+    other_chain = (
+        f"is of another chain: chain id {made_up.evm_chain_id}, block 0 {made_up.hashes[0]}"
+    )
     middle = (1 + recorded.tip) // 2
     expected = {
         f"{of_recorded}[0] {whole.url} {responses}": "good",
@@ -68,16 +86,23 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         f"index-l1s-at {closed} serves no EVM chain of tracked-subnet-ids": "warning",
     }
     assert {
-        what: grade for what, grade in findings.items() if what.startswith(("evm-chains", "index-l1s-at"))
+        what: grade
+        for what, grade in findings.items()
+        if what.startswith(("evm-chains", "index-l1s-at"))
     } == expected
-    assert [grade for what, grade in findings.items() if what.startswith(f"{tmp_path}/data/")] == ["good"]
+    assert [grade for what, grade in findings.items() if what.startswith(f"{tmp_path}/data/")] == [
+        "good"
+    ]
     assert "/ext/bc/<blockchain id>/rpc" in advice
     assert document["canSign"]
 
 
 async def test_doctor_says_what_is_lost_without_traces(tmp_path: Path) -> None:
     chain = transfer_blocks(3, has_roots=False)
-    async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(chain)) as (node,):
+    async with (
+        run_network(Plan(validators=2)) as network,
+        serving_evm(EvmReplayNode(chain)) as (node,),
+    ):
         config = write_config_file(network, tmp_path, {"evm-chains": [entry(chain, node.url)]})
         command = await run_command("doctor", "--config", config, "--wait", "20")
     assert command.code == 0, command.stderr

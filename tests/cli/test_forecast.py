@@ -53,7 +53,12 @@ ROWS = (
         seconds_left_at_capacity=0,
     ),
     ValidatorForecast(
-        validation_id="rich", node_id="NodeID-rich", weight="300", is_active=True, has_key=True, balance=str(10**18)
+        validation_id="rich",
+        node_id="NodeID-rich",
+        weight="300",
+        is_active=True,
+        has_key=True,
+        balance=str(10**18),
     ),
     ValidatorForecast(
         validation_id="short",
@@ -73,11 +78,17 @@ ROWS = (
 
 def loss_at(second: int) -> ForecastLoss:
     return ForecastLoss(
-        at=AS_OF + second, validation_ids=("short",), weight_lost="500", active_weight="300", total_weight="1000"
+        at=AS_OF + second,
+        validation_ids=("short",),
+        weight_lost="500",
+        active_weight="300",
+        total_weight="1000",
     )
 
 
-def course(impossible_in_s: int | None, *top_ups: ForecastTopUp, is_lost: bool = False) -> ForecastCourse:
+def course(
+    impossible_in_s: int | None, *top_ups: ForecastTopUp, is_lost: bool = False
+) -> ForecastCourse:
     return ForecastCourse(
         losses=() if impossible_in_s is None else (loss_at(impossible_in_s),),
         quorum_impossible_at=UNSET if impossible_in_s is None else AS_OF + impossible_in_s,
@@ -119,7 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.seen.append((self.path, self.headers["x-service-api-key"]))
-        status, body = self.server.replies.get(self.path, (404, {"message": "no such path", "code": "not_found"}))
+        status, body = self.server.replies.get(
+            self.path, (404, {"message": "no such path", "code": "not_found"})
+        )
         self.send_response(status)
         self.end_headers()
         self.wfile.write(body if isinstance(body, bytes) else msgspec.json.encode(body))
@@ -143,7 +156,9 @@ def serve_responses(responses: CannedResponses) -> Iterator[ResponseServer]:
             thread.join()
 
 
-def status_of(*subnet_ids: str, network: str | None = None, moment: str = "2026-01-01T00:00:00Z") -> StatusDocument:
+def status_of(
+    *subnet_ids: str, network: str | None = None, moment: str = "2026-01-01T00:00:00Z"
+) -> StatusDocument:
     """Return the status of a daemon that tracks these subnets; another one is there by a request."""
     subnets = [
         SubnetStatus(subnet_id, True, subnet_id != "named", True, "1", "1", "1", 0, [])
@@ -186,7 +201,9 @@ def test_an_operator_reads_margin_end_and_whom_to_fund(capsys: pytest.CaptureFix
     ]
 
 
-def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     halted = msgspec.structs.replace(
         SHORT,
         fee=msgspec.structs.replace(FEE, source="unknown"),
@@ -199,17 +216,26 @@ def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(capsys: pytest.C
     assert "from now on" not in out, "the course at capacity adds nothing"
     assert "active validators of all L1s: unknown, so the price is taken as constant" in out
     assert "answering   not known" in out
-    assert "fund        no balance keeps the quorum for 30 days: add validators, or remove inactive ones" in out
+    assert (
+        "fund        no balance keeps the quorum for 30 days: add validators, or remove inactive ones"
+        in out
+    )
     assert "NODE" not in out
 
 
-def test_nothing_that_a_forecast_announces_lies_in_the_past(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_that_a_forecast_announces_lies_in_the_past(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     # 58 seconds after the end at capacity; the P-Chain has had no block since.
     late = status_of(L1, moment=utc_text(AS_OF + 18_974 + 58))
     _, out, _ = run(capsys, {"/status.json": (200, late), path_of(L1): (200, SHORT)})
     assert "first loss  in 2 d 0 h (2026-11-23 08:21 UTC)" in out
     assert "  NOW: the quorum is impossible, if there were 20,000 active validators" in out
-    left = {line.split()[0]: line.split()[-2:] for line in out.splitlines() if line.startswith("  NodeID")}
+    left = {
+        line.split()[0]: line.split()[-2:]
+        for line in out.splitlines()
+        if line.startswith("  NodeID")
+    }
     assert left["NodeID-?[2Jshort"] == ["0", "s"]
     ended = status_of(L1, moment=utc_text(AS_OF + DAY_S * 3))
     _, out, _ = run(capsys, {"/status.json": (200, ended), path_of(L1): (200, SHORT)})
@@ -217,19 +243,38 @@ def test_nothing_that_a_forecast_announces_lies_in_the_past(capsys: pytest.Captu
     assert "halts       NOW: the quorum is impossible\n" in out
 
 
-def test_several_subnets_follow_each_other_and_many_validators_are_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_subnets_follow_each_other_and_many_validators_are_cut_off(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     stakes = tuple(
         ValidatorForecast(
-            tx_hash=f"tx{number}", node_id=f"NodeID-{number}", weight="1", is_active=True, has_key=False, ends_at=AS_OF
+            tx_hash=f"tx{number}",
+            node_id=f"NodeID-{number}",
+            weight="1",
+            is_active=True,
+            has_key=False,
+            ends_at=AS_OF,
         )
         for number in range(22)
     )
-    tops = (ForecastTopUp(validation_id="short", amount="1"), ForecastTopUp(validation_id="dry", amount="1000000000"))
+    tops = (
+        ForecastTopUp(validation_id="short", amount="1"),
+        ForecastTopUp(validation_id="dry", amount="1000000000"),
+    )
     calm = msgspec.structs.replace(SHORT, today=course(ALARM_DAYS * DAY_S, *tops), fee=FEE)
     primary = msgspec.structs.replace(
-        SHORT, kind="primary", fee=UNSET, at_capacity=UNSET, validators=stakes, today=course(None, is_lost=True)
+        SHORT,
+        kind="primary",
+        fee=UNSET,
+        at_capacity=UNSET,
+        validators=stakes,
+        today=course(None, is_lost=True),
     )
-    responses = {"/status.json": (200, status_of("a", "b")), path_of("a"): (200, calm), path_of("b"): (200, primary)}
+    responses = {
+        "/status.json": (200, status_of("a", "b")),
+        path_of("a"): (200, calm),
+        path_of("b"): (200, primary),
+    }
     code, out, _ = run(capsys, responses)
     first, second = out.split("\n\n")
     assert code == 0
@@ -244,12 +289,18 @@ def test_several_subnets_follow_each_other_and_many_validators_are_cut_off(capsy
 
 def test_json_is_a_list_of_what_the_daemon_answers(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(
-        capsys, {"/status.json": (200, status_of()), path_of(L1): (200, SHORT)}, "--subnet", L1, "--json"
+        capsys,
+        {"/status.json": (200, status_of()), path_of(L1): (200, SHORT)},
+        "--subnet",
+        L1,
+        "--json",
     )
     assert (code, json.loads(out)) == (1, [json.loads(msgspec.json.encode(SHORT))])
 
 
-def test_the_network_is_found_by_its_name_and_the_key_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_network_is_found_by_its_name_and_the_key_is_sent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     refusal = {
         "message": "network 'fuji' is not served",
         "code": "network_not_served",
@@ -269,11 +320,23 @@ def test_the_network_is_found_by_its_name_and_the_key_is_sent(capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("response", "text"),
     [
-        ((401, {"message": "this service needs an API key", "code": "api_key_required"}), "API key: give --api-key"),
-        ((502, {"message": "no usable answer\x1b[2J", "code": "node_unavailable"}), "no usable answer?[2J"),
+        (
+            (401, {"message": "this service needs an API key", "code": "api_key_required"}),
+            "API key: give --api-key",
+        ),
+        (
+            (502, {"message": "no usable answer\x1b[2J", "code": "node_unavailable"}),
+            "no usable answer?[2J",
+        ),
         ((500, b"<html>"), "answered 500"),
         ((500, b'{"message":3,"code":"network_not_served","detail":null}'), "answered 500"),
-        ((404, {"message": "m", "code": "network_not_served", "detail": {"served": ["mainnet"]}}), "m"),
+        (
+            (
+                404,
+                {"message": "m", "code": "network_not_served", "detail": {"served": ["mainnet"]}},
+            ),
+            "m",
+        ),
         ((200, {"subnetId": 7}), "the answer is of another version than this command"),
     ],
 )
@@ -285,7 +348,10 @@ def test_a_refusal_of_the_daemon_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("impossible_in_s", "alarms"), [(None, False), (0, True), (7 * DAY_S - 1, True), (7 * DAY_S, False)]
+    ("impossible_in_s", "alarms"),
+    [(None, False), (0, True), (7 * DAY_S - 1, True), (7 * DAY_S, False)],
 )
-def test_a_quorum_that_ends_within_seven_days_is_alarming(impossible_in_s: int | None, alarms: bool) -> None:
+def test_a_quorum_that_ends_within_seven_days_is_alarming(
+    impossible_in_s: int | None, alarms: bool
+) -> None:
     assert is_alarming(msgspec.structs.replace(SHORT, today=course(impossible_in_s))) is alarms

@@ -58,7 +58,9 @@ def test_a_startup_error_that_quotes_a_file_has_no_escape_sequences(
     assert len(text.splitlines()) > 2
 
 
-def test_config_check_prints_no_escape_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_check_prints_no_escape_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"p-chain-api": ESCAPE}))
     assert main(["config", "check", str(file)]) == 1
@@ -72,7 +74,9 @@ def test_an_error_with_the_path_of_a_store_has_no_escape_sequences(
     assert "a?[2J.db" in printed(capsys)
 
 
-def test_key_list_prints_no_escape_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_list_prints_no_escape_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = make_store(tmp_path)
     where = ("--store-url", f"sqlite:///{path}")
     assert main(["key", "create", "explorer", *where]) == 0
@@ -83,7 +87,9 @@ def test_key_list_prints_no_escape_sequences(tmp_path: Path, capsys: pytest.Capt
     assert re.match(r"ex\?\[2J\?31m\?\? +\.\.\.hi\?\[2J", printed(capsys))
 
 
-def test_store_info_prints_no_escape_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_store_info_prints_no_escape_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = make_store(tmp_path)
     with sqlite3.connect(path) as database:
         database.execute("UPDATE alembic_version SET version_num = ?", (f"9{ESCAPE}",))
@@ -104,7 +110,19 @@ def test_index_verify_prints_no_escape_sequences(
         return findings
 
     monkeypatch.setattr(index_command, "verify_index", verify)
-    assert main(["index", "verify", "--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1"]) == 1
+    assert (
+        main(
+            [
+                "index",
+                "verify",
+                "--p-chain-api",
+                "http://127.0.0.1:1",
+                "--info-api",
+                "http://127.0.0.1:1",
+            ]
+        )
+        == 1
+    )
     assert printed(capsys).count("?[2J?31m??") == 4
 
 

@@ -73,7 +73,13 @@ async def test_the_steps_of_a_message_and_the_list_are_those_of_the_api(
         assert json.loads((await run("show", message_id, "--json"))[1]) == [DELIVERED]
         code, out, _ = await run("list")
         assert [line.split() for line in out.splitlines()[1:]] == [
-            [str(NOT_INDEXED["messageId"]), str(NOT_INDEXED["sourceBlockchainId"]), "11", "executed", "signed"],
+            [
+                str(NOT_INDEXED["messageId"]),
+                str(NOT_INDEXED["sourceBlockchainId"]),
+                "11",
+                "executed",
+                "signed",
+            ],
             ["2023-11-14", "22:13:22", message_id, "10", "11", "executed", "signed"],
         ]
         code, _, error = await run("show", UNKNOWN)
@@ -82,14 +88,18 @@ async def test_the_steps_of_a_message_and_the_list_are_those_of_the_api(
         assert (await run("list", "--destination", "nowhere"))[0] == 1
 
 
-def run(capsys: pytest.CaptureFixture[str], responses: CannedResponses, *words: str) -> tuple[int, str, str]:
+def run(
+    capsys: pytest.CaptureFixture[str], responses: CannedResponses, *words: str
+) -> tuple[int, str, str]:
     with serve_responses(responses) as server:
         code = main(["icm", *words, "--url", server.url, "--api-key", "secret"])
         assert {key for _, key in server.seen} == {"secret"}
     return code, *capsys.readouterr()
 
 
-def test_a_message_that_waits_says_what_hinders_it_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_that_waits_says_what_hinders_it_and_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     failed = {**BLOCK, "state": "failed", "since": 1_795_226_809}
     for block, executed in ((BLOCK, "  executed                       no"), (failed, "failed")):
         message = {**PENDING, "warpseal": block}
@@ -102,7 +112,9 @@ def test_a_message_that_waits_says_what_hinders_it_and_what_to_do(capsys: pytest
         assert "\x1b" not in out
     assert "  executed  2026-11-21 02:06:49  failed\n" in out
     late = {**PENDING, "sourceTransaction": {"txHash": "0x", "timestamp": 2**62, "gasSpent": "0"}}
-    assert str(2**62) in run(capsys, {f"/v1/icm/messages/{UNKNOWN}": (200, late)}, "show", UNKNOWN)[1]
+    assert (
+        str(2**62) in run(capsys, {f"/v1/icm/messages/{UNKNOWN}": (200, late)}, "show", UNKNOWN)[1]
+    )
 
 
 def test_all_messages_of_a_transaction_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,18 +142,32 @@ def test_all_messages_of_a_transaction_are_shown(capsys: pytest.CaptureFixture[s
     assert (code, f"no indexed chain has an ICM message {UNKNOWN}" in error) == (1, True)
 
 
-def test_the_list_of_stuck_messages_reads_pages_that_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_stuck_messages_reads_pages_that_may_be_empty(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     path = "/v1/icm/messages?isStuck=true&pageSize=100&pageToken="
     pages = {
         path: (200, {"messages": [], "nextPageToken": "a/b"}),
         f"{path}a%2Fb": (200, {"messages": [{**PENDING, "warpseal": BLOCK}]}),
     }
     code, out, _ = run(capsys, pages, "list", "--stuck")
-    words = ["2023-11-14", "22:13:22", str(PENDING["messageId"]), "10", "11", "sent", "not", "asked", "wait"]
+    words = [
+        "2023-11-14",
+        "22:13:22",
+        str(PENDING["messageId"]),
+        "10",
+        "11",
+        "sent",
+        "not",
+        "asked",
+        "wait",
+    ]
     assert (code, out.splitlines()[1].split()) == (0, words)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", {"messages": [{}]}])
-def test_what_no_daemon_of_this_version_answers_is_reported(capsys: pytest.CaptureFixture[str], body: Any) -> None:
+def test_what_no_daemon_of_this_version_answers_is_reported(
+    capsys: pytest.CaptureFixture[str], body: Any
+) -> None:
     code, _, error = run(capsys, {"/v1/icm/messages?pageSize=100&pageToken=": (200, body)}, "list")
     assert (code, "not as a daemon of this version does" in error) == (1, True)

@@ -34,7 +34,12 @@ def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
     genesis = folder / "genesis.zst"
     genesis.write_bytes(zstandard.compress(genesis_bytes("localnet")))
     api = {"base-url": node.url}
-    keys = {"p-chain-api": api, "info-api": api, "data-dir": str(folder / "data"), "index-chains": ["p", "x", "c"]}
+    keys = {
+        "p-chain-api": api,
+        "info-api": api,
+        "data-dir": str(folder / "data"),
+        "index-chains": ["p", "x", "c"],
+    }
     file = folder / "config.json"
     # At low priority it would not run while other tests run.
     own = {"genesis-file": str(genesis), "index-low-priority": False}
@@ -74,11 +79,19 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
         await first.ended()
         node.tips.clear()
         second = await stack.enter_async_context(start_command("index", "run", "--config", config))
-        assert (await second.read_line()).startswith("warpseal is indexing: network=88888 index=sqlite:///")
+        assert (await second.read_line()).startswith(
+            "warpseal is indexing: network=88888 index=sqlite:///"
+        )
         code, output = await run_index("run", "--config", config)
-        assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (1, True)
+        assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (
+            1,
+            True,
+        )
         code, output = await run_index("rebuild", "--config", config)
-        assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (1, True)
+        assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (
+            1,
+            True,
+        )
         await until_indexed(config, [19, 13, 10])
         code, output = await run_index("status", "--config", config, "--json")
         chains = json.loads(output)["chains"]
@@ -144,16 +157,25 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
 
 def test_a_chain_that_waits_for_minutes_has_the_time_in_its_line() -> None:
     note = ChainStatus(PrimaryChain.P, 100, False, waiting="no node answers", waiting_since=880)
-    description = describe_chain(PrimaryChain.P, ChainFreshness(PrimaryChain.P, 50, 100, 1_000), note)
-    assert (description["waiting"], description["waitingSince"]) == ("no node answers", "1970-01-01T00:14:40Z")
+    description = describe_chain(
+        PrimaryChain.P, ChainFreshness(PrimaryChain.P, 50, 100, 1_000), note
+    )
+    assert (description["waiting"], description["waitingSince"]) == (
+        "no node answers",
+        "1970-01-01T00:14:40Z",
+    )
 
 
 def test_the_pace_of_an_indexer_that_no_longer_reports_is_not_shown() -> None:
     fresh = ChainFreshness(PrimaryChain.P, 50, 100, 1_000)
-    running = ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=5.0, eta_s=10.0, written_at=int(time.time()))
+    running = ChainStatus(
+        PrimaryChain.P, 100, False, rate_blocks_s=5.0, eta_s=10.0, written_at=int(time.time())
+    )
     description = describe_chain(PrimaryChain.P, fresh, running)
     assert (description["blocksPerSecond"], description["etaSeconds"]) == (5.0, 10)
-    stopped = describe_chain(PrimaryChain.P, fresh, replace(running, written_at=int(time.time()) - 120))
+    stopped = describe_chain(
+        PrimaryChain.P, fresh, replace(running, written_at=int(time.time()) - 120)
+    )
     assert "blocksPerSecond" not in stopped
     assert stopped["waiting"].startswith("the indexer does not run: its last report is 12")
     assert describe_chain(PrimaryChain.X, None, None) == {
@@ -186,14 +208,18 @@ async def stopped_index(stack: AsyncExitStack, folder: Path) -> Path:
     return config
 
 
-async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_again(tmp_path: Path) -> None:
+async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_again(
+    tmp_path: Path,
+) -> None:
     async with AsyncExitStack() as stack:
         config = await stopped_index(stack, tmp_path)
         path = damage(config, slice(None))
         for command in ("verify", "status"):
             code, output = await run_index(command, "--config", config)
             (sentence,) = [line for line in output.splitlines() if line.startswith("warpseal: ")]
-            assert (code, sentence.startswith("warpseal: index_damaged: sqlite://")) == (1, True), sentence
+            assert (code, sentence.startswith("warpseal: index_damaged: sqlite://")) == (1, True), (
+                sentence
+            )
             assert f"delete {path}, {path}-wal and {path}-shm" in sentence
             assert "Traceback" not in output
         second = await stack.enter_async_context(start_command("index", "run", "--config", config))
@@ -207,7 +233,9 @@ async def test_a_damaged_index_is_reported_in_one_sentence_until_it_is_made_agai
         assert ("index is damaged" in later, "Traceback" in later) == (False, False)
 
 
-async def test_damage_that_only_the_indexer_meets_is_in_the_status_of_every_chain(tmp_path: Path) -> None:
+async def test_damage_that_only_the_indexer_meets_is_in_the_status_of_every_chain(
+    tmp_path: Path,
+) -> None:
     async with AsyncExitStack() as stack:
         config = await stopped_index(stack, tmp_path)
         # The index of the table of stored blocks, which only a writer reads.
@@ -257,7 +285,9 @@ async def test_the_index_process_has_the_lowest_priority_by_default(tmp_path: Pa
         assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
 
 
-async def test_the_index_process_keeps_its_priority_if_index_low_priority_is_off(tmp_path: Path) -> None:
+async def test_the_index_process_keeps_its_priority_if_index_low_priority_is_off(
+    tmp_path: Path,
+) -> None:
     async with (
         serving(ReplayNode()) as node,
         start_command("index", "run", "--config", config_file(tmp_path, node)) as process,
@@ -270,7 +300,9 @@ async def test_the_index_process_keeps_its_priority_if_index_low_priority_is_off
 async def test_the_index_process_exits_when_its_standard_input_closes(tmp_path: Path) -> None:
     async with (
         serving(ReplayNode()) as node,
-        start_command("index", "run", "--config", config_file(tmp_path, node), "--ends-with-stdin") as process,
+        start_command(
+            "index", "run", "--config", config_file(tmp_path, node), "--ends-with-stdin"
+        ) as process,
     ):
         await process.read_line()
         process.stdin.close()
@@ -279,7 +311,9 @@ async def test_the_index_process_exits_when_its_standard_input_closes(tmp_path: 
 
 async def test_index_run_fails_if_index_chains_is_empty(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node:
-        code, output = await run_index("run", "--config", config_file(tmp_path, node, **{"index-chains": []}))
+        code, output = await run_index(
+            "run", "--config", config_file(tmp_path, node, **{"index-chains": []})
+        )
     assert (code, "there is nothing to index" in output) == (1, True)
 
 
@@ -287,7 +321,9 @@ def findings(chain: str, compared: int, others: int, **fields: Any) -> list[Inde
     """Return findings of a chain, of which some were not compared."""
     whole = [IndexFinding(f"{chain}: block {number}", chain=chain) for number in range(compared)]
     return whole + [
-        IndexFinding(f"{chain}: token {number}", is_compared=False, reason="no node", chain=chain, **fields)
+        IndexFinding(
+            f"{chain}: token {number}", is_compared=False, reason="no node", chain=chain, **fields
+        )
         for number in range(others)
     ]
 
@@ -319,7 +355,14 @@ def test_verify_says_if_not_enough_was_compared_and_exits_with_3(
         return tuple(findings)
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
-    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    nodes = (
+        "--p-chain-api",
+        "http://127.0.0.1:1",
+        "--info-api",
+        "http://127.0.0.1:1",
+        "--data-dir",
+        str(tmp_path),
+    )
     assert main(("index", "verify", *nodes)) == code
     assert capsys.readouterr().out.splitlines()[-1] == last
 
@@ -327,14 +370,24 @@ def test_verify_says_if_not_enough_was_compared_and_exits_with_3(
 def test_verify_prints_one_note_for_a_contract_and_no_controls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    remarks = [IndexFinding(f"C: token {n}", remark="it says \x1b[31m", contract="0xaa", chain="C") for n in range(3)]
+    remarks = [
+        IndexFinding(f"C: token {n}", remark="it says \x1b[31m", contract="0xaa", chain="C")
+        for n in range(3)
+    ]
     single = IndexFinding("C: token 9", remark="another", contract="0xbb", chain="C")
 
     async def verified(*_: Any) -> tuple[IndexFinding, ...]:
         return (*remarks, single)
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
-    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    nodes = (
+        "--p-chain-api",
+        "http://127.0.0.1:1",
+        "--info-api",
+        "http://127.0.0.1:1",
+        "--data-dir",
+        str(tmp_path),
+    )
     assert main(("index", "verify", *nodes)) == 0
     assert capsys.readouterr().out.splitlines() == [
         "NOTE   C: contract 0xaa: 3 holdings, such as C: token 0: it says ?[31m",
@@ -350,7 +403,14 @@ def test_status_of_an_evm_chain_names_the_first_block_that_no_node_traces(
     with evm.open_writer(url) as writer:
         write(writer, History(5).blocks(10))
         writer.traces.write(0, 9, [], [3, 4])
-    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    nodes = (
+        "--p-chain-api",
+        "http://127.0.0.1:1",
+        "--info-api",
+        "http://127.0.0.1:1",
+        "--data-dir",
+        str(tmp_path),
+    )
     assert main(("index", "status", "--json", "--index-url", url, "--chain", "43112", *nodes)) == 0
     (chain,) = json.loads(capsys.readouterr().out)["chains"]
     assert chain["internalHeight"] == 2

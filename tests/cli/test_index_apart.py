@@ -45,12 +45,19 @@ async def test_each_chain_has_a_database_and_a_process_and_a_daemon_without_an_i
         keys |= {"api-port": 0, "metrics-port": 0, "health-check-frequency": "1s"}
         config = config_file(tmp_path, p_chain, **keys)
         processes = [
-            await stack.enter_async_context(start_command("index", "run", "--config", config, *arguments))
+            await stack.enter_async_context(
+                start_command("index", "run", "--config", config, *arguments)
+            )
             for arguments in (("--chain", "p", "--chain", ids[0]), ("--chain", ids[1]))
         ]
-        assert await processes[1].read_line() == f"warpseal is indexing: network=88888 index={urls[2]}\n"
+        assert (
+            await processes[1].read_line()
+            == f"warpseal is indexing: network=88888 index={urls[2]}\n"
+        )
         daemon = await stack.enter_async_context(
-            start_command("serve", "--config", config, "--data-dir", tmp_path / "answering", "--no-indexer")
+            start_command(
+                "serve", "--config", config, "--data-dir", tmp_path / "answering", "--no-indexer"
+            )
         )
         url, _ = await daemon.listening()
 
@@ -63,17 +70,23 @@ async def test_each_chain_has_a_database_and_a_process_and_a_daemon_without_an_i
 
         async def is_healthy() -> bool:
             checks = (await get_json(f"{url}/ext/health"))["checks"]
-            return {checks.get(name, {}).get("error", "") for name in ("indexer", "evm-index")} == {""} and bool(
-                checks["indexer"].get("message")
-            )
+            return {checks.get(name, {}).get("error", "") for name in ("indexer", "evm-index")} == {
+                ""
+            } and bool(checks["indexer"].get("message"))
 
         await until(is_healthy)
         assert not (tmp_path / "answering" / "indexer.heartbeat").exists()
-        paths = [BLOCKS, *(f"/v1/chains/{chain.evm_chain_id}/blocks/1" for chain in (recorded, busy))]
+        paths = [
+            BLOCKS,
+            *(f"/v1/chains/{chain.evm_chain_id}/blocks/1" for chain in (recorded, busy)),
+        ]
         async with aiohttp.ClientSession() as session:
             for path in paths:
                 async with session.get(url + path) as response:
-                    assert (response.status, "height=" in response.headers["x-warpseal-index"]) == (200, True)
+                    assert (response.status, "height=" in response.headers["x-warpseal-index"]) == (
+                        200,
+                        True,
+                    )
         # The lock of a chain excludes a second process of the same chain only.
         again = await run_command("index", "run", "--config", config, "--chain", ids[1])
         refusal = f"warpseal: process {processes[1].pid} fills the index of EVM chain {ids[1]} in "

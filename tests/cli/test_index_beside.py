@@ -17,12 +17,18 @@ KEYS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 OPEN = {"api-admin-enabled": True, "health-check-frequency": "1s"}
 
 
-async def test_the_indexer_check_fails_after_two_rounds_without_a_report_until_the_next_report(tmp_path: Path) -> None:
+async def test_the_indexer_check_fails_after_two_rounds_without_a_report_until_the_next_report(
+    tmp_path: Path,
+) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
         config = config_file(tmp_path, node, **KEYS, **OPEN)
         daemon = await stack.enter_async_context(run_daemon(load(config, {}, {}).config))
-        assert await indexer_check_error(daemon) in ("not yet run", "nothing was heard of the indexer yet", None)
+        assert await indexer_check_error(daemon) in (
+            "not yet run",
+            "nothing was heard of the indexer yet",
+            None,
+        )
         indexer = await stack.enter_async_context(start_command("index", "run", "--config", config))
         await until(lambda: has_indexer_error(daemon, ""))
         indexer.send_signal(signal.SIGSTOP)

@@ -33,7 +33,9 @@ async def read_status(config: Path, *arguments: str) -> tuple[int, list[dict[str
     return ended.code, json.loads(ended.stdout)["chains"] if ended.stdout else []
 
 
-async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_9(tmp_path: Path) -> None:
+async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_9(
+    tmp_path: Path,
+) -> None:
     recorded, made_up = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
     nodes = EvmReplayNode(recorded, tip=5), EvmReplayNode(made_up)
     nodes[1].receipts[7] = b"[]"
@@ -42,7 +44,11 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         await stack.enter_async_context(serving(p_chain))
         await stack.enter_async_context(serving_evm(*nodes))
         chains: list[dict[str, Any]] = [
-            {"blockchain-id": id_text(node.chain.blockchain_id), "rpc": [node.url], "index": {"traces": "off"}}
+            {
+                "blockchain-id": id_text(node.chain.blockchain_id),
+                "rpc": [node.url],
+                "index": {"traces": "off"},
+            }
             for node in nodes
         ]
         config = tmp_path / "config.json"
@@ -50,7 +56,12 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         aliases = tmp_path / "aliases.json"
         aliases.write_text(json.dumps({id_text(recorded.blockchain_id): ["own"]}))
         names = {"chain-aliases-file": str(aliases)}
-        own = {**names, "evm-chains": chains, "data-dir": str(tmp_path / "data"), "index-low-priority": False}
+        own = {
+            **names,
+            "evm-chains": chains,
+            "data-dir": str(tmp_path / "data"),
+            "index-low-priority": False,
+        }
         config.write_text(json.dumps({"p-chain-api": p_chain.url, "info-api": p_chain.url, **own}))
         first = await stack.enter_async_context(start_command("index", "run", "--config", config))
         place = tmp_path / "data" / "88888" / "evm"
@@ -73,12 +84,18 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             assert not has_writer(connection, url.path)
         engine.dispose()
         stopped = statuses[id_text(made_up.blockchain_id)]
-        assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == ("wrong_receipt_count", 7, 99_999)
+        assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == (
+            "wrong_receipt_count",
+            7,
+            99_999,
+        )
         nodes[0].tip = None
         nodes[1].receipts.clear()
         # Only the named chain goes on.
         name = id_text(recorded.blockchain_id)
-        second = await stack.enter_async_context(start_command("index", "run", "--config", config, "--chain", name))
+        second = await stack.enter_async_context(
+            start_command("index", "run", "--config", config, "--chain", name)
+        )
         expected = {"chain": name, "evmChainId": 12_345, "height": recorded.tip, "lagSeconds": 0}
 
         async def is_at_head() -> bool:
@@ -92,7 +109,9 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert sorted(chain["height"] for chain in listed) == [6, recorded.tip]
         unknown = await run_command("index", "status", "--config", config, "--chain", "7")
         assert unknown.code == 1
-        assert unknown.stderr.startswith("warpseal: --chain 7: no such chain; the names are p, x, c, ")
+        assert unknown.stderr.startswith(
+            "warpseal: --chain 7: no such chain; the names are p, x, c, "
+        )
         for other_name in (name, "12345", "recorded", "OWN"):
             assert other_name == name or other_name.lower() in unknown.stderr
             code, (chain,) = await read_status(config, "--chain", other_name)
@@ -112,7 +131,9 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert verified.code == 1
         wrong = [line for line in verified.stdout.splitlines() if line.startswith("WRONG")]
         assert wrong
-        assert all(line.startswith(f"WRONG  {id_text(made_up.blockchain_id)}: block ") for line in wrong)
+        assert all(
+            line.startswith(f"WRONG  {id_text(made_up.blockchain_id)}: block ") for line in wrong
+        )
 
 
 async def test_the_status_shows_the_chains_of_a_postgresql_database_that_are_not_configured(
@@ -126,7 +147,9 @@ async def test_the_status_shows_the_chains_of_a_postgresql_database_that_are_not
     node = "http://127.0.0.1:1"
     chains = [{"blockchain-id": configured, "rpc": [node], "index": True}]
     nodes = {"p-chain-api": node, "info-api": node, "index-l1s-at": node, "evm-chains": chains}
-    config.write_text(json.dumps({**nodes, "index-url": postgres_url, "tracked-subnet-ids": [configured]}))
+    config.write_text(
+        json.dumps({**nodes, "index-url": postgres_url, "tracked-subnet-ids": [configured]})
+    )
     code, chain_rows = await read_status(config)
     heights = {chain["chain"]: chain.get("height") for chain in chain_rows}
     assert (code, heights) == (0, {id_text(CHAIN_ID): 29, configured: None})
@@ -141,25 +164,44 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
     config = tmp_path / "config.json"
     node = "http://127.0.0.1:1"
     config.write_text(json.dumps({"p-chain-api": node, "info-api": node, "index-url": index_url}))
-    lines = await run_command("index", "export", "transfers", "--config", config, "--chain", id_text(CHAIN_ID))
+    lines = await run_command(
+        "index", "export", "transfers", "--config", config, "--chain", id_text(CHAIN_ID)
+    )
     rows = [json.loads(line) for line in lines.stdout.splitlines()]
     assert lines.stderr == f"exported {len(rows)} transfers of {id_text(CHAIN_ID)}\n"
     assert (lines.code, len(rows) > 10) == (0, True)
     output = tmp_path / "transfers.csv"
-    table = await run_command("index", "export", "transfers", "--config", config, "--format", "csv", "--output", output)
+    table = await run_command(
+        "index", "export", "transfers", "--config", config, "--format", "csv", "--output", output
+    )
     assert (table.code, table.stdout) == (0, "")
     with output.open(newline="") as file:
-        assert list(csv.DictReader(file)) == [{name: str(field) for name, field in row.items()} for row in rows]
+        assert list(csv.DictReader(file)) == [
+            {name: str(field) for name, field in row.items()} for row in rows
+        ]
     unknown = await run_command("index", "export", "blocks", "--config", config, "--chain", "7")
     names = f"p, x, c, {id_text(CHAIN_ID)}, 43112"
-    assert (unknown.code, unknown.stderr) == (1, f"warpseal: --chain 7: no such chain; the names are {names}\n")
+    assert (unknown.code, unknown.stderr) == (
+        1,
+        f"warpseal: --chain 7: no such chain; the names are {names}\n",
+    )
 
 
-async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:
-    intact, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
+async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(
+    tmp_path: Path,
+) -> None:
+    intact, broken = (
+        transfer_blocks(12, 4, has_roots=False),
+        transfer_blocks(30, 5, has_roots=False),
+    )
     subnet_id = id_text(bytes([9]) * 32)
-    chains = {subnet_id: [id_text(intact.blockchain_id)], id_text(PRIMARY_NETWORK): list(genesis_chains())}
-    p_chain = ReplayNode(replies={"platform.validates": lambda params: {"blockchainIDs": chains[params["subnetID"]]}})
+    chains = {
+        subnet_id: [id_text(intact.blockchain_id)],
+        id_text(PRIMARY_NETWORK): list(genesis_chains()),
+    }
+    p_chain = ReplayNode(
+        replies={"platform.validates": lambda params: {"blockchainIDs": chains[params["subnetID"]]}}
+    )
     nodes = EvmReplayNode(intact), EvmReplayNode(broken, receipts={7: b"[]"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(p_chain))
@@ -182,7 +224,9 @@ async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_t
         # Another process indexes one of the chains for a while.
         folder = tmp_path / "data" / "88888"
         folder.mkdir(parents=True)
-        lock = stack.enter_context((folder / f"index-{id_text(intact.blockchain_id)}.lock").open("w"))
+        lock = stack.enter_context(
+            (folder / f"index-{id_text(intact.blockchain_id)}.lock").open("w")
+        )
         fcntl.flock(lock, fcntl.LOCK_EX)
         daemon = await stack.enter_async_context(start_command("serve", "--config", config))
         url, _ = await daemon.listening()
@@ -193,7 +237,10 @@ async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_t
             if "stopped" in (checks.get("evm-index", {}).get("message") or {}).get(name, {}):
                 lock.close()
             indexes = checks.get("evm-index", {}).get("message") or {}
-            return indexes.get(id_text(intact.blockchain_id), {}).get("height") == "12" and "stopped" in indexes[name]
+            return (
+                indexes.get(id_text(intact.blockchain_id), {}).get("height") == "12"
+                and "stopped" in indexes[name]
+            )
 
         await until(is_reported)
         reason = f"indexing the {name} stopped at block 7: wrong_receipt_count"

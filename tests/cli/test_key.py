@@ -36,11 +36,18 @@ async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_run
         assert digest is not None
         key_row = await store.api_keys.find_key(digest)
         assert key_row is not None
-        assert (key_row.name, key_row.units_per_minute, key_row.units_per_day) == ("explorer", 50, 0)
+        assert (key_row.name, key_row.units_per_minute, key_row.units_per_day) == (
+            "explorer",
+            50,
+            0,
+        )
 
         assert key("list", *where) == 0
         listed = capsys.readouterr().out
-        assert re.match(rf"explorer +\.\.\.{text[-4:]}  50/min  unlimited/day  created \d{{4}}-\d\d-\d\d\n", listed)
+        assert re.match(
+            rf"explorer +\.\.\.{text[-4:]}  50/min  unlimited/day  created \d{{4}}-\d\d-\d\d\n",
+            listed,
+        )
         assert text not in listed
 
         assert key("revoke", "explorer", *where) == 0

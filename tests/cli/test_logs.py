@@ -46,7 +46,9 @@ PLAIN: list[tuple[object, str, object]] = [
 ]
 
 
-def make_record(message: str, *args: object, level: int = logging.INFO, **fields: object) -> logging.LogRecord:
+def make_record(
+    message: str, *args: object, level: int = logging.INFO, **fields: object
+) -> logging.LogRecord:
     record = logging.LogRecord("warpseal.x", level, "f.py", 1, message, args, None)
     vars(record).update(fields)
     return record
@@ -57,14 +59,18 @@ def line(message: str, *args: object, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize(("value", "text", "in_json"), PLAIN)
-def test_no_value_of_a_field_shows_the_notation_of_python(value: object, text: str, in_json: object) -> None:
+def test_no_value_of_a_field_shows_the_notation_of_python(
+    value: object, text: str, in_json: object
+) -> None:
     record = make_record("event", field=value)
     assert LineFormatter().format(record).endswith(f" warpseal.x event{text}")
     assert json.loads(JsonFormatter().format(record))["field"] == in_json
 
 
 def test_a_json_line_has_time_level_logger_message_fields_and_the_traceback() -> None:
-    record = make_record("dialled %s\n\u2028INFO forged", "a", level=logging.CRITICAL, request_id="id-1", share=0.5)
+    record = make_record(
+        "dialled %s\n\u2028INFO forged", "a", level=logging.CRITICAL, request_id="id-1", share=0.5
+    )
     try:
         raise ValueError("the reason")
     except ValueError as error:
@@ -81,7 +87,9 @@ def test_a_json_line_has_time_level_logger_message_fields_and_the_traceback() ->
     assert content["trace"].endswith("ValueError: the reason")
 
 
-def test_the_setting_makes_every_line_a_json_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_makes_every_line_a_json_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     set_up_logging(LogSettings("info", folder=tmp_path, format=LogFormat.JSON))
@@ -95,7 +103,15 @@ def test_the_setting_makes_every_line_a_json_object(tmp_path: Path, monkeypatch:
 
 
 def test_a_line_has_time_level_logger_message_and_fields() -> None:
-    text = line("the network is known", network_id=5, share=0.5, why="two words", empty="", quote='a"b', eq="a=b")
+    text = line(
+        "the network is known",
+        network_id=5,
+        share=0.5,
+        why="two words",
+        empty="",
+        quote='a"b',
+        eq="a=b",
+    )
     time, level, logger, *rest = text.split(" ", 3)
     assert len(time) == len("2024-01-01T00:00:00.000Z")
     assert time.endswith("Z")
@@ -105,7 +121,9 @@ def test_a_line_has_time_level_logger_message_and_fields() -> None:
     )
 
 
-@pytest.mark.parametrize("bad", ["\n", "\r", "\x1b[31m", "\x00", "\x9b", "\u2028", "\u202e", "\ud800"])
+@pytest.mark.parametrize(
+    "bad", ["\n", "\r", "\x1b[31m", "\x00", "\x9b", "\u2028", "\u202e", "\ud800"]
+)
 def test_no_foreign_character_can_forge_or_hide_a_log_line(bad: str) -> None:
     for text in (line(f"peer said {bad}INFO forged"), line("peer said", text=f"{bad}INFO forged")):
         assert len(text.splitlines()) == 1
@@ -168,13 +186,23 @@ def test_log_levels_of_the_reference_silence_the_same_lines(
     set_up_logging(LogSettings(name))
     for level in (50, 40, 30, 20, 15, 10, 1):
         logging.getLogger("warpseal.test").log(level, "x")
-    levels = [line.split(" ", 1)[1].split(" warpseal")[0].strip() for line in stream.getvalue().splitlines()]
+    levels = [
+        line.split(" ", 1)[1].split(" warpseal")[0].strip()
+        for line in stream.getvalue().splitlines()
+    ]
     assert levels == expected
     assert list(LEVELS) == ["off", "fatal", "error", "warn", "info", "trace", "debug", "verbo"]
 
 
 # At low priority the process of these tests would keep it for all that follow.
-LEAST = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--index-low-priority", "false")
+LEAST = (
+    "--p-chain-api",
+    "http://127.0.0.1:1",
+    "--info-api",
+    "http://127.0.0.1:1",
+    "--index-low-priority",
+    "false",
+)
 
 
 @pytest.fixture
@@ -189,12 +217,37 @@ def json_file(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code", "event", "words"),
     [
-        (("--config", "FILE"), 1, "cannot start", "api-port: expected a number, found 'x' (file FILE)"),
+        (
+            ("--config", "FILE"),
+            1,
+            "cannot start",
+            "api-port: expected a number, found 'x' (file FILE)",
+        ),
         (("--config=FILE", "--api-prt", "1"), 2, "wrong usage", "did you mean --api-port?"),
-        (("--log-format", "json", "--api-prt", "1"), 2, "wrong usage", "unrecognized arguments: --api-prt 1"),
-        (("--log-format=json", "--config", "nosuch.json"), 1, "cannot start", "nosuch.json: cannot be read"),
-        (("--log-format=json", "--api-port"), 2, "wrong usage", "argument --api-port: expected one argument"),
-        (("--log-format=json", *LEAST, "--log-dir", "/dev/null/x"), 1, "cannot start", "log-dir /dev/null/x cannot be"),
+        (
+            ("--log-format", "json", "--api-prt", "1"),
+            2,
+            "wrong usage",
+            "unrecognized arguments: --api-prt 1",
+        ),
+        (
+            ("--log-format=json", "--config", "nosuch.json"),
+            1,
+            "cannot start",
+            "nosuch.json: cannot be read",
+        ),
+        (
+            ("--log-format=json", "--api-port"),
+            2,
+            "wrong usage",
+            "argument --api-port: expected one argument",
+        ),
+        (
+            ("--log-format=json", *LEAST, "--log-dir", "/dev/null/x"),
+            1,
+            "cannot start",
+            "log-dir /dev/null/x cannot be",
+        ),
     ],
 )
 def test_a_start_that_is_refused_prints_one_line_of_json(
@@ -206,7 +259,9 @@ def test_a_start_that_is_refused_prints_one_line_of_json(
     json_file: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main((*command, *(argument.replace("FILE", json_file) for argument in arguments))) == code
+    assert (
+        main((*command, *(argument.replace("FILE", json_file) for argument in arguments))) == code
+    )
     output = capsys.readouterr()
     (text,) = output.err.splitlines()
     content = json.loads(text)
@@ -214,7 +269,9 @@ def test_a_start_that_is_refused_prints_one_line_of_json(
     assert words.replace("FILE", json_file) in content["reason"]
 
 
-def test_another_command_prints_its_errors_as_text(json_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_command_prints_its_errors_as_text(
+    json_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(("index", "status", "--config", json_file)) == 1
     assert capsys.readouterr().err.startswith("warpseal: the configuration has ")
 
@@ -252,15 +309,27 @@ def test_warnings_and_errors_that_nothing_catches_are_lines_of_the_log(
         root.handlers, root.level = handlers, level
     assert (warnings.showwarning, threading.excepthook, sys.unraisablehook) == before
     text = capsys.readouterr().err
-    events = ["internal error, a thread ends", "warning of Python", "internal error, ignored", "internal error, the"]
+    events = [
+        "internal error, a thread ends",
+        "warning of Python",
+        "internal error, ignored",
+        "internal error, the",
+    ]
     if log_format is LogFormat.TEXT:
         assert [event for event in events if f" warpseal.cli.process {event}" in text] == events
         return
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [line["message"].startswith(event) for line, event in zip(lines, events, strict=True)] == [True] * 4
+    assert [
+        line["message"].startswith(event) for line, event in zip(lines, events, strict=True)
+    ] == [True] * 4
     in_thread, warning, at_end, last = lines
-    assert (in_thread["thread_name"], warning["reason"], last["level"]) == ("worker", "an old call", "fatal")
-    assert [error in line["trace"] for error, line in (("in a thread", in_thread), ("at its end", at_end))] == [
-        True
-    ] * 2
+    assert (in_thread["thread_name"], warning["reason"], last["level"]) == (
+        "worker",
+        "an old call",
+        "fatal",
+    )
+    assert [
+        error in line["trace"]
+        for error, line in (("in a thread", in_thread), ("at its end", at_end))
+    ] == [True] * 2
     assert "ValueError: at last" in last["trace"]

@@ -81,7 +81,9 @@ def test_a_command_refuses_a_log_without_its_file_and_leaves_it(
     log = leave_log(folder / name, content)
     rows = log.read_bytes()
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "export.jsonl").write_text('{"format":"warpseal-store","version":1,"networkId":88888}\n')
+    (tmp_path / "export.jsonl").write_text(
+        '{"format":"warpseal-store","version":1,"networkId":88888}\n'
+    )
     assert main((*arguments, "--data-dir", str(tmp_path / "data"))) == 1
     assert log.read_bytes() == rows
     reason = capsys.readouterr().err
@@ -112,7 +114,9 @@ def test_every_engine_refuses_a_log_without_its_file(
     assert log.read_bytes() == rows
 
 
-def test_a_copy_and_a_check_of_pages_refuse_a_log_without_its_file(content: bytes | None, tmp_path: Path) -> None:
+def test_a_copy_and_a_check_of_pages_refuse_a_log_without_its_file(
+    content: bytes | None, tmp_path: Path
+) -> None:
     log = leave_log(tmp_path / "file.db", content)
     rows = log.read_bytes()
     with pytest.raises(StoreUnusable, match="has data"):

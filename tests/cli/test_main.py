@@ -14,7 +14,10 @@ from warpseal.runtime.settings import Group
 from warpseal.version import __version__
 from warpseal.warp.ids import ChainID, id_text
 
-NODE = {"base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path", "query-parameters": {"token": "s3cr3t-token"}}
+NODE = {
+    "base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path",
+    "query-parameters": {"token": "s3cr3t-token"},
+}
 LEAST = {"p-chain-api": NODE, "info-api": [NODE, {"base-url": "http://127.0.0.1:9650"}]}
 
 
@@ -79,7 +82,11 @@ def test_every_command_and_every_flag_has_a_help_text(
     [
         (("stat",), "usage: warpseal COMMAND", "did you mean status?"),
         (("store", "inf"), "usage: warpseal store ", "did you mean info?"),
-        (("message", "verify", "00", "--destinaton", "P"), "usage: warpseal message verify ", "mean --destination?"),
+        (
+            ("message", "verify", "00", "--destinaton", "P"),
+            "usage: warpseal message verify ",
+            "mean --destination?",
+        ),
         (("forecast", "--jsn"), "usage: warpseal forecast ", "did you mean --json?"),
         (("serve", "--confg", "x"), "usage: warpseal serve ", "did you mean --config?"),
     ],
@@ -106,17 +113,25 @@ def flags_by_group(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str,
     return groups
 
 
-def test_the_help_of_serve_has_every_key_that_is_no_secret_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_serve_has_every_key_that_is_no_secret_in_its_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     groups = flags_by_group(capsys, "serve")
     for group in Group:
         keys = [key for key in KEYS if key.setting.group is group]
         assert groups[group] == [key.name for key in keys if not key.setting.is_secret]
 
 
-def test_the_help_of_serve_begins_with_the_first_steps(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_help_of_serve_begins_with_the_first_steps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert exit_code("serve", "--help") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == ["usage: warpseal serve [--config FILE] [--KEY VALUE ...]", "", "Run the daemon. First steps:"]
+    assert lines[:3] == [
+        "usage: warpseal serve [--config FILE] [--KEY VALUE ...]",
+        "",
+        "Run the daemon. First steps:",
+    ]
     (config,) = (line for line in lines if line.lstrip().startswith("{"))
     assert exit_code("config", "check", write(tmp_path, config)) == 0
 
@@ -124,14 +139,26 @@ def test_the_help_of_serve_begins_with_the_first_steps(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "own", "foreign"),
     [
-        ("doctor", {"p-chain-api", "data-dir", "tracked-subnet-ids", "wait"}, {"api-port", "index-chains", "compat"}),
+        (
+            "doctor",
+            {"p-chain-api", "data-dir", "tracked-subnet-ids", "wait"},
+            {"api-port", "index-chains", "compat"},
+        ),
         (
             "index run",
             {"p-chain-api", "data-dir", "index-chains", "log-level", "ends-with-stdin"},
             {"api-port", "store-url"},
         ),
-        ("index status", {"data-dir", "index-url", "network"}, {"genesis-file", "log-level", "api-port"}),
-        ("index verify", {"genesis-file", "index-url", "sample"}, {"index-low-priority", "log-level", "api-port"}),
+        (
+            "index status",
+            {"data-dir", "index-url", "network"},
+            {"genesis-file", "log-level", "api-port"},
+        ),
+        (
+            "index verify",
+            {"genesis-file", "index-url", "sample"},
+            {"index-low-priority", "log-level", "api-port"},
+        ),
         ("config check", set[str](), {"api-port", "data-dir"}),
         ("store info", {"store-url", "data-dir"}, {"api-port"}),
         ("health", {"url", "data-dir"}, {"api-port"}),
@@ -174,8 +201,15 @@ def test_config_check_shows_each_value_and_its_source(
     output = capsys.readouterr().out
     rows = {line.split()[0]: line for line in output.splitlines() if line.startswith("  ")}
     assert set(rows) == {key.name for key in KEYS}
-    values = {name: json.JSONDecoder().raw_decode(row.split(maxsplit=1)[1])[0] for name, row in rows.items()}
-    assert (values["api-port"], values["metrics-port"], values["log-level"]) == (7000, 7001, "debug")
+    values = {
+        name: json.JSONDecoder().raw_decode(row.split(maxsplit=1)[1])[0]
+        for name, row in rows.items()
+    }
+    assert (values["api-port"], values["metrics-port"], values["log-level"]) == (
+        7000,
+        7001,
+        "debug",
+    )
     assert rows["api-port"].endswith(f" file {file}")
     assert rows["metrics-port"].endswith(" environment WARPSEAL_METRICS_PORT")
     assert rows["log-level"].endswith(" environment LOG_LEVEL")
@@ -186,7 +220,12 @@ def test_config_check_shows_each_value_and_its_source(
     assert isinstance(values["data-dir"], str)
     # The paths of nodes may contain keys.
     assert values["evm-chains"] == [
-        {**chain, "rpc": ["https://node.example:443"], "ws": ["wss://node.example:443"], "deny-methods": ["debug_*"]}
+        {
+            **chain,
+            "rpc": ["https://node.example:443"],
+            "ws": ["wss://node.example:443"],
+            "deny-methods": ["debug_*"],
+        }
     ]
     assert "s3cr3t" not in output
 
@@ -231,7 +270,9 @@ def test_config_check_says_that_a_variable_of_kubernetes_is_ignored(
     assert next(line for line in lines if line.startswith("  api-port ")).endswith("default")
 
 
-def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_check_lists_all_errors_with_their_paths(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = {
         "p-chain-api": {"base-url": "ftp://x"},
         "api-port": 70000,
@@ -241,7 +282,13 @@ def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: 
     assert exit_code("config", "check", write(tmp_path, wrong)) == 1
     output = capsys.readouterr().out
     assert "5 faults" in output
-    for path in ("p-chain-api.base-url", "info-api", "api-port", "log-levle", "tracked-subnet-ids[1]"):
+    for path in (
+        "p-chain-api.base-url",
+        "info-api",
+        "api-port",
+        "log-levle",
+        "tracked-subnet-ids[1]",
+    ):
         assert f"\n  {path}: " in output
     assert "did you mean log-level?" in output
 
@@ -252,8 +299,14 @@ def test_only_settings_that_are_numbers_are_shown_as_one() -> None:
     assert all(isinstance(key.setting.default, int) for key in numbers)
 
 
-def test_config_check_names_every_file_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chain = {"blockchain-id": "0x" + "07" * 32, "rpc": ["http://x"], "upgrade-file": "/no/upgrade.json"}
+def test_config_check_names_every_file_that_does_not_exist(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = {
+        "blockchain-id": "0x" + "07" * 32,
+        "rpc": ["http://x"],
+        "upgrade-file": "/no/upgrade.json",
+    }
     keys = {
         "genesis-file": "/no/genesis.json",
         "chain-aliases-file": str(tmp_path / "aliases.json"),
@@ -279,7 +332,11 @@ def test_config_check_names_every_file_that_does_not_exist(tmp_path: Path, capsy
     ):
         assert f"{name}: there is no file {missing} (file {file})" in output
     # The daemon creates a certificate and its key, and none of the other files.
-    pair = {"tls-cert-path": "/no/cert.pem", "tls-key-path": "/no/key.pem", "store-url": keys["store-url"][:19]}
+    pair = {
+        "tls-cert-path": "/no/cert.pem",
+        "tls-key-path": "/no/key.pem",
+        "store-url": keys["store-url"][:19],
+    }
     assert exit_code("config", "check", write(tmp_path, {**LEAST, **pair})) == 0
 
 
@@ -287,7 +344,10 @@ def test_config_check_names_every_file_that_does_not_exist(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("localhost:8080", "expected http:// or https:// and a host, found 'localhost:8080': write http://localhost"),
+        (
+            "localhost:8080",
+            "expected http:// or https:// and a host, found 'localhost:8080': write http://localhost",
+        ),
         ("ftp://x", "expected http:// or https:// and a host"),
         ("http:///status", "expected http:// or https:// and a host"),
     ],
@@ -327,7 +387,9 @@ def test_a_user_without_a_home_folder_is_asked_for_a_data_folder(
     assert exit_code("config", "check", file, "--data-dir", str(tmp_path)) == 0
 
 
-@pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")])
+@pytest.mark.parametrize(
+    ("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")]
+)
 def test_config_check_reports_a_missing_or_malformed_file(
     content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,9 +410,15 @@ def test_an_invalid_config_ends_every_command_with_1_without_a_traceback(
     assert "api-port" in errors
 
 
-def test_config_file_as_the_first_flag_means_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_file_as_the_first_flag_means_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = str(tmp_path / "missing.json")
-    for arguments in (("--config-file", file), (f"--config-file={file}",), ("--api-port", "1", "--config", file)):
+    for arguments in (
+        ("--config-file", file),
+        (f"--config-file={file}",),
+        ("--api-port", "1", "--config", file),
+    ):
         assert exit_code(*arguments) == 1
         assert file in capsys.readouterr().err
 
@@ -370,13 +438,21 @@ def test_an_impossible_simulated_network_is_refused(capsys: pytest.CaptureFixtur
 def test_config_check_names_the_genesis_or_upgrade_file_that_cannot_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usable, listed, genesis = tmp_path / "usable.json", tmp_path / "listed.json", tmp_path / "genesis"
+    usable, listed, genesis = (
+        tmp_path / "usable.json",
+        tmp_path / "listed.json",
+        tmp_path / "genesis",
+    )
     usable.write_text('{"PrecompileUpgrades":[]}')
     listed.write_text("[]")
     genesis.write_text("no genesis")
     files = (usable, listed, tmp_path / "none.json")
     chains = [
-        {"blockchain-id": id_text(ChainID(bytes([number]) * 32)), "rpc": [NODE], "upgrade-file": str(file)}
+        {
+            "blockchain-id": id_text(ChainID(bytes([number]) * 32)),
+            "rpc": [NODE],
+            "upgrade-file": str(file),
+        }
         for number, file in enumerate(files, 1)
     ]
     file = write(tmp_path, {**LEAST, "evm-chains": chains, "genesis-file": str(genesis)})
@@ -387,5 +463,7 @@ def test_config_check_names_the_genesis_or_upgrade_file_that_cannot_be_used(
     assert exit_code("config", "check", file) == 1
     of_genesis, of_listed = capsys.readouterr().out.splitlines()
     assert of_genesis.startswith(f"genesis-file {genesis} is no P-Chain genesis: ")
-    assert of_listed.startswith(f"evm-chains[1].upgrade-file {listed}: the upgrade file cannot be read: ")
+    assert of_listed.startswith(
+        f"evm-chains[1].upgrade-file {listed}: the upgrade file cannot be read: "
+    )
     assert exit_code("config", "check", write(tmp_path, {**LEAST, "evm-chains": chains[:1]})) == 0

@@ -25,8 +25,15 @@ CONVERSION, REMOVAL, REGISTRATION = (item["storageKeys"] for item in ICM["delive
 def recorded_transactions() -> dict[str, dict[str, Any]]:
     """Return one of the recorded network's P-Chain transactions of each type: {"id", "tx" (hex with a checksum)}."""
     packed = (LOCALNET / "p-chain.jsonl.zst").read_bytes()
-    calls = [json.loads(line) for line in zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()]
-    hexed = [call for call in calls if call["method"] == "platform.getTx" and call["params"].get("encoding") == "hex"]
+    calls = [
+        json.loads(line)
+        for line in zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()
+    ]
+    hexed = [
+        call
+        for call in calls
+        if call["method"] == "platform.getTx" and call["params"].get("encoding") == "hex"
+    ]
     transactions = [{"id": call["params"]["txID"], "tx": call["result"]["tx"]} for call in hexed]
     return {parse_p_tx(bytes.fromhex(item["tx"][2:-8])).kind: item for item in transactions}
 
@@ -41,7 +48,9 @@ async def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[
     return code, output.out, output.err
 
 
-async def decode_message(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+async def decode_message(
+    capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0
+) -> dict[str, Any]:
     ended, out, err = await decoded(capsys, *arguments, "--json")
     assert ended == code, err
     document: dict[str, Any] = json.loads(out)
@@ -57,7 +66,9 @@ def node_with(kind: str, **more: Any) -> RecordedNode:
             raise RefusedCall("couldn't get tx: not found")
         return {"tx": recording["tx"], "encoding": "hex"}
 
-    return RecordedNode({"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more})
+    return RecordedNode(
+        {"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more}
+    )
 
 
 async def test_message_decode_prints_readable_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,17 +90,24 @@ async def test_a_signature_is_not_checked_without_a_node_and_the_exit_code_is_3(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
-    assert document["verification"] == {"result": "not checked", "reason": "a node is needed: give --node URL"}
+    assert document["verification"] == {
+        "result": "not checked",
+        "reason": "a node is needed: give --node URL",
+    }
     code, out, err = await decoded(capsys, fuji.SIGNED_WEIGHT.hex())
     assert code == 3
-    assert out.startswith("result: the signature is not checked: a node is needed: give --node URL\n")
+    assert out.startswith(
+        "result: the signature is not checked: a node is needed: give --node URL\n"
+    )
     assert err == ""
     # A node that does not answer checks nothing either.
     code, out, err = await decoded(capsys, REGISTRATION, "--node", refusing_uri())
     assert (code, "not checked" in out) == (3, True)
 
 
-async def test_a_message_without_a_signature_has_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_message_without_a_signature_has_nothing_to_check(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     unsigned = (await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3))["unsignedMessage"]
     document = await decode_message(capsys, unsigned)
     assert document["type"] == "unsigned message"
@@ -132,10 +150,14 @@ async def test_the_verdict_comes_first_and_the_validators_are_listed_on_request(
         _, listed, _ = await decoded(capsys, *at_18, "--node", uri, "--validators")
         _, too_light, _ = await decoded(capsys, *at_18, "--node", uri, "--quorum", "100")
         _, wrong, _ = await decoded(capsys, REGISTRATION, "--node", uri)
-    _, unsigned, _ = await decoded(capsys, (await decode_message(capsys, REGISTRATION, code=3))["unsignedMessage"])
+    _, unsigned, _ = await decoded(
+        capsys, (await decode_message(capsys, REGISTRATION, code=3))["unsignedMessage"]
+    )
     _, unknown, _ = await decoded(capsys, "0x0102030405")
     where = f"the validators of subnet {id_text(L1)} at height"
-    first_lines = [text.partition("\n")[0] for text in (valid, listed, too_light, wrong, unsigned, unknown)]
+    first_lines = [
+        text.partition("\n")[0] for text in (valid, listed, too_light, wrong, unsigned, unknown)
+    ]
     assert first_lines[:3] == [
         f"result: the signature is valid: 99.90 % of the weight of {where} 18, 67 % needed",
         f"result: the signature is valid: 99.90 % of the weight of {where} 18, 67 % needed",
@@ -148,7 +170,9 @@ async def test_the_verdict_comes_first_and_the_validators_are_listed_on_request(
     assert (signers(valid), signers(listed) > 2) == (0, True)
 
 
-async def test_a_signature_of_another_height_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_signature_of_another_height_exits_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with serve_nodes(RecordedNode()) as (uri,):
         document = await decode_message(capsys, REGISTRATION, "--node", uri, code=1)
     assert document["verification"]["pChainHeight"] == "19"
@@ -189,10 +213,15 @@ async def test_a_transaction_is_decoded_with_the_message_that_it_causes(
     assert document["signingSubnetId"]["cb58"] == id_text(L1)
     assert document["message"]["payload"]["call"]["type"] == call
     assert delivered.startswith(document["message"]["unsignedMessage"][2:])
-    assert document.get("askedForBy", {"payload": {"call": {"type": None}}})["payload"]["call"]["type"] == asked_for
+    assert (
+        document.get("askedForBy", {"payload": {"call": {"type": None}}})["payload"]["call"]["type"]
+        == asked_for
+    )
 
 
-async def test_transaction_bytes_are_decoded_without_a_node(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_transaction_bytes_are_decoded_without_a_node(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     raw = TRANSACTIONS["RegisterL1ValidatorTx"]["tx"][:-8]
     document = await decode_message(capsys, raw)
     assert document["transactionId"]["cb58"] == TRANSACTIONS["RegisterL1ValidatorTx"]["id"]
@@ -220,7 +249,9 @@ async def test_input_that_is_no_message_and_no_transaction_exits_with_1(
     assert "expected the hex of a message or the hash of a transaction" in err
 
 
-async def test_unknown_bytes_are_printed_and_exit_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unknown_bytes_are_printed_and_exit_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     document = await decode_message(capsys, "0x0102030405", code=1)
     assert document["type"] == "no Warp message"
     assert document["unread"][0]["part"] == "message"
@@ -228,8 +259,15 @@ async def test_unknown_bytes_are_printed_and_exit_with_1(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     "arguments",
-    [("00", "--node", "ftp://x"), ("00", "--height", "-1"), ("00", "--signing-subnet", "x"), ("00", "--quorum", "101")],
+    [
+        ("00", "--node", "ftp://x"),
+        ("00", "--height", "-1"),
+        ("00", "--signing-subnet", "x"),
+        ("00", "--quorum", "101"),
+    ],
 )
-def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(("message", "decode", *arguments)) == 2
     assert "usage: warpseal message decode" in capsys.readouterr().err

@@ -36,8 +36,14 @@ class SigningDaemon:
 
     def message_of(self, place: int) -> SimMessage:
         """Return a message of a chain of the subnet at a place."""
-        chains = set(self.network.state.chains_of(self.network.subnets[place].subnet_id)) - {P_CHAIN}
-        return next(message for message in self.network.messages if message.unsigned.source_chain_id in chains)
+        chains = set(self.network.state.chains_of(self.network.subnets[place].subnet_id)) - {
+            P_CHAIN
+        }
+        return next(
+            message
+            for message in self.network.messages
+            if message.unsigned.source_chain_id in chains
+        )
 
     async def sign(self, *words: str) -> FinishedCommand:
         """Run `warpseal message sign`."""
@@ -51,7 +57,9 @@ async def run_signing_daemon(folder: Path) -> AsyncIterator[SigningDaemon]:
         yield SigningDaemon(network, daemon, folder)
 
 
-async def test_a_signed_message_is_printed_alone_and_missing_validators_as_a_table(tmp_path: Path) -> None:
+async def test_a_signed_message_is_printed_alone_and_missing_validators_as_a_table(
+    tmp_path: Path,
+) -> None:
     async with run_signing_daemon(tmp_path) as running:
         network = running.network
         message = running.message_of(0)
@@ -59,7 +67,9 @@ async def test_a_signed_message_is_printed_alone_and_missing_validators_as_a_tab
         assert ended.code == 0, ended.stderr
         assert ended.stdout.count("\n") == 1
         signer = message.signing_subnet_id
-        verify_signed_message(network, ended.stdout.strip(), message.unsigned.raw, signer, 67, PLAN.height)
+        verify_signed_message(
+            network, ended.stdout.strip(), message.unsigned.raw, signer, 67, PLAN.height
+        )
         assert "signed by " in ended.stderr
 
         half = running.message_of(1).unsigned.raw.hex()
@@ -72,11 +82,24 @@ async def test_a_signed_message_is_printed_alone_and_missing_validators_as_a_tab
         assert all("25.0" in words for words in lines if words and words[0].startswith("NodeID-"))
         ended = await running.sign(half, "--timeout", "3", "--json")
         document = json.loads(ended.stdout)
-        assert (ended.code, document["code"], document["detail"]["verdict"]) == (4, "quorum_not_reached", "wait")
-        proven = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
-        words = (proven.unsigned.raw.hex(), "--signing-subnet", id_text(network.subnets[0].subnet_id))
+        assert (ended.code, document["code"], document["detail"]["verdict"]) == (
+            4,
+            "quorum_not_reached",
+            "wait",
+        )
+        proven = next(
+            message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN
+        )
+        words = (
+            proven.unsigned.raw.hex(),
+            "--signing-subnet",
+            id_text(network.subnets[0].subnet_id),
+        )
         ended = await running.sign(*words)
-        assert (ended.code, "Send the justification that this message needs" in ended.stderr) == (1, True), ended
+        assert (ended.code, "Send the justification that this message needs" in ended.stderr) == (
+            1,
+            True,
+        ), ended
         assert (await running.sign(*words, "--justification", proven.justification.hex())).code == 0
         # A lower quorum is one that the others hold.
         assert (await running.sign(half, "--quorum", "50")).code == 0
@@ -105,7 +128,11 @@ async def test_the_message_of_a_transaction_is_signed_and_explained(tmp_path: Pa
         assert explained["explanation"]["failing"] is None
         # A transaction may be accepted later.
         ended = await running.sign(cb58_encode(b"\x05" * 32))
-        assert (ended.code, ended.stdout, "is not known to the P-Chain" in ended.stderr) == (4, "", True)
+        assert (ended.code, ended.stdout, "is not known to the P-Chain" in ended.stderr) == (
+            4,
+            "",
+            True,
+        )
         ended = await running.sign(conversion.text, "--signing-subnet", id_text(bytes(32)))
         assert (ended.code, ended.stderr.startswith("usage: warpseal message sign")) == (2, True)
 
@@ -125,5 +152,8 @@ async def test_without_a_daemon_the_exit_code_is_3_and_without_a_message_1(tmp_p
     ended = await run_command("message", "sign", "00", "--url", "http://127.0.0.1:9")
     assert (ended.code, "no answer from http://127.0.0.1:9" in ended.stderr) == (3, True)
     ended = await run_command("message", "sign", "zz", *nowhere)
-    assert (ended.code, ended.stderr) == (1, "warpseal: expected the hex of a message or the hash of a transaction\n")
+    assert (ended.code, ended.stderr) == (
+        1,
+        "warpseal: expected the hex of a message or the hash of a transaction\n",
+    )
     assert (await run_command("message", "sign")).code == 2

@@ -45,7 +45,9 @@ async def at_node(
         return await verify(capsys, *arguments, "--node", uri)
 
 
-async def test_a_message_that_the_destination_accepts_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_message_that_the_destination_accepts_exits_with_0(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, err = await at_node(capsys, REGISTRATION, *TO_L1)
     assert (code, err) == (0, "")
     assert out.startswith("accepted now:   yes")
@@ -56,14 +58,21 @@ async def test_a_message_that_the_destination_accepts_exits_with_0(capsys: pytes
     assert rows[2][-2:] == ["no:", "weight"]
     code, out, _ = await at_node(capsys, "0x" + REGISTRATION, *TO_L1, "--json")
     document = json.loads(out)
-    assert (code, document["verifiesNow"], document["destination"]["pChainHeight"]) == (0, True, "18")
+    assert (code, document["verifiesNow"], document["destination"]["pChainHeight"]) == (
+        0,
+        True,
+        "18",
+    )
 
 
 async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = await at_node(capsys, CONVERSION, *TO_L1)
-    assert (code, out.startswith("accepted now:   no (bit_set): signer 4 is not one of")) == (1, True)
+    assert (code, out.startswith("accepted now:   no (bit_set): signer 4 is not one of")) == (
+        1,
+        True,
+    )
     code, out, _ = await at_node(capsys, REGISTRATION, *TO_L1, "--quorum", "100", "--json")
     assert (code, json.loads(out)["reason"]) == (1, "weight")
     # The signature is right, and the P-Chain takes no such message.
@@ -71,13 +80,19 @@ async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reaso
         EPOCH: {"number": "5", "startTime": "1", "pChainHeight": "19"},
         "proposervm.getProposedHeight": {"height": 19},
     }
-    code, out, _ = await at_node(capsys, FROM_L1.encode().hex(), "--destination", "P", "--json", responses=responses)
+    code, out, _ = await at_node(
+        capsys, FROM_L1.encode().hex(), "--destination", "P", "--json", responses=responses
+    )
     document = json.loads(out)
     assert (code, document["verifiesNow"], document["reason"]) == (1, True, "other_destination")
     disabled = {CONFIG: {"feeConfig": {}, "warpConfig": {"blockTimestamp": 0, "disable": True}}}
     code, _, err = await at_node(capsys, REGISTRATION, *TO_L1, responses=disabled)
     assert (code, "verifies no Warp messages" in err) == (1, True)
-    assert await at_node(capsys, "zz", *TO_L1) == (1, "", "warpseal: expected the hex of a signed message\n")
+    assert await at_node(capsys, "zz", *TO_L1) == (
+        1,
+        "",
+        "warpseal: expected the hex of a signed message\n",
+    )
 
 
 async def test_a_message_that_could_not_be_checked_exits_with_3(
@@ -95,10 +110,21 @@ async def test_a_message_that_could_not_be_checked_exits_with_3(
 
 
 def test_a_command_at_a_node_that_is_down_prints_one_sentence() -> None:
-    command = ("-m", "warpseal", "message", "verify", REGISTRATION, *TO_L1, "--node", refusing_uri())
+    command = (
+        "-m",
+        "warpseal",
+        "message",
+        "verify",
+        REGISTRATION,
+        *TO_L1,
+        "--node",
+        refusing_uri(),
+    )
     ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (3, "")
-    assert re.fullmatch(r"warpseal: the message is not checked: no usable answer for .*\n", ended.stderr)
+    assert re.fullmatch(
+        r"warpseal: the message is not checked: no usable answer for .*\n", ended.stderr
+    )
 
 
 async def test_the_signing_subnet_and_a_message_on_standard_input(
@@ -109,8 +135,12 @@ async def test_the_signing_subnet_and_a_message_on_standard_input(
     assert (code, json.loads(out)["destination"]["signedBy"]) == (0, "request")
 
 
-@pytest.mark.parametrize("text", ["", "xyz", "00", MESSAGE.unsigned.raw.hex(), MESSAGE.encode().hex() + "00"])
-async def test_input_that_is_no_signed_message_exits_with_1(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "xyz", "00", MESSAGE.unsigned.raw.hex(), MESSAGE.encode().hex() + "00"]
+)
+async def test_input_that_is_no_signed_message_exits_with_1(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = await verify(capsys, text, *TO_L1, "--node", refusing_uri())
     assert (code, err.startswith("warpseal: ")) == (1, True)
 
@@ -125,7 +155,9 @@ async def test_input_that_is_no_signed_message_exits_with_1(text: str, capsys: p
         (*TO_L1, "--signing-subnet", "?"),
     ],
 )
-def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(("message", "verify", "00", *arguments)) == 2
     error = capsys.readouterr().err
     assert "usage: warpseal message verify" in error
@@ -133,7 +165,8 @@ def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("network_id", "name", "destination_id"), [(1, "p", P_CHAIN), (5, "C", CHAINS.c), (88_888, "X", CHAINS.x)]
+    ("network_id", "name", "destination_id"),
+    [(1, "p", P_CHAIN), (5, "C", CHAINS.c), (88_888, "X", CHAINS.x)],
 )
 async def test_without_a_node_the_running_daemon_is_asked(
     network_id: int, name: str, destination_id: ChainID, capsys: pytest.CaptureFixture[str]
@@ -156,7 +189,9 @@ async def test_without_a_node_the_running_daemon_is_asked(
     assert setup.preflight.requests == [PreflightRequest(MESSAGE, destination_id, L1, 80)]
 
 
-async def test_responses_of_the_daemon_decide_on_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_responses_of_the_daemon_decide_on_the_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     responses: dict[Any, int] = {
         NodeUnavailable("the set"): 3,
         WarpDisabled("c", "it is off"): 1,
@@ -164,7 +199,10 @@ async def test_responses_of_the_daemon_decide_on_the_exit_code(capsys: pytest.Ca
 
     async def refuse(_: PreflightRequest) -> PreflightAnswer:
         return structs.replace(
-            PREFLIGHT_BODY, verifies_now=False, reason="bit_set", reason_text="signer \x1b9 is unknown"
+            PREFLIGHT_BODY,
+            verifies_now=False,
+            reason="bit_set",
+            reason_text="signer \x1b9 is unknown",
         )
 
     for error, expected in responses.items():
@@ -180,13 +218,17 @@ async def test_responses_of_the_daemon_decide_on_the_exit_code(capsys: pytest.Ca
     assert (code, "no (bit_set): signer ?9 is unknown" in out) == (1, True)
 
 
-async def test_a_response_that_is_no_preflight_checks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_response_that_is_no_preflight_checks_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with serving(JSONResponse({"verifiesNow": True})) as server:
         code, _, err = await verify(capsys, REGISTRATION, *TO_L1, "--url", server.url)
     assert (code, "without a preflight" in err) == (3, True)
 
 
-async def test_a_server_that_is_no_daemon_checks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_server_that_is_no_daemon_checks_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with serve_nodes(ChainNode()) as (uri,):
         code, _, err = await verify(capsys, REGISTRATION, *TO_L1, "--url", uri)
     assert (code, "no Warpseal daemon" in err) == (3, True)

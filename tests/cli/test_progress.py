@@ -83,21 +83,42 @@ def _check(folder: Path) -> tuple[str, ...]:
 
 
 def _export(folder: Path) -> tuple[str, ...]:
-    return "store", "export", "--output", str(folder / "second.jsonl"), "--data-dir", str(folder / "data")
+    return (
+        "store",
+        "export",
+        "--output",
+        str(folder / "second.jsonl"),
+        "--data-dir",
+        str(folder / "data"),
+    )
 
 
 def _import(folder: Path) -> tuple[str, ...]:
-    return "store", "import", str(folder / "made.jsonl"), "--store-url", f"sqlite:///{folder}/new.db"
+    return (
+        "store",
+        "import",
+        str(folder / "made.jsonl"),
+        "--store-url",
+        f"sqlite:///{folder}/new.db",
+    )
 
 
 COMMANDS = [
     pytest.param(
         _backup,
-        ("copying the pages of store.db: ", "hashing identity.pem, bytes: ", "writing store.db, bytes: "),
+        (
+            "copying the pages of store.db: ",
+            "hashing identity.pem, bytes: ",
+            "writing store.db, bytes: ",
+        ),
         id="backup",
     ),
-    pytest.param(_restore, ("checking store.db, bytes: ", "restoring identity.pem, bytes: "), id="restore"),
-    pytest.param(_check, ("checking the pages: ", "checking messages: 1 of 2, 50 %"), id="store check"),
+    pytest.param(
+        _restore, ("checking store.db, bytes: ", "restoring identity.pem, bytes: "), id="restore"
+    ),
+    pytest.param(
+        _check, ("checking the pages: ", "checking messages: 1 of 2, 50 %"), id="store check"
+    ),
     pytest.param(_export, ("exporting messages: ",), id="store export"),
     pytest.param(_import, ("importing messages: 2, ",), id="store import"),
 ]
@@ -135,7 +156,9 @@ def test_a_pipe_gets_lines_without_control_characters(
     assert "\x1b" not in stream.getvalue()
 
 
-async def test_a_line_is_printed_each_interval_also_if_a_step_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_is_printed_each_interval_also_if_a_step_reports_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.01)
@@ -149,7 +172,9 @@ async def test_a_line_is_printed_each_interval_also_if_a_step_reports_nothing(mo
     assert stream.getvalue() == output
 
 
-def test_no_bar_is_drawn_into_output_on_the_same_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_is_drawn_into_output_on_the_same_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stderr", terminal.stream)
     monkeypatch.setattr(sys, "stdout", terminal.stream)
     with ProgressDisplay(writes_stdout=True) as display:
@@ -157,7 +182,9 @@ def test_no_bar_is_drawn_into_output_on_the_same_terminal(terminal: Terminal, mo
     assert terminal.text == ""
 
 
-def test_a_line_of_output_is_printed_above_the_bar(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_output_is_printed_above_the_bar(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stderr", terminal.stream)
     monkeypatch.setattr(sys, "stdout", terminal.stream)
     with ProgressDisplay() as display:
@@ -176,7 +203,9 @@ def test_a_dumb_terminal_gets_no_bar(terminal: Terminal, monkeypatch: pytest.Mon
     assert terminal.text == ""
 
 
-def test_a_copy_in_steps_has_the_rows_of_one_moment_while_another_process_writes(tmp_path: Path) -> None:
+def test_a_copy_in_steps_has_the_rows_of_one_moment_while_another_process_writes(
+    tmp_path: Path,
+) -> None:
     source, target = tmp_path / "store.db", tmp_path / "copy.db"
     with closing(sqlite3.connect(source, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -196,7 +225,11 @@ def test_a_copy_in_steps_has_the_rows_of_one_moment_while_another_process_writes
     assert [done for done, _ in reports] == sorted({done for done, _ in reports})
     assert reports[-1][0] == reports[-1][1]
     with closing(sqlite3.connect(target)) as copy:
-        assert copy.execute("SELECT count(*), min(number), max(number) FROM rows").fetchone() == (10_000, 0, 9_999)
+        assert copy.execute("SELECT count(*), min(number), max(number) FROM rows").fetchone() == (
+            10_000,
+            0,
+            9_999,
+        )
 
 
 def test_index_verify_shows_the_steps_of_each_chain(
@@ -210,7 +243,14 @@ def test_index_verify_shows_the_steps_of_each_chain(
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
     monkeypatch.setattr(sys, "stderr", terminal.stream)
-    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
+    nodes = (
+        "--p-chain-api",
+        "http://127.0.0.1:1",
+        "--info-api",
+        "http://127.0.0.1:1",
+        "--data-dir",
+        str(tmp_path),
+    )
     assert main(("index", "verify", *nodes)) == 0
     text = terminal.text
     assert text.startswith(f"{CLEAR}[######..................] C: comparing blocks: 5 of 20, 25 %")

@@ -40,7 +40,9 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
 
         async def are_all_fresh() -> bool:
             index = (await get_json(url + "/ready"))["index"]
-            return {chain: (item["height"], item["lagBlocks"]) for chain, item in index.items()} == {
+            return {
+                chain: (item["height"], item["lagBlocks"]) for chain, item in index.items()
+            } == {
                 "p-chain": ("19", 0),
                 "x-chain": ("13", 0),
                 "c-chain": ("10", 0),
@@ -51,7 +53,10 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
         assert 'warpseal_index_height{chain="p-chain"} 19.0' in samples
         assert 'warpseal_index_node_height{chain="x-chain"} 13.0' in samples
         assert 'warpseal_index_lag_seconds{chain="c-chain"} 0.0' in samples
-        assert any(row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}') for row in samples)
+        assert any(
+            row.startswith('warpseal_index_pages_total{chain="p-chain",kind="blocks"}')
+            for row in samples
+        )
         daemon.terminate()
         assert await daemon.ended() == 0
         # The lock of the index is free, because the index process has exited.
@@ -70,7 +75,12 @@ async def run_serve(config: Path) -> AsyncIterator[str]:
 async def test_health_reports_each_indexed_chain_as_a_node_does(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
-        config = config_file(tmp_path, node, **FREE_PORTS, **{"health-check-frequency": "1s", "follow-p-chain": False})
+        config = config_file(
+            tmp_path,
+            node,
+            **FREE_PORTS,
+            **{"health-check-frequency": "1s", "follow-p-chain": False},
+        )
         url = await stack.enter_async_context(run_serve(config))
         await until_indexed(config, [19, 13, 10])
         # The IDs of the chains' own blocks, as platform.getBlock and eth_getBlockByHash take them.
@@ -87,7 +97,10 @@ async def test_health_reports_each_indexed_chain_as_a_node_does(tmp_path: Path) 
         await until(has_all_blocks)
         for name, (height, block_id) in expected.items():
             check = (await health(url))[name]
-            assert check["message"]["engine"]["vm"] == {"nodeHeight": height, "nodeLastAcceptedID": block_id}
+            assert check["message"]["engine"]["vm"] == {
+                "nodeHeight": height,
+                "nodeLastAcceptedID": block_id,
+            }
             assert check["message"]["engine"]["consensus"]["processingBlocks"] == 0
             assert check["error"].startswith("networking: "), "none of its validators is there"
 

@@ -30,7 +30,11 @@ OWN_ID = id_text(EVM_CHAIN_ID.to_bytes(ID_BYTES, "big"))
 def settings(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     """Return the values and the sources that `config check` prints."""
     assert exit_code("config", "check", *arguments) == 0
-    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    rows = [
+        line.split(maxsplit=1)
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  ")
+    ]
     return {row[0]: json.JSONDecoder().raw_decode(row[1])[0] for row in rows}
 
 
@@ -57,21 +61,33 @@ def test_one_flag_names_the_nodes(
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (("--network", "fuji", "--node", "http://127.0.0.1:9650"), "not allowed with argument --network"),
+        (
+            ("--network", "fuji", "--node", "http://127.0.0.1:9650"),
+            "not allowed with argument --network",
+        ),
         (("--network", "fujii"), "did you mean fuji?"),
         (("--node", "127.0.0.1:9650"), "write http://127.0.0.1:9650"),
         (("--node", "http://127.0.0.1:9650/ext/bc/P"), "use http://127.0.0.1:9650"),
         (("--evm", "ftp://127.0.0.1"), "expected http:// or https://"),
     ],
 )
-def test_a_wrong_flag_is_wrong_usage(flags: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_flag_is_wrong_usage(
+    flags: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_code("serve", *flags) == 2
     assert reason in capsys.readouterr().err
 
 
-async def test_the_id_of_a_chain_is_that_of_its_url_else_of_its_warp_contract_else_its_evm_chain_id() -> None:
+async def test_the_id_of_a_chain_is_that_of_its_url_else_of_its_warp_contract_else_its_evm_chain_id() -> (
+    None
+):
     in_url, in_contract = bytes([1]) * 32, bytes([2]) * 32
-    replies: dict[str, bytes | None] = {"warp": in_contract, "no-warp": b"", "refuses": None, "zero": bytes(32)}
+    replies: dict[str, bytes | None] = {
+        "warp": in_contract,
+        "no-warp": b"",
+        "refuses": None,
+        "zero": bytes(32),
+    }
     # The URL has the id: no node is called.
     for text in (id_text(in_url), f"0x{in_url.hex()}"):
         assert find_blockchain_id(f"http://127.0.0.1:9/ext/bc/{text}/rpc") == in_url
@@ -80,7 +96,9 @@ async def test_the_id_of_a_chain_is_that_of_its_url_else_of_its_warp_contract_el
         node = EvmReplayNode(transfer_blocks(1), call=lambda to, data, block, reply=reply: reply)  # type: ignore[misc]
         async with serving_evm(node):
             try:
-                results[name] = await asyncio.to_thread(find_blockchain_id, f"{node.url}/ext/bc/C/rpc")
+                results[name] = await asyncio.to_thread(
+                    find_blockchain_id, f"{node.url}/ext/bc/C/rpc"
+                )
             except StartupError as error:
                 results[name] = str(error)
     assert (results["warp"], results["no-warp"]) == (in_contract, EVM_CHAIN_ID.to_bytes(32, "big"))
@@ -99,8 +117,19 @@ async def test_a_devnet_is_indexed_by_its_url_alone(tmp_path: Path) -> None:
     devnet = EvmReplayNode(transfer_blocks(6), call=call)
     async with run_network(Plan(validators=4, l1s=())) as network, serving_evm(devnet):
         nodes = ("--node", network.node_uri, "--evm", devnet.url, "--data-dir", tmp_path / "data")
-        ports = ("--api-host", "127.0.0.1", "--api-port", 0, "--metrics-port", 0, "--allow-private-ips", "true")
-        async with start_command("serve", *nodes, *ports, "--index-low-priority", "false") as daemon:
+        ports = (
+            "--api-host",
+            "127.0.0.1",
+            "--api-port",
+            0,
+            "--metrics-port",
+            0,
+            "--allow-private-ips",
+            "true",
+        )
+        async with start_command(
+            "serve", *nodes, *ports, "--index-low-priority", "false"
+        ) as daemon:
             url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
@@ -111,7 +140,9 @@ async def test_a_devnet_is_indexed_by_its_url_alone(tmp_path: Path) -> None:
             await until(is_indexed)
             (chain,) = (await get_json(f"{url}/v1/chains"))["chains"]
             assert (chain["chainId"], chain["platformChainId"]) == (str(EVM_CHAIN_ID), OWN_ID)
-            assert (await get_json(f"{url}/v1/chains/{EVM_CHAIN_ID}/blocks/1"))["blockNumber"] == "1"
+            assert (await get_json(f"{url}/v1/chains/{EVM_CHAIN_ID}/blocks/1"))[
+                "blockNumber"
+            ] == "1"
             daemon.terminate()
             assert await daemon.ended() == 0
         assert WARP_PRECOMPILE in addresses

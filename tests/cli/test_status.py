@@ -22,14 +22,27 @@ from warpseal.api.status.document import (
     ValidatorStatus,
 )
 from warpseal.cli.running_daemon import DaemonUnreachable, find_url, printable
-from warpseal.cli.status import _chain_cells, _forecast_cells, _node_rows, _usage_cells, _validator_cells
-from warpseal.daemon.listening import LISTENING_NAME, ListeningDaemon, listening_file, read_listening_daemon
+from warpseal.cli.status import (
+    _chain_cells,
+    _forecast_cells,
+    _node_rows,
+    _usage_cells,
+    _validator_cells,
+)
+from warpseal.daemon.listening import (
+    LISTENING_NAME,
+    ListeningDaemon,
+    listening_file,
+    read_listening_daemon,
+)
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 from warpseal_simnet.report import free_ports
 
 PLAN = Plan(
-    validators=4, l1s=(L1Plan(validators=4),), rules=tuple(map(parse_rule, ("l1-0/0:closed", "l1-0/3:inactive")))
+    validators=4,
+    l1s=(L1Plan(validators=4),),
+    rules=tuple(map(parse_rule, ("l1-0/0:closed", "l1-0/3:inactive"))),
 )
 
 
@@ -68,8 +81,13 @@ async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None
         }
         listed = await ask(tmp_path, "peers", "--json")
         assert (listed.code, len(json.loads(listed.stdout))) == (0, 8)
-        rows = json.loads((await ask(tmp_path, "peers", "--subnet", l1, "--missing", "--json")).stdout)
-        assert [(row["nodeIds"][0], row["subnetId"]) for row in rows] == [(missing, l1), (inactive, l1)]
+        rows = json.loads(
+            (await ask(tmp_path, "peers", "--subnet", l1, "--missing", "--json")).stdout
+        )
+        assert [(row["nodeIds"][0], row["subnetId"]) for row in rows] == [
+            (missing, l1),
+            (inactive, l1),
+        ]
         table = (await ask(tmp_path, "peers", "--subnet", l1)).stdout
         assert all(network.validators[place].name in table for place in (4, 5, 6))
         assert network.validators[0].name not in table
@@ -90,12 +108,18 @@ async def test_without_a_daemon_the_commands_say_where_they_looked(tmp_path: Pat
     assert (ended.code, "no answer from http://127.0.0.1:9" in ended.stderr) == (1, True)
 
 
-async def test_without_the_data_folder_commands_find_the_daemon_by_the_port_of_its_config(tmp_path: Path) -> None:
+async def test_without_the_data_folder_commands_find_the_daemon_by_the_port_of_its_config(
+    tmp_path: Path,
+) -> None:
     async with run_network(Plan(validators=4, l1s=())) as network:
         (port,) = free_ports(1)
-        file = write_config_file(network, tmp_path, {"api-port": port, "admin-token": "s3cr3t-s3cr3t-s3cr3t"})
+        file = write_config_file(
+            network, tmp_path, {"api-port": port, "admin-token": "s3cr3t-s3cr3t-s3cr3t"}
+        )
         # As for a user that may not read the folder of a service.
-        async with start_command("serve", "--config", file, "--data-dir", tmp_path / "other") as command:
+        async with start_command(
+            "serve", "--config", file, "--data-dir", tmp_path / "other"
+        ) as command:
             await command.listening()
             for words in (("health",), ("peers", "--json"), ("block", "list")):
                 ended = await run_command(*words, "--config", file)
@@ -114,7 +138,10 @@ async def test_without_the_data_folder_commands_find_the_daemon_by_the_port_of_i
             ended = await run_command("health", "--config", file, "--data-dir", tmp_path / "data")
             assert (ended.code, stale.api in ended.stderr) == (1, True)
         ended = await run_command("health", "--config", file)
-        assert (ended.code, f"nothing listens at {stale.api} or http://127.0.0.1:{port}" in ended.stderr) == (1, True)
+        assert (
+            ended.code,
+            f"nothing listens at {stale.api} or http://127.0.0.1:{port}" in ended.stderr,
+        ) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -144,20 +171,33 @@ async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_pa
     async with run_network(Plan(validators=4, l1s=())) as network:
         file = write_config_file(network, tmp_path)
         # warpseal health finds this daemon alive although it serves no /ext/health.
-        environ = {"WARPSEAL_API_HEALTH_ENABLED": "false", "WARPSEAL_NOT_KNOWN": "1", "API_PORT": "tcp://10.0.0.1:80"}
+        environ = {
+            "WARPSEAL_API_HEALTH_ENABLED": "false",
+            "WARPSEAL_NOT_KNOWN": "1",
+            "API_PORT": "tcp://10.0.0.1:80",
+        }
         async with start_command("serve", "--config", file, environ=environ) as command:
             api, metrics = await command.listening()
             daemon = read_listening_daemon(tmp_path / "data")
             assert daemon == ListeningDaemon(api, metrics, command.pid)
             # The config file names the folder.
             by_file = await run_command("health", "--config", file)
-            assert (by_file.code, by_file.stdout.partition(";")[0]) == (0, "alive: the daemon answers /health")
-            watched = await run_command("health", environ={"WARPSEAL_DATA_DIR": str(tmp_path / "data")})
+            assert (by_file.code, by_file.stdout.partition(";")[0]) == (
+                0,
+                "alive: the daemon answers /health",
+            )
+            watched = await run_command(
+                "health", environ={"WARPSEAL_DATA_DIR": str(tmp_path / "data")}
+            )
             assert watched.code == 0
             command.terminate()
             assert await command.ended() == 0
         ignored = [line for line in command.stderr if "environment variable ignored" in line]
-        assert ["API_PORT" in ignored[0], "WARPSEAL_NOT_KNOWN" in ignored[1], len(ignored)] == [True, True, 2]
+        assert ["API_PORT" in ignored[0], "WARPSEAL_NOT_KNOWN" in ignored[1], len(ignored)] == [
+            True,
+            True,
+            2,
+        ]
         assert read_listening_daemon(tmp_path / "data") is None
         assert not (tmp_path / "data" / LISTENING_NAME).exists()
 
@@ -205,30 +245,53 @@ def test_a_folder_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
 
 
 def test_chains_show_their_rate_and_why_they_are_behind() -> None:
-    evm = ChainSummary("evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2)
-    assert list(_chain_cells(evm)) == ["evm c", "42", "", "0.5", "3 s", "1 of 2 nodes up, a node lags 6 blocks behind"]
+    evm = ChainSummary(
+        "evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2
+    )
+    assert list(_chain_cells(evm)) == [
+        "evm c",
+        "42",
+        "",
+        "0.5",
+        "3 s",
+        "1 of 2 nodes up, a node lags 6 blocks behind",
+    ]
     indexed = ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers")
     waits = "waits: no node answers, 2 blocks behind"
     assert list(_chain_cells(indexed)) == ["index p-chain", "7", "9", "", "", waits]
     traced = ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="6")
     assert list(_chain_cells(traced))[-1] == "internal creations up to 6"
-    assert _chain_cells(msgspec.structs.replace(indexed, chain_name="P-Chain"))[0] == "index p-chain"
-    assert _chain_cells(msgspec.structs.replace(traced, name="2q9e4r6Mu", chain_name="Games"))[0] == (
-        "index Games (2q9e4r6Mu)"
+    assert (
+        _chain_cells(msgspec.structs.replace(indexed, chain_name="P-Chain"))[0] == "index p-chain"
     )
+    assert _chain_cells(msgspec.structs.replace(traced, name="2q9e4r6Mu", chain_name="Games"))[
+        0
+    ] == ("index Games (2q9e4r6Mu)")
 
 
 def test_a_node_that_contradicts_others_is_marked() -> None:
-    nodes = [NodeStatus("p-chain-api", 0, True, height="9", disagrees=True), NodeStatus("p-chain-api", 1, True)]
-    document = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, nodes=nodes)
+    nodes = [
+        NodeStatus("p-chain-api", 0, True, height="9", disagrees=True),
+        NodeStatus("p-chain-api", 1, True),
+    ]
+    document = StatusDocument(
+        "1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, nodes=nodes
+    )
     assert [row[1] for row in _node_rows(document)] == ["up, contradicts the others", "up"]
 
 
 def test_forecasts_show_the_margins_and_the_end_of_the_quorum() -> None:
     row = ForecastStatus("sub", "l1", "2026-01-01T00:00:00Z", "100", "67", "80", 0.13, True)
     assert list(_forecast_cells(row, row.as_of)) == ["sub", "13.0 %", "", "not within ten years"]
-    subnet_row = msgspec.structs.replace(row, answering_margin=-0.17, quorum_impossible_at="2026-01-03T00:00:00Z")
-    assert list(_forecast_cells(subnet_row, row.as_of)) == ["sub", "13.0 %", "-17.0 %", "2026-01-03T00:00:00Z"]
+    subnet_row = msgspec.structs.replace(
+        row, answering_margin=-0.17, quorum_impossible_at="2026-01-03T00:00:00Z"
+    )
+    assert list(_forecast_cells(subnet_row, row.as_of)) == [
+        "sub",
+        "13.0 %",
+        "-17.0 %",
+        "2026-01-03T00:00:00Z",
+    ]
     halted = msgspec.structs.replace(subnet_row, quorum_impossible_at=row.as_of)
     assert list(_forecast_cells(halted, row.as_of))[-1] == "now"
     # What was to come since the P-Chain's last block comes now.
@@ -237,7 +300,14 @@ def test_forecasts_show_the_margins_and_the_end_of_the_quorum() -> None:
 
 def test_usage_shows_the_calls_of_each_route() -> None:
     row = RouteUsage("/ext/bc/P", 3, 1, 0, 30, {"platform.getTx": 2, "other": 1})
-    assert list(_usage_cells(row)) == ["/ext/bc/P", "3", "1", "0", "30", "platform.getTx 2, other 1"]
+    assert list(_usage_cells(row)) == [
+        "/ext/bc/P",
+        "3",
+        "1",
+        "0",
+        "30",
+        "platform.getTx 2, other 1",
+    ]
 
 
 def test_a_missing_validator_has_its_reason_since_when_and_the_next_try() -> None:

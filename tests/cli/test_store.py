@@ -65,7 +65,10 @@ def create_filled_store(url: str) -> StoreUrl:
     return create_store(
         url,
         message_writer(
-            FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True
+            FIRST,
+            [share(FIRST, 0), share(FIRST, 1, verified=False)],
+            [signature(FIRST, [0, 1])],
+            for_ever=True,
         ),
         message_writer(SECOND, [share(SECOND, 2)], at_unix_s=1_700_000_000),
     )
@@ -76,7 +79,9 @@ def store(*arguments: str) -> int:
     return main(("store", *arguments))
 
 
-def export_records(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> list[dict[str, object]]:
+def export_records(
+    capfdbinary: pytest.CaptureFixture[bytes], *arguments: str
+) -> list[dict[str, object]]:
     assert store("export", *arguments) == 0
     return [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
 
@@ -84,7 +89,9 @@ def export_records(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -
 @contextmanager
 def in_use(url: str) -> Iterator[int]:
     """Let another process hold a store; yields its pid."""
-    with subprocess.Popen([sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
@@ -102,7 +109,11 @@ def test_info_shows_the_contents_and_no_user_of_an_idle_store(
     assert lines["store"].strip() == any_store_url
     assert lines["schemaVersion"].strip() == HEAD
     assert lines["usedBy"].strip() == "none"
-    assert (lines["messages"].strip(), lines["messagesForEver"].strip(), lines["shares"].strip()) == ("2", "1", "3")
+    assert (
+        lines["messages"].strip(),
+        lines["messagesForEver"].strip(),
+        lines["shares"].strip(),
+    ) == ("2", "1", "3")
     assert store("info", "--store-url", any_store_url, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["sharesVerified"], document["signatures"], document["usedBy"]) == (2, 1, [])
@@ -111,7 +122,11 @@ def test_info_shows_the_contents_and_no_user_of_an_idle_store(
 def test_an_exported_file_is_imported_into_another_store(
     any_store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, file, second = create_filled_store(any_store_url), tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/second.db"
+    place, file, second = (
+        create_filled_store(any_store_url),
+        tmp_path / "out.jsonl",
+        f"sqlite:///{tmp_path}/second.db",
+    )
     assert store("export", "--store-url", any_store_url, "--output", str(file)) == 0
     assert "exported 2 messages, 1 signed messages, 3 shares" in capsys.readouterr().err
     target = create_store(second)
@@ -127,7 +142,10 @@ def test_an_export_to_standard_output_may_be_partial(
 ) -> None:
     create_filled_store(any_store_url)
     where = ("--store-url", any_store_url)
-    assert [record.get("type") for record in export_records(capfdbinary, *where)][:2] == [None, "message"]
+    assert [record.get("type") for record in export_records(capfdbinary, *where)][:2] == [
+        None,
+        "message",
+    ]
     assert len(export_records(capfdbinary, *where, "--message-id", "0x" + SECOND.id.hex())) == 3
     assert len(export_records(capfdbinary, *where, "--for-ever")) == 5
     for since in ("1d", "2024-01-01", "2024-01-01T00:00:00+02:00"):
@@ -149,12 +167,16 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
         }
         for item in (bad, good)
     ]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode())))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode()))
+    )
     assert store("import", "-", "--store-url", any_store_url, "--for-ever") == 1
     err = capsys.readouterr().err
     assert "line 2: the signature is not the one of this key over this message" in err
     assert "imported 1 messages, 0 signed messages, 1 shares; 1 lines were skipped" in err
-    assert read_messages(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
+    assert read_messages(place) == {
+        FIRST.id: (True, {(good.public_key, good.signature, True)}, set())
+    }
 
 
 def test_while_a_daemon_runs_reads_work_and_writes_are_refused_with_its_pid(
@@ -172,7 +194,9 @@ def test_while_a_daemon_runs_reads_work_and_writes_are_refused_with_its_pid(
         assert store("upgrade", "--if-needed", *where) == 0
         for refused in (("upgrade",), ("import", str(file))):
             assert store(*refused, *where) == 1
-            assert f"pid {pid}".encode() in capfdbinary.readouterr().err.replace(b"process ", b"pid ")
+            assert f"pid {pid}".encode() in capfdbinary.readouterr().err.replace(
+                b"process ", b"pid "
+            )
     assert store("import", str(file), *where) == 0
     assert store("info", *where) == 0
     assert re.search(rb"usedBy: +none\n", capfdbinary.readouterr().out)
@@ -185,13 +209,17 @@ def test_the_write_ahead_log_of_a_killed_daemon_is_read(tmp_path: Path) -> None:
         "from tests.store.signed import FIRST_SIGNED; message, signed = FIRST_SIGNED;"
         'await store.archive.store_signature(message, signed); print("held", flush=True)',
     ).replace("None):", "None) as store:")
-    with subprocess.Popen([sys.executable, "-c", writer, url], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", writer, url], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         process.kill()
     assert (tmp_path / "store.db-wal").stat().st_size > 0
     assert store("info", "--store-url", url) == 0
-    assert [len(signatures) for _, _, signatures in read_messages(StoreUrl.parse(url)).values()] == [1]
+    assert [
+        len(signatures) for _, _, signatures in read_messages(StoreUrl.parse(url)).values()
+    ] == [1]
 
 
 def test_an_older_store_must_be_upgraded_before_use(
@@ -201,7 +229,9 @@ def test_an_older_store_must_be_upgraded_before_use(
     if place.path is not None:
         create_private(place.path)
     with open_exclusive(place) as engine:
-        upgrade_all(engine, place.redacted, lambda version, done: None, Migrations(MIGRATIONS.versions[:1]))
+        upgrade_all(
+            engine, place.redacted, lambda version, done: None, Migrations(MIGRATIONS.versions[:1])
+        )
     where, file = ("--store-url", any_store_url), tmp_path / "empty.jsonl"
     file.write_text('{"format":"warpseal-store","version":1}\n')
     advice = f"needs {HEAD}: start the daemon, which upgrades it, or run `warpseal store upgrade` first; a copy"
@@ -214,7 +244,9 @@ def test_an_older_store_must_be_upgraded_before_use(
     assert store("upgrade", *where) == 0
     output = capsys.readouterr()
     backup_notice = (
-        "" if place.path is None else f"{place.path}.before-{HEAD} has the store as it was before; the next daemon"
+        ""
+        if place.path is None
+        else f"{place.path}.before-{HEAD} has the store as it was before; the next daemon"
     )
     assert backup_notice in output.out
     assert f"the store has schema version {HEAD} (before: 0001)" in output.out
@@ -224,7 +256,9 @@ def test_an_older_store_must_be_upgraded_before_use(
     assert store("check", *where) == 0
 
 
-def test_check_reports_damage_and_exits_with_1(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_damage_and_exits_with_1(
+    any_store_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = create_filled_store(any_store_url)
     write_rows(place, lambda connection: connection.run("UPDATE messages SET candidates = 9"))
     assert store("check", "--store-url", any_store_url) == 1
@@ -281,12 +315,16 @@ def test_a_missing_store_is_reported_without_its_secrets(
         assert "s3cr3t" not in err
 
 
-def test_a_data_dir_without_a_store_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_dir_without_a_store_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert store("info", "--data-dir", str(tmp_path)) == 1
     assert f"there is no store below {tmp_path}" in capsys.readouterr().err
 
 
-def test_a_file_of_another_format_is_not_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_format_is_not_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     create_store(url)
     file = tmp_path / "other.json"
@@ -297,7 +335,9 @@ def test_a_file_of_another_format_is_not_imported(tmp_path: Path, capsys: pytest
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_failed_export_keeps_the_previous_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_export_keeps_the_previous_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = create_filled_store(f"sqlite:///{tmp_path}/store.db")
     file = tmp_path / "backup.jsonl"
     file.write_text("the last backup")
@@ -315,15 +355,21 @@ def test_an_unresponsive_server_ends_a_command_with_an_error(
     with postgres_server.paused():
         command = (sys.executable, "-m", "warpseal", "store", "info", "--store-url", postgres_url)
         # The command ends by itself, or this raises TimeoutExpired.
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
     assert (ended.returncode, "cannot be used" in ended.stderr) == (1, True)
     with postgres_server.stopped():
         assert store("upgrade", "--store-url", postgres_url) == 1
     assert store("info", "--store-url", postgres_url) == 0
 
 
-@pytest.mark.parametrize("arguments", [("export", "--since", "soon"), ("export", "--message-id", "x"), ("import",)])
-def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("export", "--since", "soon"), ("export", "--message-id", "x"), ("import",)]
+)
+def test_a_usage_error_exits_with_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert store(*arguments) == 2
     assert f"usage: warpseal store {arguments[0]}" in capsys.readouterr().err
 
@@ -335,7 +381,9 @@ def node_of(network_id: int) -> Iterator[dict[str, str]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             call_id = json.loads(self.rfile.read(int(self.headers["content-length"])))["id"]
-            body = json.dumps({"jsonrpc": "2.0", "id": call_id, "result": {"networkID": str(network_id)}}).encode()
+            body = json.dumps(
+                {"jsonrpc": "2.0", "id": call_id, "result": {"networkID": str(network_id)}}
+            ).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -360,7 +408,12 @@ def exported(tmp_path: Path) -> Path:
     """An export of messages of network 12345."""
     create_filled_store(f"sqlite:///{tmp_path}/source/store.db")
     file = tmp_path / "exported.jsonl"
-    assert store("export", "--store-url", f"sqlite:///{tmp_path}/source/store.db", "--output", str(file)) == 0
+    assert (
+        store(
+            "export", "--store-url", f"sqlite:///{tmp_path}/source/store.db", "--output", str(file)
+        )
+        == 0
+    )
     return file
 
 
@@ -371,7 +424,9 @@ def test_commands_take_the_network_id_of_the_configured_node(
     for network in (1, 12345):
         create_store(f"sqlite:///{data}/{network}/store.db")
     with node_of(12345) as node:
-        config.write_text(json.dumps({"p-chain-api": node, "info-api": node, "data-dir": str(data)}))
+        config.write_text(
+            json.dumps({"p-chain-api": node, "info-api": node, "data-dir": str(data)})
+        )
         where = ("--config", str(config))
         assert store("import", str(exported), *where) == 0
         for command in ("check", "upgrade", "export"):
@@ -385,7 +440,10 @@ def test_commands_take_the_network_id_of_the_configured_node(
         assert "there is no store of network 12345 below" in capsys.readouterr().err
     # The node is down now: the only store is used, and the command says what it does not know.
     assert store("check", *where) == 0
-    assert "the network id is not known (no usable answer for info.getNetworkID" in capsys.readouterr().err
+    assert (
+        "the network id is not known (no usable answer for info.getNetworkID"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_import_into_an_empty_folder_makes_the_store(
@@ -433,4 +491,6 @@ def test_an_import_into_the_store_of_another_network_is_refused(
     assert store("import", str(exported), "--store-url", url, "--network", "12345") == 1
     assert "has messages of network 5, not of network 12345" in capsys.readouterr().err
     assert [path.name for path in data.iterdir()] == ["1"]
-    assert [len(read_messages(StoreUrl.parse(place))) for place in (f"sqlite:///{data}/1/store.db", url)] == [0, 1]
+    assert [
+        len(read_messages(StoreUrl.parse(place))) for place in (f"sqlite:///{data}/1/store.db", url)
+    ] == [0, 1]

@@ -21,7 +21,9 @@ from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 
-ADVICE = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
+ADVICE = (
+    "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
+)
 NETWORK = "88888"
 NODES = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
 
@@ -41,7 +43,9 @@ STATES: dict[str, tuple[Callable[[Path], None], str]] = {
     "text": (write_text, f"file is not a database: {ADVICE}"),
     "folder": (make_folder, "it is a folder, expected a file: name another file"),
 }
-COMMANDS_OF_FILES = [(name, arguments) for name, commands in COMMANDS.items() for arguments in commands]
+COMMANDS_OF_FILES = [
+    (name, arguments) for name, commands in COMMANDS.items() for arguments in commands
+]
 
 
 def command_id(value: object) -> str:
@@ -52,7 +56,9 @@ def command_id(value: object) -> str:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The network's folder of a daemon with a store, and an export; also the current folder."""
     create_store(f"sqlite:///{tmp_path}/data/{NETWORK}/store.db")
-    (tmp_path / "export.jsonl").write_text('{"format":"warpseal-store","version":1,"networkId":88888}\n')
+    (tmp_path / "export.jsonl").write_text(
+        '{"format":"warpseal-store","version":1,"networkId":88888}\n'
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path / "data" / NETWORK
 
@@ -60,7 +66,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
 @pytest.mark.parametrize("state", STATES)
 def test_a_command_names_the_file_that_is_no_database(
-    state: str, name: str, arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+    state: str,
+    name: str,
+    arguments: tuple[str, ...],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     put, text = STATES[state]
     put(folder / name)
@@ -85,7 +95,9 @@ def test_a_command_names_a_file_that_it_may_not_read(
     if not file.exists():
         file.write_bytes((folder / "store.db").read_bytes())
     # Tests may run as root, who may read everything.
-    monkeypatch.setattr(os, "access", lambda path, mode, **more: Path(path) != file and access(path, mode, **more))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, **more: Path(path) != file and access(path, mode, **more)
+    )
     assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
     reason = capsys.readouterr().err
     assert f"{file} cannot be used: it cannot be read: permission denied" in reason
@@ -115,7 +127,9 @@ def test_a_command_names_a_folder_that_it_may_not_enter(
     assert str(folder) in line
 
 
-def test_texts_of_files_cannot_control_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_of_files_cannot_control_the_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = folder / "config.json"
     config.write_text('{"log-level": "\\u001b[31m"}')
     assert main(("index", "status", "--config", str(config))) == 1
@@ -145,7 +159,9 @@ def test_an_export_of_damaged_rows_ends_with_one_sentence(
     assert str(path) in line
 
 
-def test_the_status_of_an_index_that_is_a_folder_is_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_status_of_an_index_that_is_a_folder_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_folder(write_evm_index(tmp_path))
     assert main(("index", "status", *NODES, "--data-dir", str(tmp_path))) == 1
     assert "it is a folder" in capsys.readouterr().out

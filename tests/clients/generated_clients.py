@@ -65,8 +65,12 @@ async def test_a_generated_client_signs_pages_and_reads_an_error(
     ):
         await signer.until_ready()
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        outcome = await run_client(language, signer.api_url, message.unsigned.raw.hex(), history.daemon.api_url)
-    verify_signed_message(network, outcome["signedMessage"], message.unsigned.raw, PRIMARY_NETWORK, 67)
+        outcome = await run_client(
+            language, signer.api_url, message.unsigned.raw.hex(), history.daemon.api_url
+        )
+    verify_signed_message(
+        network, outcome["signedMessage"], message.unsigned.raw, PRIMARY_NETWORK, 67
+    )
     path = f"/v1/networks/{NETWORK}/blockchains/p-chain/transactions"
     transactions = await fetch_all(history.daemon, path, "transactions")
     assert len(transactions) > 3

@@ -43,9 +43,13 @@ class Exchange:
             assert reply.get("result") == self.expected, (self, reply)
 
 
-def _admin(name: str, expected: Any = None, refusal: tuple[int, str] | None = None, **params: Any) -> Exchange:
+def _admin(
+    name: str, expected: Any = None, refusal: tuple[int, str] | None = None, **params: Any
+) -> Exchange:
     expected = {} if expected is None else expected
-    return Exchange(f"admin.{name}", params or None, ADMIN, f"admin.{name}", params, expected, refusal)
+    return Exchange(
+        f"admin.{name}", params or None, ADMIN, f"admin.{name}", params, expected, refusal
+    )
 
 
 def _health(name: str, expected: Any, *tags: str) -> Exchange:
@@ -58,7 +62,11 @@ def _public(name: str, params: list[Any], expected: Any, **arguments: Any) -> Ex
 
 
 def _recorded(method: str, *params: Any) -> Any:
-    return next(exchange["result"] for exchange in exchanges("l1-0", method) if exchange["params"] == list(params))
+    return next(
+        exchange["result"]
+        for exchange in exchanges("l1-0", method)
+        if exchange["params"] == list(params)
+    )
 
 
 def _has(*names: str) -> Callable[[Any], bool]:
@@ -77,23 +85,39 @@ EXCHANGES: Final = (
     _admin("alias", endpoint="health", alias="well", refusal=(-32000, _TAKEN)),
     _admin("aliasChain", chain=L1_CHAIN, alias="mine"),
     _admin("getChainAliases", chain=L1_CHAIN, expected={"aliases": [L1_CHAIN, "mine"]}),
-    _admin("getLoggerLevel", expected=lambda result: {"main", "vm-factory"} <= set(result["loggerLevels"])),
+    _admin(
+        "getLoggerLevel",
+        expected=lambda result: {"main", "vm-factory"} <= set(result["loggerLevels"]),
+    ),
     _admin("setLoggerLevel", loggerName="vm-factory", **_LEVELS),
-    _admin("getLoggerLevel", loggerName="vm-factory", expected={"loggerLevels": {"vm-factory": _LEVELS}}),
+    _admin(
+        "getLoggerLevel",
+        loggerName="vm-factory",
+        expected={"loggerLevels": {"vm-factory": _LEVELS}},
+    ),
     _admin("loadVMs", expected={"newVMs": {}}),
     _admin("startCPUProfiler"),
     _admin("stopCPUProfiler"),
     _admin("stopCPUProfiler", refusal=(-32000, "cpu profiler doesn't exist")),
     _admin("memoryProfile"),
     _admin("lockProfile"),
-    _health("health", _checks("P", "bootstrapped", "network", "router", "database", "diskspace"), P_CHAIN),
+    _health(
+        "health",
+        _checks("P", "bootstrapped", "network", "router", "database", "diskspace"),
+        P_CHAIN,
+    ),
     _health("readiness", lambda result: list(result["checks"]) == ["bootstrapped"], P_CHAIN),
     _health("liveness", {"checks": {}, "healthy": True}),
     _public("feeConfig", ["latest"], _recorded("eth_feeConfig")),
     _public("feeConfig", ["0x1"], _recorded("eth_feeConfig", "0x1"), blk="0x1"),
     _public("getChainConfig", [], _recorded("eth_getChainConfig")),
     _public("getActiveRulesAt", ["latest"], _recorded("eth_getActiveRulesAt")),
-    _public("getActiveRulesAt", ["0x1"], _has("ethRules", "avalancheRules", "precompiles"), timestamp="0x1"),
+    _public(
+        "getActiveRulesAt",
+        ["0x1"],
+        _has("ethRules", "avalancheRules", "precompiles"),
+        timestamp="0x1",
+    ),
     _public(
         "getActiveRulesAt",
         [hex(_RECORDED_S)],

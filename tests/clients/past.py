@@ -31,10 +31,15 @@ async def priced_daemon(folder: Path) -> AsyncIterator[Daemon]:
 async def past_of(daemon: Daemon) -> list[Subject]:
     """Return what there is: rewards of all nodes, then each node's validations, then all transactions."""
     nodes = node_ids(await fetch_all(daemon, _TXS, "transactions"))
-    rewards = Subject("rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(nodes)})
+    rewards = Subject(
+        "rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(nodes)}
+    )
     each = [
-        Subject("getValidatorDetails", "validators/{nodeId}", sdk.ValidatorPage, {"nodeId": node}) for node in nodes
+        Subject("getValidatorDetails", "validators/{nodeId}", sdk.ValidatorPage, {"nodeId": node})
+        for node in nodes
     ]
     whole = {"blockchainId": "p-chain"}
-    txs = Subject("transactions.listLatest", "blockchains/{blockchainId}/transactions", sdk.PPage, whole)
+    txs = Subject(
+        "transactions.listLatest", "blockchains/{blockchainId}/transactions", sdk.PPage, whole
+    )
     return [rewards, *each, txs]

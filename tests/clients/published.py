@@ -33,7 +33,9 @@ async def outcomes(script: str, *arguments: str, calls: Sequence[Call]) -> list[
     assert _NODE is not None
     # From its standard input a script finds the packages of the folder that it runs in.
     command = (_NODE, "--input-type=module", "-", *arguments, json.dumps(calls))
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=_INSTALLED)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=_INSTALLED
+    )
     try:
         text = Path(__file__).with_name(script).read_bytes()
         output, errors = await asyncio.wait_for(process.communicate(text), TIMEOUT_S)

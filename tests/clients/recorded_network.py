@@ -26,7 +26,9 @@ L1_CHAIN: Final[str] = next(
 C_CHAIN: Final = "Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"
 P_CHAIN: Final = id_text(PRIMARY_NETWORK)
 TIPS: Final = {"p-chain": 19, "x-chain": 13, "c-chain": 10}
-VALIDATORS: Final[list[dict[str, Any]]] = next(lines("chain-validators.jsonl"))["result"]["validators"]
+VALIDATORS: Final[list[dict[str, Any]]] = next(lines("chain-validators.jsonl"))["result"][
+    "validators"
+]
 
 
 @dataclass
@@ -39,7 +41,9 @@ class PrimaryNode(ReplayNode):
             return super()._result(path, method, params)
         whole = {} if method == "info.peers" else {"subnetID": P_CHAIN, **params, "nodeIDs": []}
         whole = super()._result(path, method, whole)
-        ((key, listed),) = ((key, listed) for key, listed in whole.items() if isinstance(listed, list))
+        ((key, listed),) = (
+            (key, listed) for key, listed in whole.items() if isinstance(listed, list)
+        )
         return whole | {key: [entry for entry in listed if entry["nodeID"] in node_ids]}
 
 
@@ -54,13 +58,19 @@ class L1Node(Node):
         call = await request.json()
         node_ids = call["params"].get("nodeIDs")
         entries = [entry for entry in self.listed() if not node_ids or entry["nodeID"] in node_ids]
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": entries}})
+        return web.json_response(
+            {"jsonrpc": "2.0", "id": call["id"], "result": {"validators": entries}}
+        )
 
 
 def recorded_l1(*without: str) -> L1Node:
     """Return a node that answers what the recorded one did, as if it had not some methods."""
     logs = next(call["result"] for call in lines("l1.jsonl") if call["method"] == "eth_getLogs")
-    responses = {"eth_getLogs": logs, "eth_baseFee": "0x3b9aca00", "eth_maxPriorityFeePerGas": "0x1"}
+    responses = {
+        "eth_getLogs": logs,
+        "eth_baseFee": "0x3b9aca00",
+        "eth_maxPriorityFeePerGas": "0x1",
+    }
     return L1Node(replies=responses, rule=replay("l1-0", *without))
 
 
@@ -120,7 +130,9 @@ class RecordedDaemon:
 
 
 @asynccontextmanager
-async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) -> AsyncIterator[RecordedDaemon]:
+async def recorded_network(
+    folder: Path, l1: L1Node | None = None, **keys: Any
+) -> AsyncIterator[RecordedDaemon]:
     """Run a daemon in front of the recorded network; `_` in keys of its configuration stands for `-`."""
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(PrimaryNode()))

@@ -34,7 +34,11 @@ _IDS: Final = {
     "addresses": "address",
 }
 _BLOCKS: Final = "blockchains/{blockchainId}/blocks"
-_MODELS: Final[Mapping[str, type[Any]]] = {"p-chain": sdk.PPage, "x-chain": sdk.XPage, "c-chain": sdk.CPage}
+_MODELS: Final[Mapping[str, type[Any]]] = {
+    "p-chain": sdk.PPage,
+    "x-chain": sdk.XPage,
+    "c-chain": sdk.CPage,
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,10 @@ class Subject:
     @property
     def url(self) -> str:
         """Return how it is asked for over HTTP."""
-        texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in self.request.items()}
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in self.request.items()
+        }
         query = {name: value for name, value in texts.items() if f"{{{name}}}" not in self.path}
         words = {name: quote(str(value)) for name, value in self.request.items()}
         path = f"/v1/networks/{NETWORK}/{self.path.format(**words)}"
@@ -86,15 +93,26 @@ def _subjects() -> Iterator[Subject]:
         yield _transactions(chain)
         yield _transactions(chain, addresses=WALLET, sortOrder="asc")
         yield Subject("blocks.listLatest", _BLOCKS, sdk.BlockPage, {"blockchainId": chain})
-    yield _transactions("p-chain", addresses=WALLET, txTypes=["BaseTx", "ExportTx"], startTimestamp=1)
+    yield _transactions(
+        "p-chain", addresses=WALLET, txTypes=["BaseTx", "ExportTx"], startTimestamp=1
+    )
     yield _transactions("p-chain", l1ValidationId=VALIDATION)
     yield _transactions("c-chain", addresses=ACCOUNT)
     times = {"startTimestamp": 1795226600, "endTimestamp": 1795226700}
     yield Subject("blocks.listLatest", _BLOCKS, sdk.BlockPage, {"blockchainId": "p-chain", **times})
     for chain in (L1_CHAIN, SUBNET_CHAIN, *CHAINS):
-        yield Subject("getBlockchainById", "blockchains/{blockchainId}", sdk.Blockchain, {"blockchainId": chain})
-    yield Subject("getChainIdsForAddresses", "addresses:listChainIds", sdk.Interactions, {"addresses": HEIR})
-    yield Subject("rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(NODES)})
+        yield Subject(
+            "getBlockchainById",
+            "blockchains/{blockchainId}",
+            sdk.Blockchain,
+            {"blockchainId": chain},
+        )
+    yield Subject(
+        "getChainIdsForAddresses", "addresses:listChainIds", sdk.Interactions, {"addresses": HEIR}
+    )
+    yield Subject(
+        "rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(NODES)}
+    )
     everything = {"includeInactiveL1Validators": True}
     for filters in (
         {},
@@ -105,12 +123,16 @@ def _subjects() -> Iterator[Subject]:
     ):
         yield Subject("listL1Validators", "l1Validators", sdk.L1Page, filters)
     for node in NODES:
-        yield Subject("getValidatorDetails", "validators/{nodeId}", sdk.ValidatorPage, {"nodeId": node})
+        yield Subject(
+            "getValidatorDetails", "validators/{nodeId}", sdk.ValidatorPage, {"nodeId": node}
+        )
 
 
 def _transactions(chain: str, **request: Any) -> Subject:
     path = "blockchains/{blockchainId}/transactions"
-    return Subject("transactions.listLatest", path, _MODELS[chain], {"blockchainId": chain, **request})
+    return Subject(
+        "transactions.listLatest", path, _MODELS[chain], {"blockchainId": chain, **request}
+    )
 
 
 SUBJECTS: Final = tuple(_subjects())

@@ -50,10 +50,18 @@ async def assert_fits(daemon: Daemon, subject: Subject) -> None:
     """Assert that each page fits the subject's model, and that pages of another size hold the same."""
     pages = await bodies(daemon, paged(subject).url, AGENT)
     for page in pages:
-        result = sdk.read_transactions(page) if subject.model in _TRANSACTIONS else sdk.read(page, subject.model)
+        result = (
+            sdk.read_transactions(page)
+            if subject.model in _TRANSACTIONS
+            else sdk.read(page, subject.model)
+        )
         assert isinstance(result, subject.model)
-    whole = await bodies(daemon, subject.with_page_size(100).url if len(pages) > 1 else subject.url, AGENT)
-    assert ids_of(list(map(msgspec.json.decode, pages))) == ids_of(list(map(msgspec.json.decode, whole)))
+    whole = await bodies(
+        daemon, subject.with_page_size(100).url if len(pages) > 1 else subject.url, AGENT
+    )
+    assert ids_of(list(map(msgspec.json.decode, pages))) == ids_of(
+        list(map(msgspec.json.decode, whole))
+    )
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
@@ -67,16 +75,28 @@ async def test_pages_of_rewards_and_past_validations_have_what_sdks_require(tmp_
             await assert_fits(daemon, subject)
 
 
-@pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.model not in _TRANSACTIONS], ids=str)
-async def test_fields_that_all_sdks_agree_on_have_their_values(recorded: RecordedDaemon, subject: Subject) -> None:
-    assert await bodies(recorded.daemon, subject.url, {}) == await bodies(recorded.daemon, subject.url, AGENT)
+@pytest.mark.parametrize(
+    "subject", [subject for subject in SUBJECTS if subject.model not in _TRANSACTIONS], ids=str
+)
+async def test_fields_that_all_sdks_agree_on_have_their_values(
+    recorded: RecordedDaemon, subject: Subject
+) -> None:
+    assert await bodies(recorded.daemon, subject.url, {}) == await bodies(
+        recorded.daemon, subject.url, AGENT
+    )
 
 
 async def test_the_wallet_was_on_all_three_chains(recorded: RecordedDaemon) -> None:
     """No SDK takes this: their list of blockchain ids is that of the public networks."""
-    (body,) = await bodies(recorded.daemon, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT)
+    (body,) = await bodies(
+        recorded.daemon, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT
+    )
     result: dict[str, Any] = msgspec.json.decode(body)
     (one,) = result["addresses"]
-    assert (list(result), list(one), len(set(one["blockchainIds"]))) == (["addresses"], ["address", "blockchainIds"], 3)
+    assert (list(result), list(one), len(set(one["blockchainIds"]))) == (
+        ["addresses"],
+        ["address", "blockchainIds"],
+        3,
+    )
     with pytest.raises(msgspec.ValidationError):
         sdk.read(body, sdk.Interactions)

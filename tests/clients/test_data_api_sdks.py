@@ -47,7 +47,11 @@ PRIMARY = "data.primaryNetwork."
 EVM = "data.evm."
 METRICS = "metrics.chains."
 AGGREGATOR = "data.signatureAggregator."
-OWN_KEYS = {"p-chain": {"amountBurned"}, "x-chain": {"chainFormat"}, "c-chain": {"evmInputs", "evmOutputs"}}
+OWN_KEYS = {
+    "p-chain": {"amountBurned"},
+    "x-chain": {"chainFormat"},
+    "c-chain": {"evmInputs", "evmOutputs"},
+}
 """SDKs leave out fields that they do not know, so the remaining fields show the chain of a transaction."""
 
 
@@ -58,9 +62,13 @@ async def sdk(request: pytest.FixtureRequest) -> AsyncIterator[Sdk]:
         yield process
 
 
-async def test_sdks_read_every_page_of_the_recorded_network(recorded: RecordedDaemon, sdk: Sdk) -> None:
+async def test_sdks_read_every_page_of_the_recorded_network(
+    recorded: RecordedDaemon, sdk: Sdk
+) -> None:
     """All pages together hold the items of one long page, in its order."""
-    sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
+    sized = [
+        subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS
+    ]
     response = await sdk.outcomes(recorded.daemon.api_url, [subject.call for subject in sized])
     read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, response, strict=True)}
     assert [(name, outcome) for name, outcome in read.items() if "error" in outcome] == []
@@ -79,7 +87,9 @@ async def test_one_daemon_gives_sdks_in_browsers_and_plain_clients_their_own_sha
     recorded: RecordedDaemon, sdk: Sdk
 ) -> None:
     """A browser lets no page set its user agent: the header X-App-Component identifies the SDK."""
-    calls: list[Call] = [(PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "x-chain"})]
+    calls: list[Call] = [
+        (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "x-chain"})
+    ]
     async with running_sdk(sdk.name, "browser") as browser:
         (read,) = await browser.outcomes(recorded.daemon.api_url, calls)
     plain = await recorded.daemon.get(f"/v1/networks/{NETWORK}/blockchains/x-chain/transactions")
@@ -95,15 +105,27 @@ async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: Sdk) 
     """Prices, delegations and removals included; all pages together hold the items of pages of another size."""
     async with priced_daemon(tmp_path) as daemon:
         validators = await past_of(daemon)
-        reply = await sdk.outcomes(daemon.api_url, [subject.with_page_size(5).call for subject in validators])
+        reply = await sdk.outcomes(
+            daemon.api_url, [subject.with_page_size(5).call for subject in validators]
+        )
         assert [item.get("error") for item in reply] == [None] * len(validators)
         for subject, match in zip(validators, reply, strict=True):
             path, key = subject.url, LISTS[subject.model]
             assert ids_of(match["pages"]) == ids_of([{key: await fetch_all(daemon, path, key, 50)}])
     rewards, validations = items(reply[:1], "historicalRewards"), items(reply[1:-1], "validators")
-    assert {reward["rewardType"] for reward in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
-    assert {"currencyCode": "usd", "value": 5.25} in [reward["reward"].get("historicalPrice") for reward in rewards]
-    assert {validation["validationStatus"] for validation in validations} == {"active", "completed", "removed"}
+    assert {reward["rewardType"] for reward in rewards} == {
+        "VALIDATOR",
+        "DELEGATOR",
+        "VALIDATOR_FEE",
+    }
+    assert {"currencyCode": "usd", "value": 5.25} in [
+        reward["reward"].get("historicalPrice") for reward in rewards
+    ]
+    assert {validation["validationStatus"] for validation in validations} == {
+        "active",
+        "completed",
+        "removed",
+    }
     assert (len(rewards), len(items(reply[-1:], "transactions"))) == (38, 397)
 
 
@@ -116,11 +138,20 @@ async def test_sdks_read_every_shape(sdk: Sdk) -> None:
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
     chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
     calls: list[Call] = [
-        *[(PRIMARY + "transactions.listLatest", {**whose, **size, "blockchainId": chain}) for chain in CHAINS],
+        *[
+            (PRIMARY + "transactions.listLatest", {**whose, **size, "blockchainId": chain})
+            for chain in CHAINS
+        ],
         (PRIMARY + "getChainIdsForAddresses", whose),
         (PRIMARY + "rewards.listHistoricalRewards", {**whose, **size, "currency": "usd"}),
-        (PRIMARY + "getValidatorDetails", {"network": NETWORK, **size, "nodeId": node_id_text(s.NODE)}),
-        *[(PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": item}) for item in chain_ids],
+        (
+            PRIMARY + "getValidatorDetails",
+            {"network": NETWORK, **size, "nodeId": node_id_text(s.NODE)},
+        ),
+        *[
+            (PRIMARY + "getBlockchainById", {"network": NETWORK, "blockchainId": item})
+            for item in chain_ids
+        ],
     ]
     async with client_of(SETUP) as client:
         reply = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
@@ -130,7 +161,9 @@ async def test_sdks_read_every_shape(sdk: Sdk) -> None:
         assert all(set(tx) & OWN_KEYS[chain] for page in pages for tx in page["transactions"])
     assert len(ids_of(p)) == len(p) == 3
     assert touched[0]["addresses"][0]["blockchainIds"]
-    assert [page["historicalRewards"][0]["reward"]["historicalPrice"]["value"] for page in rewards] == [42.42] * 2
+    assert [
+        page["historicalRewards"][0]["reward"]["historicalPrice"]["value"] for page in rewards
+    ] == [42.42] * 2
     states = [page["validators"][0]["validationStatus"] for page in validations]
     assert set(states) == {"active", "completed", "pending", "removed"}
     assert [item[0]["evmChainId"] for item in (evm, other)] == [99999, 0]
@@ -141,8 +174,14 @@ async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon
     calls: list[Call] = [
         (PRIMARY + "getBlockchainById", unknown),
         (PRIMARY + "getBlockchainById", {**unknown, "blockchainId": "x"}),
-        (PRIMARY + "blocks.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"}),
-        (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1}),
+        (
+            PRIMARY + "blocks.listLatest",
+            {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"},
+        ),
+        (
+            PRIMARY + "transactions.listLatest",
+            {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1},
+        ),
     ]
     errors = [request["error"] for request in await sdk.outcomes(recorded.daemon.api_url, calls)]
     assert [(error["kind"].removesuffix("Error"), error["statusCode"]) for error in errors] == [
@@ -157,7 +196,9 @@ async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon
 
 async def test_sdks_read_signed_messages(tmp_path: Path, sdk: Sdk) -> None:
     """By a P-Chain transaction, and of a message that is sent along; and why there is none."""
-    async with run_l1_network(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as recorded:
+    async with run_l1_network(
+        tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)
+    ) as recorded:
         conversion = recorded.network.p_chain.conversion_of(recorded.l1)
         message = recorded.network.messages[0]
         base = recorded.network.p_chain.base()
@@ -165,7 +206,10 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: Sdk) -> None:
             (AGGREGATOR + "get", {"network": NETWORK, "txHash": conversion.text}),
             (AGGREGATOR + "get", {"network": NETWORK, "txHash": base.text}),
             (AGGREGATOR + "get", {"network": NETWORK, "txHash": id_text(bytes([9]) * 32)}),
-            (AGGREGATOR + "aggregate", {"network": NETWORK, "signatureAggregatorRequest": request_of(message)}),
+            (
+                AGGREGATOR + "aggregate",
+                {"network": NETWORK, "signatureAggregatorRequest": request_of(message)},
+            ),
         ]
         await recorded.daemon.until_ready()
         response = await sdk.outcomes(recorded.daemon.api_url, calls)
@@ -173,17 +217,27 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: Sdk) -> None:
         attested = attested_message(conversion)
         height = int((await recorded.daemon.l1_message(conversion)).headers[HEIGHT])
         verify_signed_message(
-            recorded.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height
+            recorded.network,
+            reply["signedMessage"],
+            attested.unsigned.raw,
+            attested.signing_subnet_id,
+            67,
+            height,
         )
         assert [
-            (item["error"]["kind"].removesuffix("Error"), item["error"]["statusCode"]) for item in response[1:3]
+            (item["error"]["kind"].removesuffix("Error"), item["error"]["statusCode"])
+            for item in response[1:3]
         ] == [
             ("BadRequest", 400),
             ("NotFound", 404),
         ]
         (reply,) = response[3]["pages"]
         verify_signed_message(
-            recorded.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67
+            recorded.network,
+            reply["signedMessage"],
+            message.unsigned.raw,
+            message.signing_subnet_id,
+            67,
         )
 
 
@@ -215,9 +269,21 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: Sdk) -
         async with h.indexed_setup(tmp_path) as setup, client_of(setup) as client:
             *read, again, unknown = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in read] == [None] * len(read)
-    chain_info, chains, block, genesis, moved, held, of_bob, deployed, _, of_items, of_dogs, token, _ = (
-        item["pages"] for item in read
-    )
+    (
+        chain_info,
+        chains,
+        block,
+        genesis,
+        moved,
+        held,
+        of_bob,
+        deployed,
+        _,
+        of_items,
+        of_dogs,
+        token,
+        _,
+    ) = (item["pages"] for item in read)
     assert chain_info[0]["enabledFeatures"] == ["nftIndexing"]
     assert [entry["chainId"] for entry in chains[0]["chains"]] == [str(h.CHAIN.evm_chain_id)]
     assert (block[0]["cumulativeTransactions"], genesis[0]["blockNumber"]) == ("9", "0")
@@ -241,15 +307,25 @@ async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: Sdk) -> Non
     write_chains(tmp_path, {chain_id: chain.blocks for chain_id, chain in history.chains.items()})
     whole = {"pageSize": 100}
     person, chain = hex_text(PEOPLE[1]), id_text(A)
-    async with icm_setup(tmp_path) as setup, client_of(replace(setup, icm=silent_obstacles())) as client:
+    async with (
+        icm_setup(tmp_path) as setup,
+        client_of(replace(setup, icm=silent_obstacles())) as client,
+    ):
         async with client.get("/v1/icm/messages", params=whole) as response:
             messages = (await response.json())["messages"]
-        states = {message["warpseal"]["state"] for message in messages if not message["messageExecuted"]}
+        states = {
+            message["warpseal"]["state"] for message in messages if not message["messageExecuted"]
+        }
         assert states == {"sent", "received", "failed"}
         by_status = {message["status"]: message["messageId"] for message in messages}
         for names in (("icm.list", "icm.listByAddress", "icm.get"), OF_TELEPORTER):
             listed, by_address, one = (f"data.{name}" for name in names)
-            filters = {"sourceBlockchainId": chain, "from": person, "to": person, "network": NETWORK}
+            filters = {
+                "sourceBlockchainId": chain,
+                "from": person,
+                "to": person,
+                "network": NETWORK,
+            }
             calls: list[Call] = [
                 *((listed, size) for size in (whole, {"pageSize": 1}, {"pageSize": 7})),
                 (listed, {**filters, "pageSize": 1}),
@@ -262,7 +338,8 @@ async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: Sdk) -> Non
             *read, unknown, wrong = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
             assert [item.get("error") for item in read] == [None] * len(read)
             ids = [
-                [message["messageId"] for page in item["pages"] for message in page["messages"]] for item in read[:6]
+                [message["messageId"] for page in item["pages"] for message in page["messages"]]
+                for item in read[:6]
             ]
             assert ids[:3] == [[message["messageId"] for message in messages]] * 3
             assert ids[3] == [
@@ -285,7 +362,9 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     index_url, metrics_url = file_urls(tmp_path)
     filler = IndexFiller(index_url)
     filler.write(Blocks(4).take(60))
-    filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
+    filler.writer.contracts.write(
+        [ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)]
+    )
     filler.writer.close()
     chain = {"chainId": str(IDENTITY.evm_chain_id)}
     coin, cats = account_text(TOKENS[0]), account_text(address(1))
@@ -300,7 +379,9 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     ]
     holders = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)
     async with metrics_setup(index_url, metrics_url, holders) as setup, client_of(setup) as client:
-        async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as response:
+        async with client.get(
+            f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0"
+        ) as response:
             plain = (await response.json())["addresses"]
         async with running_sdk("avacloud-sdk") as sdk:
             *read, malformed, unknown = await sdk.outcomes(str(client._base_url).rstrip("/"), calls)
@@ -310,11 +391,17 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     assert whole == paged == [{**entry, "sortKey": str(entry["sortKey"])} for entry in plain]
     assert len(read[1]["pages"]) == ceil(len(whole) / 2) > 2
     assert of_cats == paged_cats
-    assert (read[2]["pages"][0]["nftCollectionName"], read[2]["pages"][0]["nftSymbol"]) == (["Cats"], ["CAT"])
+    assert (read[2]["pages"][0]["nftCollectionName"], read[2]["pages"][0]["nftSymbol"]) == (
+        ["Cats"],
+        ["CAT"],
+    )
     assert read[3]["pages"][0]["totalHolders"] == len(of_cats) > 2
     assert [item["error"]["kind"] for item in (malformed, unknown)] == ["BadRequest", "NotFound"]
     assert "threshold" in malformed["error"]["message"]
 
 
 def request_of(message: SimMessage) -> dict[str, str]:
-    return {"message": message.unsigned.raw.hex(), "signingSubnetId": id_text(message.signing_subnet_id)}
+    return {
+        "message": message.unsigned.raw.hex(),
+        "signingSubnetId": id_text(message.signing_subnet_id),
+    }

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.clients.published import Call, outcomes
-from tests.forwarding.primary.serving import TX_ID, GatewayNode, recorded, serve_gateway, serve_nodes
+from tests.forwarding.primary.serving import (
+    TX_ID,
+    GatewayNode,
+    recorded,
+    serve_gateway,
+    serve_nodes,
+)
 
 C_RPC: Final = "/ext/bc/C/rpc"
 _PARTS: Final = {"platform": "pChain", "avm": "xChain", "avax": "cChain", "info": "info"}
@@ -21,8 +27,14 @@ _LACKING: Final = {
 def function_of(row: dict[str, Any]) -> str:
     """Return the client's function of a recorded call."""
     service, _, name = row["method"].partition(".")
-    chain = row["path"].split("/")[3].lower() + "Chain" if "/bc/" in row["path"] or "/index/" in row["path"] else ""
-    part = {"index": f"indexBlock.{chain}", "proposervm": f"proposervm.{chain}"}.get(service) or _PARTS[service]
+    chain = (
+        row["path"].split("/")[3].lower() + "Chain"
+        if "/bc/" in row["path"] or "/index/" in row["path"]
+        else ""
+    )
+    part = {"index": f"indexBlock.{chain}", "proposervm": f"proposervm.{chain}"}.get(
+        service
+    ) or _PARTS[service]
     return f"{part}.{name}"
 
 
@@ -38,12 +50,17 @@ def as_text(value: Any) -> Any:
 async def test_every_client_function_gets_the_recorded_result() -> None:
     rows = [row for row in recorded() if row["method"] not in _LACKING]
     calls: list[Call] = [(C_RPC, function_of(row), row["params"]) for row in rows]
-    writes: list[Call] = [(C_RPC, f"{part}.issueTx", {"tx": "0x00"}) for part in ("pChain", "xChain", "cChain")]
+    writes: list[Call] = [
+        (C_RPC, f"{part}.issueTx", {"tx": "0x00"}) for part in ("pChain", "xChain", "cChain")
+    ]
     node = GatewayNode()
     async with serve_nodes(node), serve_gateway([node.url]) as served:
         results = await outcomes("node_api.mjs", served.url, calls=[*calls, *writes])
     for row, outcome in zip(rows, results, strict=False):
-        assert (outcome["sent"][0]["path"], outcome["sent"][0]["body"]["method"]) == (row["path"], row["method"])
+        assert (outcome["sent"][0]["path"], outcome["sent"][0]["body"]["method"]) == (
+            row["path"],
+            row["method"],
+        )
         assert as_text(outcome.get("result")) == as_text(row["result"]), (row["method"], outcome)
     assert [outcome["result"]["txID"] for outcome in results[-3:]] == [TX_ID] * 3
     assert len(rows) > 50

@@ -19,7 +19,11 @@ async def test_glacier_sdk_reads_validators_of_l1s_page_by_page(recorded: Record
         calls: list[Call] = [(FUNCTION, {"network": NETWORK, **request})]
         return await outcomes("glacier.mjs", recorded.daemon.api_url, calls=calls)
 
-    plain = (await recorded.daemon.get(f"/v1/networks/{NETWORK}/l1Validators?includeInactiveL1Validators=true")).body
+    plain = (
+        await recorded.daemon.get(
+            f"/v1/networks/{NETWORK}/l1Validators?includeInactiveL1Validators=true"
+        )
+    ).body
     (whole,) = await read(includeInactiveL1Validators=True)
     assert whole["result"] == plain
     validators: list[Any] = []

@@ -12,9 +12,18 @@ async def test_every_recorded_body_gets_a_response(tmp_path: Path) -> None:
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as recorded:
         await recorded.until_there(C_RPC)
         for number, exchange in enumerate(EXCHANGES):
-            body = {"jsonrpc": "2.0", "id": number, "method": exchange.method, "params": exchange.params}
+            body = {
+                "jsonrpc": "2.0",
+                "id": number,
+                "method": exchange.method,
+                "params": exchange.params,
+            }
             reply = await recorded.daemon.post(exchange.path, body)
-            assert (reply.status, reply.body["jsonrpc"], reply.body["id"]) == (200, "2.0", number), exchange
+            assert (reply.status, reply.body["jsonrpc"], reply.body["id"]) == (
+                200,
+                "2.0",
+                number,
+            ), exchange
             assert reply.headers["content-type"].startswith("application/json")
             exchange.assert_reply(reply.body)
         # What was given another name is what it was.

@@ -43,7 +43,9 @@ UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 
 async def call_method(recorded: RecordedDaemon, path: str, method: str, params: Any = None) -> Any:
     """Return a result, or code and message of an error."""
-    reply = await recorded.daemon.post(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    reply = await recorded.daemon.post(
+        path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    )
     assert reply.status == 200
     if "error" in reply.body:
         return reply.body["error"]["code"], reply.body["error"]["message"]
@@ -52,14 +54,22 @@ async def call_method(recorded: RecordedDaemon, path: str, method: str, params: 
 
 async def validators(recorded: RecordedDaemon, *node_ids: str, path: str = VALIDATORS_PATH) -> Any:
     await recorded.until_there(path)
-    reply = await call_method(recorded, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
+    reply = await call_method(
+        recorded, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)}
+    )
     return reply["validators"] if isinstance(reply, dict) else reply
 
 
 async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path: Path) -> None:
     async with serving_l1(recorded_l1()) as l1, open_proxy(l1.port) as front:
         front.is_cut = True
-        chains = [{"blockchain-id": L1_CHAIN, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}]
+        chains = [
+            {
+                "blockchain-id": L1_CHAIN,
+                "rpc": [front.url],
+                "ws": [f"ws://127.0.0.1:{front.port}/ws"],
+            }
+        ]
         keys: dict[str, Any] = {"evm_chains": chains, "index_chains": [], "api_admin_enabled": True}
         async with recorded_network(tmp_path, **keys) as recorded:
             alias_call = {"endpoint": f"bc/{L1_CHAIN}", "alias": "later"}
@@ -69,15 +79,28 @@ async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path
             for path in ("/ext/later/rpc", RPC):
                 assert await call_method(recorded, path, "eth_chainId", []) == "0x3039"
             assert await validators(recorded, path="/ext/later/validators") == VALIDATORS
-            async with recorded.daemon.session.ws_connect(recorded.daemon.api_url + "/ext/later/ws") as client:
-                await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
-                assert await client.receive_json(timeout=TIMEOUT_S) == {"jsonrpc": "2.0", "id": 5, "result": "0x3039"}
+            async with recorded.daemon.session.ws_connect(
+                recorded.daemon.api_url + "/ext/later/ws"
+            ) as client:
+                await client.send_str(
+                    json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"})
+                )
+                assert await client.receive_json(timeout=TIMEOUT_S) == {
+                    "jsonrpc": "2.0",
+                    "id": 5,
+                    "result": "0x3039",
+                }
 
 
 async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) -> None:
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as recorded:
         for chain, alias in ((L1_CHAIN, "one"), ("one", "two")):
-            assert await call_method(recorded, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}) == {}
+            assert (
+                await call_method(
+                    recorded, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}
+                )
+                == {}
+            )
         for method in ("eth_chainId", "eth_blockNumber", "eth_getChainConfig", "eth_nope"):
             by_id = await call_method(recorded, RPC, method, [])
             for alias in ("one", "two"):
@@ -85,7 +108,9 @@ async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) 
                 assert await validators(recorded, path=f"/ext/bc/{alias}/validators") == VALIDATORS
 
 
-async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(tmp_path: Path) -> None:
+async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(
+    tmp_path: Path,
+) -> None:
     async with node(tmp_path) as setup:
         folder = setup.folder / "data" / "profiles"
         seen: list[set[int]] = []
@@ -95,7 +120,11 @@ async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(t
                 await setup.health()
             for name in ("stopCPUProfiler", "memoryProfile", "lockProfile"):
                 assert await setup.admin(name) == {}
-            assert sorted(file.name for file in folder.iterdir()) == ["cpu.profile", "lock.profile", "mem.profile"]
+            assert sorted(file.name for file in folder.iterdir()) == [
+                "cpu.profile",
+                "lock.profile",
+                "mem.profile",
+            ]
             cpu, lock, memory = (read_profile(file) for file in sorted(folder.iterdir()))
             assert cpu.units == (("samples", "count"), ("cpu", "nanoseconds"))
             assert lock.units == (("contentions", "count"), ("delay", "nanoseconds"))
@@ -104,7 +133,9 @@ async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(t
         assert not seen[0] & seen[1]
 
 
-async def test_item_6_a_plugin_without_a_handshake_fails_after_5_s_and_is_retried(tmp_path: Path) -> None:
+async def test_item_6_a_plugin_without_a_handshake_fails_after_5_s_and_is_retried(
+    tmp_path: Path,
+) -> None:
     plugins = tmp_path / "plugins"
     install(plugins, vm_id(1))
     install(plugins, vm_id(2), "silent")
@@ -122,7 +153,10 @@ async def test_item_7_health_before_the_first_round_and_by_tag(
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=3),))
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, ON)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, ON)) as daemon,
+    ):
         setup = Node(daemon, network, tmp_path)
         status, report = await setup.health()
         assert (status, report["healthy"]) == (503, False)
@@ -143,13 +177,19 @@ async def test_item_7_health_before_the_first_round_and_by_tag(
         status, report = await setup.health(f"?tag={P_CHAIN}")
         assert (status, report["healthy"]) == (200, True)
         assert "P" in report["checks"]
-        for tags, is_healthy in (([P_CHAIN], True), ([id_text(l1)], False), ([P_CHAIN, id_text(l1)], False)):
+        for tags, is_healthy in (
+            ([P_CHAIN], True),
+            ([id_text(l1)], False),
+            ([P_CHAIN, id_text(l1)], False),
+        ):
             health = await setup.call("/ext/health", "health.health", {"tags": tags})
             assert health["healthy"] is is_healthy
 
 
 @pytest.mark.parametrize("source", ["node", "derived"])
-async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Path, source: str) -> None:
+async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(
+    tmp_path: Path, source: str
+) -> None:
     l1 = recorded_l1(*(SUBNET_EVM if source == "derived" else ()))
     async with recorded_network(tmp_path, l1, index_chains=[]) as recorded:
         await recorded.until_known()
@@ -161,7 +201,9 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
             assert reply.headers["x-warpseal-source"] == source
         batch = [(method, exchanges("l1-0", method)[0]["result"]) for method in sorted(SUBNET_EVM)]
         calls = [{"jsonrpc": "2.0", "id": name, "method": name, "params": []} for name, _ in batch]
-        async with recorded.daemon.session.post(recorded.daemon.api_url + RPC, json=calls) as response:
+        async with recorded.daemon.session.post(
+            recorded.daemon.api_url + RPC, json=calls
+        ) as response:
             assert [(item["id"], item["result"]) for item in await response.json()] == batch
         now = exchanges("l1-0", "eth_getActiveRulesAt")[0]["result"]
         assert await call_method(recorded, RPC, "eth_getActiveRulesAt", ["latest"]) == now
@@ -186,5 +228,7 @@ async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None
         assert await validators(recorded, UNKNOWN_NODE) == []
         assert await validators(recorded, "NodeID-1") == (-32000, BAD_ARGUMENT)
         call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators"}
-        async with recorded.daemon.session.post(recorded.daemon.api_url + VALIDATORS_PATH, json=call) as response:
+        async with recorded.daemon.session.post(
+            recorded.daemon.api_url + VALIDATORS_PATH, json=call
+        ) as response:
             assert f'"weight":{2**64 - 1},' in await response.text()

@@ -23,16 +23,27 @@ def filter_of(group: str, value: str) -> dict[str, Any]:
 
 async def test_glacier_sdk_reads_usage_in_every_group(tmp_path: Path) -> None:
     calls: list[Call] = [(FUNCTION, {"network": "fuji"})]
-    calls += [(FUNCTION, filter_of(group, value)) for group, value in zip(GROUPS, VALUES, strict=True)]
+    calls += [
+        (FUNCTION, filter_of(group, value)) for group, value in zip(GROUPS, VALUES, strict=True)
+    ]
     calls += [(FUNCTION, {"network": "mainnet"})]
-    async with recorded(tmp_path, [call(NOW - 60), call(NOW - 30)]) as setup, client_of(setup) as client:
-        total, *groups, refused = await outcomes("glacier.mjs", str(client._base_url).rstrip("/"), calls=calls)
+    async with (
+        recorded(tmp_path, [call(NOW - 60), call(NOW - 30)]) as setup,
+        client_of(setup) as client,
+    ):
+        total, *groups, refused = await outcomes(
+            "glacier.mjs", str(client._base_url).rstrip("/"), calls=calls
+        )
     (metric,) = total["result"]["metrics"]
     assert (metric["values"][0]["groupedBy"], metric["values"][0]["totalRequests"]) == ("None", 2)
     assert "groupValue" not in metric["values"][0]
     values = [group["result"]["metrics"][0]["values"][0] for group in groups]
-    assert [(value["groupedBy"], value["groupValue"], value["totalRequests"]) for value in values] == [
-        (group.value, value, 2) for group, value in zip(GROUPS, VALUES, strict=True)
-    ]
+    assert [
+        (value["groupedBy"], value["groupValue"], value["totalRequests"]) for value in values
+    ] == [(group.value, value, 2) for group, value in zip(GROUPS, VALUES, strict=True)]
     error = refused["error"]
-    assert (error["kind"], error["status"], error["body"]["code"]) == ("ApiError", 404, "network_not_served")
+    assert (error["kind"], error["status"], error["body"]["code"]) == (
+        "ApiError",
+        404,
+        "network_not_served",
+    )

@@ -15,7 +15,9 @@ BEGIN, END = "<!-- settings -->", "<!-- end of settings -->"
 
 def settings_tables() -> str:
     """Return the tables of all keys for the docs, one for each group."""
-    return "\n\n".join(f"### {_title(group)}\n\n{_settings_table(group)}" for group in GROUP_CONTENTS)
+    return "\n\n".join(
+        f"### {_title(group)}\n\n{_settings_table(group)}" for group in GROUP_CONTENTS
+    )
 
 
 def replace_settings_tables(page: str) -> str:
@@ -32,7 +34,11 @@ def _settings_table(group: Group) -> str:
     rows = ["| key | default | meaning |", "|---|---|---|"]
     for key in KEYS:
         if key.setting.group is group:
-            default = f"`{key.default_text}`" if any(char in key.default_text for char in "*$~") else key.default_text
+            default = (
+                f"`{key.default_text}`"
+                if any(char in key.default_text for char in "*$~")
+                else key.default_text
+            )
             rows.append(f"| `{key.name}` | {default} | {key.setting.help.replace('|', '&#124;')} |")
     return "\n".join(rows)
 

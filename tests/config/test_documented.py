@@ -17,7 +17,9 @@ def test_the_page_has_a_table_for_each_group_with_the_keys_of_that_group() -> No
     page = PAGE.read_text()
     assert list(GROUP_CONTENTS) == list(Group)
     for group, content in GROUP_CONTENTS.items():
-        table = page.partition(f"### {group[0].upper()}{group[1:]}: {content}\n")[2].partition("\n#")[0]
+        table = page.partition(f"### {group[0].upper()}{group[1:]}: {content}\n")[2].partition(
+            "\n#"
+        )[0]
         listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
         assert listed == [key.name for key in KEYS if key.setting.group is group] != []
 

@@ -14,7 +14,9 @@ from warpseal.config.load import load
 ROOT = paths.ROOT
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("*.json")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "configs").glob("*.json")), ids=lambda file: file.name
+)
 def test_an_example_is_valid(file: Path) -> None:
     assert load(file, {}, {}).config.node.p_chain_api
 

@@ -22,7 +22,11 @@ LEAST = {"p-chain-api": NODE, "info-api": NODE}
 PEER = {"id": "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg", "ip": "203.0.113.7:9651"}
 REFERENCE_FILE = {
     "log-level": "debug",
-    "p-chain-api": {**NODE, "query-parameters": {"token": "canary"}, "http-headers": {"x-key": "canary"}},
+    "p-chain-api": {
+        **NODE,
+        "query-parameters": {"token": "canary"},
+        "http-headers": {"x-key": "canary"},
+    },
     "info-api": NODE,
     "api-port": 8090,
     "metrics-port": 8091,
@@ -73,7 +77,9 @@ def test_a_minimal_file_names_two_nodes_and_gets_the_reference_defaults(tmp_path
     assert config.peers.allow_private_ips is False
 
 
-def test_a_flag_wins_over_the_prefixed_environment_over_the_bare_one_over_the_file(tmp_path: Path) -> None:
+def test_a_flag_wins_over_the_prefixed_environment_over_the_bare_one_over_the_file(
+    tmp_path: Path,
+) -> None:
     file = write(tmp_path, {**LEAST, "api-port": 1})
     bare = {"API_PORT": "2"}
     prefixed = {**bare, "WARPSEAL_API_PORT": "3"}
@@ -105,7 +111,9 @@ def test_sets_come_from_an_index_only_if_there_is_one(tmp_path: Path) -> None:
     advice = "name p in index-chains, or set validator-sets to node"
     for source in ("both", "index"):
         (setting_error,) = errors_of(tmp_path, {**LEAST, "validator-sets": source})
-        assert setting_error.startswith(f"validator-sets: {source} needs the index of the P-Chain: {advice}")
+        assert setting_error.startswith(
+            f"validator-sets: {source} needs the index of the P-Chain: {advice}"
+        )
     p_chain = {"index-chains": ["p"]}
     sources = [
         load(write(tmp_path, {**LEAST, **keys}), {}, {}).config.set_source
@@ -139,13 +147,20 @@ def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: P
     assert config.node_api.chain_aliases_file == Path("/n/chains.json")
 
 
-def test_the_warpseal_environment_name_wins_over_the_avalanchego_name_and_both_over_the_file(tmp_path: Path) -> None:
+def test_the_warpseal_environment_name_wins_over_the_avalanchego_name_and_both_over_the_file(
+    tmp_path: Path,
+) -> None:
     file = write(tmp_path, {**LEAST, "log-dir": "/file"})
     theirs = {"AVAGO_LOG_DIR": "/node", "AVAGO_LOG_LEVEL": "debug", "LOG_DIR": "/bare"}
     loaded = load(file, {}, theirs)
-    assert (loaded.config.logs.folder, loaded.sources["log-dir"]) == (Path("/node"), "environment AVAGO_LOG_DIR")
+    assert (loaded.config.logs.folder, loaded.sources["log-dir"]) == (
+        Path("/node"),
+        "environment AVAGO_LOG_DIR",
+    )
     assert loaded.config.logs.level == "info"
-    assert load(file, {}, {**theirs, "WARPSEAL_LOG_DIR": "/ours"}).config.logs.folder == Path("/ours")
+    assert load(file, {}, {**theirs, "WARPSEAL_LOG_DIR": "/ours"}).config.logs.folder == Path(
+        "/ours"
+    )
 
 
 def test_the_environment_alone_can_configure_the_daemon() -> None:
@@ -183,11 +198,20 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
     ]
     assert "did you mean query-parameters?" in messages[0]
     assert "did you mean metrics-port?" in messages[3]
-    assert all(setting_error.endswith(f" (file {tmp_path / 'config.json'})") for setting_error in messages[:-1])
+    assert all(
+        setting_error.endswith(f" (file {tmp_path / 'config.json'})")
+        for setting_error in messages[:-1]
+    )
 
 
 def test_contradictory_keys_are_reported_with_all_other_errors(tmp_path: Path) -> None:
-    wrong = {**LEAST, "metrics-port": 8080, "request-timeout-seconds": 99, "max-body-bytes": "x", "tls-key-path": 1}
+    wrong = {
+        **LEAST,
+        "metrics-port": 8080,
+        "request-timeout-seconds": 99,
+        "max-body-bytes": "x",
+        "tls-key-path": 1,
+    }
     assert [setting_error.split(":")[0] for setting_error in errors_of(tmp_path, wrong)] == [
         "max-body-bytes",
         "tls-key-path",
@@ -199,7 +223,10 @@ def test_contradictory_keys_are_reported_with_all_other_errors(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("url", "right"),
     [
-        ("https://node.example/ext/bc/P", "/ext/bc/P, which the daemon appends itself; use https://node.example"),
+        (
+            "https://node.example/ext/bc/P",
+            "/ext/bc/P, which the daemon appends itself; use https://node.example",
+        ),
         (
             "https://node.example:9650/ext/info/",
             "/ext/info, which the daemon appends itself; use https://node.example:9650",
@@ -212,7 +239,10 @@ def test_contradictory_keys_are_reported_with_all_other_errors(tmp_path: Path) -
             "https://u:canary@node.example/canary/ext/P?k=canary",
             "/ext/P, which the daemon appends itself; use https://…@node.example/…?…",
         ),
-        ("https://node.example/ext/bc/canary-1/x", "/ext/…, which the daemon appends itself; use https://node.example"),
+        (
+            "https://node.example/ext/bc/canary-1/x",
+            "/ext/…, which the daemon appends itself; use https://node.example",
+        ),
     ],
 )
 def test_a_base_url_that_ends_in_an_api_path_is_refused_with_the_right_one(
@@ -221,14 +251,20 @@ def test_a_base_url_that_ends_in_an_api_path_is_refused_with_the_right_one(
     for content in ({"base-url": url}, url):
         path = "info-api" if content == url else "info-api.base-url"
         (setting_error,) = errors_of(tmp_path, {**LEAST, "info-api": content})
-        assert setting_error == f"{path}: ends in the path of an API, {right} (file {tmp_path / 'config.json'})"
+        assert (
+            setting_error
+            == f"{path}: ends in the path of an API, {right} (file {tmp_path / 'config.json'})"
+        )
 
 
 def test_a_node_may_be_given_by_its_base_url_as_text(tmp_path: Path) -> None:
     url = NODE["base-url"]
     file = write(tmp_path, {"p-chain-api": url, "info-api": [url, NODE]})
     for loaded in (load(file, {}, {}), load(None, {"info-api": url}, {"P_CHAIN_API": url})):
-        assert loaded.config.node.p_chain_api == load(write(tmp_path, LEAST), {}, {}).config.node.p_chain_api
+        assert (
+            loaded.config.node.p_chain_api
+            == load(write(tmp_path, LEAST), {}, {}).config.node.p_chain_api
+        )
         assert {node.base_url for node in loaded.config.node.info_api} == {url}
 
 
@@ -237,10 +273,20 @@ def test_every_error_of_an_entry_is_reported(tmp_path: Path) -> None:
     wrong = {
         "evm-chains": [
             {"blockchain-id": chain, "rpc": "http://127.0.0.1:1/rpc"},
-            {"blockchain-id": chain, "rpc": [{"http-headers": 1}], "ws": "http://x", "deny-methods": ["a b"], "wss": 1},
+            {
+                "blockchain-id": chain,
+                "rpc": [{"http-headers": 1}],
+                "ws": "http://x",
+                "deny-methods": ["a b"],
+                "wss": 1,
+            },
             {"blockchain-id": "x"},
             {"blockchain-id": "43114", "rpc": ["http://x"], "index": {"form": 1, "traces": "on"}},
-            {"blockchain-id": "2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5", "rpc": ["http://x"], "index": 1},
+            {
+                "blockchain-id": "2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5",
+                "rpc": ["http://x"],
+                "index": 1,
+            },
             "text",
         ],
         "index-from": {"q": 1, "c": -1},
@@ -268,10 +314,21 @@ def test_every_error_of_an_entry_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
-    environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_API_ADMIN_ENABLED": "loud"}
+    environ = {
+        "WARPSEAL_API_PORT": "x",
+        "SIGNATURE_CACHE_SIZE": "0",
+        "AVAGO_API_ADMIN_ENABLED": "loud",
+    }
     with pytest.raises(ConfigError) as error:
-        load(write(tmp_path, {**LEAST, "api-port": 1}), {"metrics-port": "70000", "api-host": "h"}, environ)
-    assert {str(setting_error).partition(":")[0]: setting_error.source for setting_error in error.value.errors} == {
+        load(
+            write(tmp_path, {**LEAST, "api-port": 1}),
+            {"metrics-port": "70000", "api-host": "h"},
+            environ,
+        )
+    assert {
+        str(setting_error).partition(":")[0]: setting_error.source
+        for setting_error in error.value.errors
+    } == {
         "api-port": "environment WARPSEAL_API_PORT",
         "metrics-port": "flag --metrics-port",
         "signature-cache-size": "environment SIGNATURE_CACHE_SIZE",
@@ -286,16 +343,30 @@ def test_an_unknown_level_is_answered_with_the_one_that_is_like_it(tmp_path: Pat
 
 
 def test_an_address_with_brackets_is_one_that_can_listen(tmp_path: Path) -> None:
-    for text, host in (("[::1]", "::1"), ("::1", "::1"), ("127.0.0.1", "127.0.0.1"), ("[::]", "::")):
-        assert load(write(tmp_path, {**LEAST, "api-host": text}), {}, {}).config.api.api_host == host
+    for text, host in (
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::]", "::"),
+    ):
+        assert (
+            load(write(tmp_path, {**LEAST, "api-host": text}), {}, {}).config.api.api_host == host
+        )
     for text in ("[::1]:8080", "localhost:8080", "[localhost]", "http://localhost"):
-        with pytest.raises(ConfigError, match="api-host: expected an address or a name without a port"):
+        with pytest.raises(
+            ConfigError, match="api-host: expected an address or a name without a port"
+        ):
             load(write(tmp_path, {**LEAST, "api-host": text}), {}, {})
 
 
 def test_an_unknown_variable_is_an_error_of_a_strict_check_only(tmp_path: Path) -> None:
     file = write(tmp_path, LEAST)
-    environ = {"WARPSEAL_API_PROT": "1", "WARPSEAL_BLS": "blspy", "WARPSEAL_CONFIG_FILE": "x", "WARPSEAL_EMPTY": ""}
+    environ = {
+        "WARPSEAL_API_PROT": "1",
+        "WARPSEAL_BLS": "blspy",
+        "WARPSEAL_CONFIG_FILE": "x",
+        "WARPSEAL_EMPTY": "",
+    }
     (unknown,) = load(file, {}, environ).unknown_names
     assert str(unknown).startswith("WARPSEAL_API_PROT: unknown")
     assert str(unknown).endswith("did you mean WARPSEAL_API_PORT?")
@@ -304,7 +375,9 @@ def test_an_unknown_variable_is_an_error_of_a_strict_check_only(tmp_path: Path) 
     assert error.value.errors == (unknown,)
 
 
-def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(tmp_path: Path) -> None:
+def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(
+    tmp_path: Path,
+) -> None:
     """For services named "api", "warpseal-metrics" and "warpseal"."""
     environ = {
         "API_PORT": "tcp://10.0.0.1:80",
@@ -324,7 +397,9 @@ def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(t
     assert "tcp://10.0.0.1:80" in notices[0].reason
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000]
+)
 def test_a_file_without_a_json_object_is_refused(tmp_path: Path, content: str) -> None:
     assert errors_of(tmp_path, content)
 
@@ -369,7 +444,9 @@ def test_messages_are_signed_ahead_only_with_an_index(tmp_path: Path) -> None:
     chain = {"blockchain-id": id_text(bytes([8]) * 32), "rpc": "http://10.0.0.5:9650/rpc"}
     for wrong in (keys, {**keys, "evm-chains": [chain]}):
         (setting_error,) = errors_of(tmp_path, wrong)
-        assert setting_error.startswith("eager-icm: has no effect without an index: set index in evm-chains, or ")
+        assert setting_error.startswith(
+            "eager-icm: has no effect without an index: set index in evm-chains, or "
+        )
     loaded = load(write(tmp_path, {**keys, "evm-chains": [{**chain, "index": True}]}), {}, {})
     assert loaded.config.delivery.eager_icm_subnet_ids == (bytes([9]) * 32,)
 
@@ -386,9 +463,14 @@ def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None
         "base-url": "https://user:canary@node.example/canary?key=canary",
         "http-headers": {"k": "canary"},
     }
-    config = load(write(tmp_path, {"p-chain-api": secret, "info-api": [secret, NODE]}), {}, {}).config
+    config = load(
+        write(tmp_path, {"p-chain-api": secret, "info-api": [secret, NODE]}), {}, {}
+    ).config
     values = [key.json_value(config) for key in KEYS]
-    assert values[:2] == [["https://node.example:443"], ["https://node.example:443", "http://127.0.0.1:9650"]]
+    assert values[:2] == [
+        ["https://node.example:443"],
+        ["https://node.example:443", "http://127.0.0.1:9650"],
+    ]
     assert "canary" not in json.dumps(values)
 
 
@@ -397,7 +479,10 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     icm = {"icm": False, "icm-messengers": ["0x68d42653c8455969edae4f89281f4b9ed3e9080d"]}
     entry = {
         "blockchain-id": chain,
-        "rpc": ["https://user:secret@gateway.example/key-1234/rpc", {"base-url": "http://127.0.0.1:9650/ext/bc/C/rpc"}],
+        "rpc": [
+            "https://user:secret@gateway.example/key-1234/rpc",
+            {"base-url": "http://127.0.0.1:9650/ext/bc/C/rpc"},
+        ],
         "ws": ["wss://gateway.example/key-1234/ws"],
         "upgrade-file": "/etc/upgrade.json",
         "deny-methods": ["debug_*", "eth_sendRawTransaction"],
@@ -417,28 +502,50 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
 
 
 def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) -> None:
-    good = {"blockchain-id": "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj", "rpc": ["http://127.0.0.1:1/rpc"]}
-    bad = {"blockchain-id": "x", "rpc": [], "ws": ["http://key.example/secret"], "deny-methods": ["a b"]}
+    good = {
+        "blockchain-id": "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj",
+        "rpc": ["http://127.0.0.1:1/rpc"],
+    }
+    bad = {
+        "blockchain-id": "x",
+        "rpc": [],
+        "ws": ["http://key.example/secret"],
+        "deny-methods": ["a b"],
+    }
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [bad]}), {}, {})
     assert str(error.value.errors[0].path).startswith("evm-chains[0].")
     with pytest.raises(ConfigError) as error:
-        load(write(tmp_path, {**LEAST, "evm-chains": [{**good, "ws": ["http://key.example/secret"]}]}), {}, {})
+        load(
+            write(
+                tmp_path, {**LEAST, "evm-chains": [{**good, "ws": ["http://key.example/secret"]}]}
+            ),
+            {},
+            {},
+        )
     assert "secret" not in str(error.value)
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [good, good]}), {}, {})
-    assert [setting_error.path for setting_error in error.value.errors] == ["evm-chains[1].blockchain-id"]
+    assert [setting_error.path for setting_error in error.value.errors] == [
+        "evm-chains[1].blockchain-id"
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("*", ("*",)), ("https://a.example, http://b:8080/", ("https://a.example", "http://b:8080")), ("[]", ())],
+    [
+        ("*", ("*",)),
+        ("https://a.example, http://b:8080/", ("https://a.example", "http://b:8080")),
+        ("[]", ()),
+    ],
 )
 def test_an_origin_is_a_site_or_a_star(text: str, expected: tuple[str, ...]) -> None:
     assert list_of(origin)(text, "http-allowed-origins") == expected
 
 
-@pytest.mark.parametrize("text", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"])
+@pytest.mark.parametrize(
+    "text", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"]
+)
 def test_a_malformed_origin_is_refused(text: str) -> None:
     with pytest.raises(InvalidSetting, match="origins"):
         list_of(origin)([text], "http-allowed-origins")
@@ -463,7 +570,11 @@ def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -
 
 def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
     other = {"base-url": "https://other.example"}
-    for nodes, counted in ((NODE, "1 node"), ([NODE, NODE], "1 node"), ([NODE, other], "2 different nodes")):
+    for nodes, counted in (
+        (NODE, "1 node"),
+        ([NODE, NODE], "1 node"),
+        ([NODE, other], "2 different nodes"),
+    ):
         (setting_error,) = errors_of(tmp_path, {**LEAST, "p-chain-api": nodes, "p-chain-quorum": 3})
         assert setting_error == (
             f"p-chain-quorum: 3 nodes must agree, and p-chain-api names {counted}: add nodes"
@@ -471,7 +582,9 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
         )
     (setting_error,) = errors_of(tmp_path, {**LEAST, "p-chain-quorum": 0})
     assert setting_error.startswith("p-chain-quorum: ")
-    config = load(write(tmp_path, {**LEAST, "p-chain-api": [NODE, other], "p-chain-quorum": 2}), {}, {}).config
+    config = load(
+        write(tmp_path, {**LEAST, "p-chain-api": [NODE, other], "p-chain-quorum": 2}), {}, {}
+    ).config
     assert config.node.p_chain_quorum == 2
 
 
@@ -486,7 +599,9 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
         ("8.8.8.8:9650/path", "write https://8.8.8.8:9650/path"),
     ],
 )
-def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, url: str, advice: str) -> None:
+def test_a_url_without_a_scheme_is_named_with_the_likely_one(
+    tmp_path: Path, url: str, advice: str
+) -> None:
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "info-api": url}), {}, {})
     (setting_error,) = error.value.errors
@@ -502,7 +617,9 @@ def test_a_url_with_a_possible_secret_is_not_shown(tmp_path: Path) -> None:
     assert "s3cr3t" not in str(error.value)
 
 
-def test_a_malformed_node_id_is_named_with_its_error_and_where_a_right_one_is_found(tmp_path: Path) -> None:
+def test_a_malformed_node_id_is_named_with_its_error_and_where_a_right_one_is_found(
+    tmp_path: Path,
+) -> None:
     peer = {"id": "NodeID-x", "ip": "127.0.0.1:9651"}
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "manually-tracked-peers": [peer]}), {}, {})
@@ -517,21 +634,36 @@ def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: 
     chains = []
     for node in ("http://10.0.0.5:9650", {"base-url": "http://10.0.0.5:9650", "holders": True}):
         for setting in (node, json.dumps(node) if isinstance(node, dict) else node):
-            config = load(write(tmp_path, {**LEAST, **tracked, "index-l1s-at": setting}), {}, {}).config
+            config = load(
+                write(tmp_path, {**LEAST, **tracked, "index-l1s-at": setting}), {}, {}
+            ).config
             assert config.node.index_l1s_at is not None
             chain = served_chain(config.node.index_l1s_at, ChainID(b"\x02" * 32))
             assert chain.index is not None
             chains.append((chain.rpc[0].display, chain.index.has_holders))
     assert chains == [("http://10.0.0.5:9650", False)] * 2 + [("http://10.0.0.5:9650", True)] * 2
     wrong = {"base-url": "http://10.0.0.5:9650", "holders": "yes?"}
-    assert "index-l1s-at.holders" in errors_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]
+    assert (
+        "index-l1s-at.holders"
+        in errors_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]
+    )
 
 
-def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp_path: Path) -> None:
+def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(
+    tmp_path: Path,
+) -> None:
     own, shared = ("postgresql://me:canary@busy/index", "postgresql://me:canary@replica/index")
     chain = {"blockchain-id": id_text(bytes([7]) * 32), "rpc": NODE["base-url"], "index": True}
-    apart = {**chain, "blockchain-id": id_text(bytes([8]) * 32), "index-url": own, "index-read-urls": [shared]}
-    keys = {"index-url": {"primary": own, "evm": "sqlite:////indexes/index.db"}, "evm-chains": [chain, apart]}
+    apart = {
+        **chain,
+        "blockchain-id": id_text(bytes([8]) * 32),
+        "index-url": own,
+        "index-read-urls": [shared],
+    }
+    keys = {
+        "index-url": {"primary": own, "evm": "sqlite:////indexes/index.db"},
+        "evm-chains": [chain, apart],
+    }
     file = write(tmp_path, {**LEAST, **keys, "index-read-urls": {"primary": [shared]}})
     config = load(file, {}, {}).config
     primary = index_url(config.index, tmp_path)
@@ -540,8 +672,13 @@ def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp
         ["postgresql://me:***@replica/index"],
     )
     assert {url.schema for url in (primary, *primary.replicas)} == {"warpseal_index"}
-    usual, moved = (evm_index_url(config.index, tmp_path, ChainID(bytes([number]) * 32)) for number in (7, 8))
-    assert (usual.path, usual.replicas) == (Path("/indexes/evm", f"{chain['blockchain-id']}.db"), ())
+    usual, moved = (
+        evm_index_url(config.index, tmp_path, ChainID(bytes([number]) * 32)) for number in (7, 8)
+    )
+    assert (usual.path, usual.replicas) == (
+        Path("/indexes/evm", f"{chain['blockchain-id']}.db"),
+        (),
+    )
     assert (moved.redacted, len(moved.replicas)) == ("postgresql://me:***@busy/index", 1)
     texts = json.dumps([key.json_value(config) for key in KEYS]) + repr(config)
     assert ("canary" in texts, texts.count("postgresql://me:***@replica/index")) == (False, 2)
@@ -557,28 +694,55 @@ def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp
     ("keys", "error"),
     [
         ({"index-url": {"x": "postgresql://h/i"}}, "index-url.x: unknown key"),
-        ({"index-url": {"evm": "http://h/i"}}, 'index-url.evm: expected "sqlite:///PATH" or "postgresql://..."'),
+        (
+            {"index-url": {"evm": "http://h/i"}},
+            'index-url.evm: expected "sqlite:///PATH" or "postgresql://..."',
+        ),
         ({"index-url": 7}, "index-url: expected text"),
-        ({"index-read-urls": ["postgresql://h/i"]}, "index-read-urls: are replicas of a PostgreSQL server"),
-        ({"index-url": "postgresql://h/i", "index-read-urls": ["sqlite:////i.db"]}, "index-read-urls[0]: expected"),
-        ({"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://h"]}, "index-read-urls[0]: expected the"),
+        (
+            {"index-read-urls": ["postgresql://h/i"]},
+            "index-read-urls: are replicas of a PostgreSQL server",
+        ),
+        (
+            {"index-url": "postgresql://h/i", "index-read-urls": ["sqlite:////i.db"]},
+            "index-read-urls[0]: expected",
+        ),
+        (
+            {"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://h"]},
+            "index-read-urls[0]: expected the",
+        ),
         (
             {"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://a,b/i"]},
             "index-read-urls[0]: expected one",
         ),
-        ({"store-url": "sqlite:////i.db", "index-url": "sqlite:////i.db"}, "index-url: is the file of store-url too"),
+        (
+            {"store-url": "sqlite:////i.db", "index-url": "sqlite:////i.db"},
+            "index-url: is the file of store-url too",
+        ),
         (
             {"evm-chains": [{"index-url": "sqlite:////i.db"}, {"index-url": "sqlite:////i.db"}]},
             "evm-chains[1].index-url: is the file of evm-chains[0].index-url too",
         ),
         ({"evm-chains": [{"index-url": "off"}]}, "evm-chains[0].index-url: expected"),
-        ({"evm-chains": [{"index": False, "index-url": "postgresql://h/i"}]}, "evm-chains[0].index-url: has no effect"),
-        ({"evm-chains": [{"index-read-urls": ["postgresql://h/i"]}]}, "evm-chains[0].index-read-urls: these are"),
+        (
+            {"evm-chains": [{"index": False, "index-url": "postgresql://h/i"}]},
+            "evm-chains[0].index-url: has no effect",
+        ),
+        (
+            {"evm-chains": [{"index-read-urls": ["postgresql://h/i"]}]},
+            "evm-chains[0].index-read-urls: these are",
+        ),
     ],
 )
-def test_databases_that_no_index_can_use_are_refused(tmp_path: Path, keys: dict[str, Any], error: str) -> None:
+def test_databases_that_no_index_can_use_are_refused(
+    tmp_path: Path, keys: dict[str, Any], error: str
+) -> None:
     for number, chain in enumerate(keys.get("evm-chains", ())):
-        own = {"blockchain-id": id_text(bytes([number]) * 32), "rpc": NODE["base-url"], "index": True}
+        own = {
+            "blockchain-id": id_text(bytes([number]) * 32),
+            "rpc": NODE["base-url"],
+            "index": True,
+        }
         keys["evm-chains"][number] = own | chain
     errors = errors_of(tmp_path, {**LEAST, **keys})
     assert [text.startswith(error) for text in errors] == [True], errors

@@ -24,7 +24,10 @@ from warpseal.daemon.subsystems import Stage, Subsystem, find_rows, open_stage
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.resources.base import UNSET
 
-NODES = {"info-api": {"base-url": "http://127.0.0.1:1"}, "p-chain-api": {"base-url": "http://127.0.0.1:1"}}
+NODES = {
+    "info-api": {"base-url": "http://127.0.0.1:1"},
+    "p-chain-api": {"base-url": "http://127.0.0.1:1"},
+}
 
 
 def config_of(tmp_path: Path, **keys: Any) -> Config:
@@ -39,13 +42,39 @@ def names_of(config: Config) -> list[str]:
 
 def test_a_daemon_has_only_the_subsystems_that_it_is_configured_for(tmp_path: Path) -> None:
     plain = names_of(config_of(tmp_path))
-    assert {"node_api", "validators", "signing", "l1", "signing_api", "forecast", "data_api"} <= set(plain)
-    absent = {"metering", "evm_api", "gateway_api", "usage", "primary_index", "evm_index", "icm", "eager_icm"}
+    assert {
+        "node_api",
+        "validators",
+        "signing",
+        "l1",
+        "signing_api",
+        "forecast",
+        "data_api",
+    } <= set(plain)
+    absent = {
+        "metering",
+        "evm_api",
+        "gateway_api",
+        "usage",
+        "primary_index",
+        "evm_index",
+        "icm",
+        "eager_icm",
+    }
     assert absent.isdisjoint(plain)
     indexing = names_of(config_of(tmp_path, **{"index-chains": ["p"]}))
     assert sorted(set(indexing) - set(plain)) == ["primary_index", "primary_indexer"]
     gateway = names_of(config_of(tmp_path, **{"gateway-nodes": ["http://127.0.0.1:1"]}))
-    added = {"metering", "evm_api", "evm_facts", "forwarding", "gateway_api", "gateway", "early_usage", "usage"}
+    added = {
+        "metering",
+        "evm_api",
+        "evm_facts",
+        "forwarding",
+        "gateway_api",
+        "gateway",
+        "early_usage",
+        "usage",
+    }
     assert set(gateway) - set(plain) == added
 
 
@@ -87,15 +116,24 @@ async def test_subsystems_take_those_above_them_and_are_closed_in_the_other_orde
     ]
 
 
-async def test_sections_of_the_status_are_merged_and_their_chains_are_listed_together(tmp_path: Path) -> None:
+async def test_sections_of_the_status_are_merged_and_their_chains_are_listed_together(
+    tmp_path: Path,
+) -> None:
     registries = Registries(config_of(tmp_path), DaemonLoggers())
 
     async def peers(request: StatusRequest) -> Mapping[str, Any]:
         connected_at = request.moment(asyncio.get_running_loop().time())
-        return {"proposed_height": "7", "node_id": connected_at, "chains": [ChainSummary("evm", "c")]}
+        return {
+            "proposed_height": "7",
+            "node_id": connected_at,
+            "chains": [ChainSummary("evm", "c")],
+        }
 
     async def follower(request: StatusRequest) -> Mapping[str, Any]:
-        return {"network_id": 5 if request.with_addresses else 1, "chains": [ChainSummary("follower", "p-chain")]}
+        return {
+            "network_id": 5 if request.with_addresses else 1,
+            "chains": [ChainSummary("follower", "p-chain")],
+        }
 
     assert await registries.status.read(with_addresses=True) == {"chains": []}
     registries.status.register(peers)
@@ -123,7 +161,9 @@ async def test_metered_calls_are_in_the_metrics_and_in_the_status(tmp_path: Path
         assert b"warpseal_usage_calls_total" in (await registries.metrics.snapshot())()
 
 
-async def test_a_registered_part_runs_in_the_background_and_its_error_ends_nothing_else(tmp_path: Path) -> None:
+async def test_a_registered_part_runs_in_the_background_and_its_error_ends_nothing_else(
+    tmp_path: Path,
+) -> None:
     registries, runs = Registries(config_of(tmp_path), DaemonLoggers()), 0
 
     async def run() -> None:

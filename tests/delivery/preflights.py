@@ -22,17 +22,26 @@ _RESPONSE: Final = {"$ref": COMPONENT.format(name="PreflightAnswer")}
 
 def eth_calls(node: RecordedNode) -> list[tuple[str, Any, Any]]:
     """Return the path, the transaction and the block of each eth_call that a node got."""
-    calls: list[tuple[str, Any]] = [(path, params) for path, method, params in node.seen if method == "eth_call"]
+    calls: list[tuple[str, Any]] = [
+        (path, params) for path, method, params in node.seen if method == "eth_call"
+    ]
     return [(path, *params) for path, params in calls]
 
 
 class PreflightSetup:
     """A preflight, and the services behind it. now: Unix seconds."""
 
-    def __init__(self, services: ValidatorServices, network_id: int, now: Callable[[], float]) -> None:
+    def __init__(
+        self, services: ValidatorServices, network_id: int, now: Callable[[], float]
+    ) -> None:
         self.services = services
         self.destinations = Destinations(
-            services.upstream, services.chains, services.epochs, network_id, now=services.clock, unix_now=now
+            services.upstream,
+            services.chains,
+            services.epochs,
+            network_id,
+            now=services.clock,
+            unix_now=now,
         )
         self._network_id = network_id
         self._now = now
@@ -41,7 +50,9 @@ class PreflightSetup:
     def build(self, denies_calls: Callable[[ChainID], bool] = lambda chain_id: False) -> Preflight:
         """Return a preflight. denies_calls: whether callers may not have calls of a chain executed."""
         services, upstream = self.services, self.services.upstream
-        statements = StatementChecker(upstream.platform, services.chains, upstream.chain_rpc.eth_call, now=self._now)
+        statements = StatementChecker(
+            upstream.platform, services.chains, upstream.chain_rpc.eth_call, now=self._now
+        )
         return Preflight(
             self.destinations,
             services.chains,
@@ -53,7 +64,9 @@ class PreflightSetup:
             denies_calls=denies_calls,
         )
 
-    async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
+    async def check(
+        self, signed: SignedMessage, destination_id: ChainID, **options: Any
+    ) -> dict[str, Any]:
         """Return the reply's body, after a check that the OpenAPI document describes it."""
         reply = await self.preflight.check(PreflightRequest(signed, destination_id, **options))
         body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(reply))

@@ -11,7 +11,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from tests import paths
-from tests.node.recorded_node import C_CHAIN, L1_CHAIN, PERMISSIONED_CHAIN, RecordedNode, open_upstream
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1_CHAIN,
+    PERMISSIONED_CHAIN,
+    RecordedNode,
+    open_upstream,
+)
 from tests.validators.fixtures import Clock
 from warpseal.delivery.destination import Destinations
 from warpseal.node.upstream import Upstream
@@ -42,9 +48,13 @@ class ChainNode(RecordedNode):
 
     configs: dict[ChainID, Any] = field(default_factory=lambda: dict(RECORDED_CONFIGS))
 
-    async def _respond(self, path: str, method: str, params: Mapping[str, Any]) -> web.StreamResponse:
+    async def _respond(
+        self, path: str, method: str, params: Mapping[str, Any]
+    ) -> web.StreamResponse:
         if method == CONFIG and method not in self.replies:
-            matches = [config for chain_id, config in self.configs.items() if id_text(chain_id) in path]
+            matches = [
+                config for chain_id, config in self.configs.items() if id_text(chain_id) in path
+            ]
             if not matches:
                 return web.Response(status=404)
             return web.json_response({"jsonrpc": "2.0", "result": matches[0], "id": 1})
@@ -65,7 +75,9 @@ class DestinationLookup:
             ChainLookup(upstream.platform, now=self.clock),
             EpochHeights(upstream.proposervm, now=self.clock),
         )
-        self.destinations = Destinations(upstream, chains, epochs, 88_888, now=self.clock, unix_now=lambda: self.unix)
+        self.destinations = Destinations(
+            upstream, chains, epochs, 88_888, now=self.clock, unix_now=lambda: self.unix
+        )
 
 
 @asynccontextmanager

@@ -50,14 +50,18 @@ def test_a_candidate_verifies_exactly_if_a_verifier_with_its_set_accepts_the_mes
     assert weighed.total_weight == str(candidate.total_weight)
     if verification.fault is None:
         assert weighed.signed_weight == str(verification.signed_weight)
-        assert weighed.verifies == (Fraction(100 * int(weighed.signed_weight), int(weighed.total_weight)) >= quorum)
+        assert weighed.verifies == (
+            Fraction(100 * int(weighed.signed_weight), int(weighed.total_weight)) >= quorum
+        )
 
 
 def test_the_same_signers_at_the_same_positions_serve_a_set_with_other_weights() -> None:
     members = build({1: 10, 2: 10, 3: 10})
     signed = sign(members, [1, 2, 3])
     assert weigh("next", 7, build({1: 50, 2: 1, 3: 1}), signed, 67).verifies
-    assert weigh("next", 7, build({1: 50, 2: 1, 3: 1}, keyless=100), signed, 67).signed_weight == "52"
+    assert (
+        weigh("next", 7, build({1: 50, 2: 1, 3: 1}, keyless=100), signed, 67).signed_weight == "52"
+    )
     assert not weigh("next", 7, build({1: 50, 2: 1, 3: 1}, keyless=100), signed, 67).verifies
 
 

@@ -52,7 +52,13 @@ async def test_the_recorded_chains_are_read_with_their_epochs_heights_and_rules(
     async with destinations_over(ChainNode()) as lookup:
         destination = await lookup.destinations.resolve(L1_CHAIN)
         assert destination == Destination(
-            L1_CHAIN, L1, Epoch(18, 30, 1_795_226_806), 4, 19, WarpRules(67, True, "default"), lookup.unix
+            L1_CHAIN,
+            L1,
+            Epoch(18, 30, 1_795_226_806),
+            4,
+            19,
+            WarpRules(67, True, "default"),
+            lookup.unix,
         )
         assert (destination.height, destination.sealed_from) == (18, 1_795_226_810)
         c_chain = await lookup.destinations.resolve(C_CHAIN)
@@ -68,11 +74,17 @@ async def test_before_granite_a_chain_verifies_at_its_proposed_height() -> None:
     assert (destination.epoch, destination.height, destination.sealed_from) == (NO_EPOCH, 19, None)
 
 
-async def test_the_p_chain_is_a_destination_with_the_default_rules_and_the_x_chain_verifies_nothing() -> None:
+async def test_the_p_chain_is_a_destination_with_the_default_rules_and_the_x_chain_verifies_nothing() -> (
+    None
+):
     replies = {EPOCH: epoch(5), PROPOSED: {"height": "19"}}
     async with destinations_over(ChainNode(replies)) as lookup:
         destination = await lookup.destinations.resolve(P_CHAIN)
-        assert (destination.subnet_id, destination.height, destination.rules) == (PRIMARY_NETWORK, 18, WarpRules())
+        assert (destination.subnet_id, destination.height, destination.rules) == (
+            PRIMARY_NETWORK,
+            18,
+            WarpRules(),
+        )
         with pytest.raises(WarpDisabled, match="it is the X-Chain"):
             await lookup.destinations.resolve(X_CHAIN)
         assert await lookup.destinations.quorum(X_CHAIN) is None
@@ -85,7 +97,9 @@ async def test_rules_are_those_of_the_time_of_the_next_block() -> None:
     async with destinations_over(node) as lookup:
         assert (await lookup.destinations.resolve(L1_CHAIN)).rules == WarpRules(67, True, "default")
         lookup.clock.now, lookup.unix = lookup.clock.now + 2, 2_000_000_000
-        assert (await lookup.destinations.resolve(L1_CHAIN)).rules == WarpRules(80, False, "upgrade")
+        assert (await lookup.destinations.resolve(L1_CHAIN)).rules == WarpRules(
+            80, False, "upgrade"
+        )
         assert await lookup.destinations.quorum(L1_CHAIN) == 80
     assert node.calls[CONFIG] == 1
     ahead = ChainNode({BLOCK: {"timestamp": hex(2_000_000_000)}}, configs={L1_CHAIN: config})
@@ -93,7 +107,9 @@ async def test_rules_are_those_of_the_time_of_the_next_block() -> None:
         assert (await lookup.destinations.resolve(L1_CHAIN)).rules.quorum == 80
 
 
-async def test_a_disabled_precompile_is_refused_and_a_chain_without_a_configuration_has_the_default_rules() -> None:
+async def test_a_disabled_precompile_is_refused_and_a_chain_without_a_configuration_has_the_default_rules() -> (
+    None
+):
     disabled = {"warpConfig": {"blockTimestamp": 0, "disable": True}}
     node = ChainNode(configs={L1_CHAIN: RECORDED_CONFIGS[L1_CHAIN] | disabled})
     async with destinations_over(node) as lookup:
@@ -102,24 +118,32 @@ async def test_a_disabled_precompile_is_refused_and_a_chain_without_a_configurat
         assert (await lookup.destinations.resolve(C_CHAIN)).rules == WarpRules()
 
 
-async def test_a_chain_is_asked_for_its_epoch_once_a_second_and_for_its_rules_every_half_minute() -> None:
+async def test_a_chain_is_asked_for_its_epoch_once_a_second_and_for_its_rules_every_half_minute() -> (
+    None
+):
     node = ChainNode()
     async with destinations_over(node) as lookup:
         for after_s in (0.0, 0.5, 0.4, 0.4, 29.0):
             lookup.clock.now += after_s
-            destinations = await asyncio.gather(*(lookup.destinations.resolve(L1_CHAIN) for _ in range(20)))
+            destinations = await asyncio.gather(
+                *(lookup.destinations.resolve(L1_CHAIN) for _ in range(20))
+            )
             assert len(set(destinations)) == 1
         assert (node.calls[EPOCH], node.calls[PROPOSED], node.calls[CONFIG]) == (3, 3, 2)
         assert node.calls["info.upgrades"] == 1
 
 
-async def test_the_epoch_before_the_current_one_is_remembered_and_no_older_one_takes_its_place() -> None:
+async def test_the_epoch_before_the_current_one_is_remembered_and_no_older_one_takes_its_place() -> (
+    None
+):
     node = ChainNode({EPOCH: epoch(30)})
     async with destinations_over(node) as lookup:
         for number, expected in ((30, None), (31, 30), (30, None), (31, 30), (34, None), (35, 34)):
             node.replies[EPOCH] = epoch(number)
             lookup.clock.now += 2
-            previous = lookup.destinations.previous_epoch(await lookup.destinations.resolve(L1_CHAIN))
+            previous = lookup.destinations.previous_epoch(
+                await lookup.destinations.resolve(L1_CHAIN)
+            )
             assert (None if previous is None else previous.number) == expected
 
 
@@ -129,23 +153,31 @@ async def test_a_forged_epoch_does_not_hide_the_epoch_before_the_current_one_for
         for number, expected in ((30, None), (2**64 - 1, None), (31, 30), (32, 31)):
             node.replies[EPOCH] = epoch(number)
             lookup.clock.now += 2
-            previous = lookup.destinations.previous_epoch(await lookup.destinations.resolve(L1_CHAIN))
+            previous = lookup.destinations.previous_epoch(
+                await lookup.destinations.resolve(L1_CHAIN)
+            )
             assert (None if previous is None else previous.number) == expected
 
 
-async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the_missing_setting() -> None:
+async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the_missing_setting() -> (
+    None
+):
     bare = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
     async with destinations_over(bare) as lookup:
         with pytest.raises(UnknownChain):
             await lookup.destinations.resolve(NO_CHAIN)
-        with pytest.raises(DestinationUnavailable, match="p-chain-api, in info-api, or in evm-chains") as error:
+        with pytest.raises(
+            DestinationUnavailable, match="p-chain-api, in info-api, or in evm-chains"
+        ) as error:
             await lookup.destinations.resolve(L1_CHAIN)
         with pytest.raises(DestinationUnavailable, match="must serve /ext/bc/P/proposervm"):
             await lookup.destinations.resolve(P_CHAIN)
         assert "127.0.0.1" not in f"{error.value}{error.value.detail}"
 
 
-async def test_a_node_that_serves_no_proposervm_at_all_does_not_make_a_chain_one_without_it() -> None:
+async def test_a_node_that_serves_no_proposervm_at_all_does_not_make_a_chain_one_without_it() -> (
+    None
+):
     hidden = {method: lambda _: web.Response(status=404) for method in (EPOCH, PROPOSED)}
     async with destinations_over(ChainNode(hidden)) as lookup:
         with pytest.raises(DestinationUnavailable, match="no configured node reports its epoch"):
@@ -158,7 +190,11 @@ async def hang(_: object) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "failure"),
-    [(lambda _: web.Response(status=500), "http_status"), (hang, "timeout"), ("garbage", "bad_answer")],
+    [
+        (lambda _: web.Response(status=500), "http_status"),
+        (hang, "timeout"),
+        ("garbage", "bad_answer"),
+    ],
 )
 @pytest.mark.parametrize("method", [EPOCH, PROPOSED, CONFIG])
 async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
@@ -171,11 +207,15 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
             with pytest.raises(DestinationUnavailable) as error:
                 await lookup.destinations.resolve(L1_CHAIN)
         position = len(nodes) - 1
-        text = f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
+        text = (
+            f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
+        )
         assert str(error.value) == f"destination {id_text(L1_CHAIN)}: {text}"
         assert error.value.detail["nodes"] == (NodeAttempt(position, PublicFailure(failure)),)
 
-    await asyncio.gather(check(ChainNode({method: reply})), check(elsewhere, ChainNode({method: reply})))
+    await asyncio.gather(
+        check(ChainNode({method: reply})), check(elsewhere, ChainNode({method: reply}))
+    )
 
 
 async def test_a_hanging_node_is_skipped_although_no_caller_waits_for_its_timeout() -> None:

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from tests.delivery.preflights import PreflightSetup, eth_calls
 from tests.delivery.recorded_chains import EPOCH, PROPOSED, RECORDED_AT, RECORDED_CONFIGS, ChainNode
-from tests.messages.test_verification import CONVERSION, FROM_C_CHAIN, FROM_L1, REGISTRATION, REMOVAL, changed
+from tests.messages.test_verification import (
+    CONVERSION,
+    FROM_C_CHAIN,
+    FROM_L1,
+    REGISTRATION,
+    REMOVAL,
+    changed,
+)
 from tests.node.recorded_node import (
     C_CHAIN,
     L1,
@@ -47,7 +54,10 @@ async def preflight_over(node: ChainNode | None = None) -> AsyncIterator[Preflig
 
 
 async def check(
-    signed: SignedMessage, destination_id: ChainID = L1_CHAIN, replies: dict[str, Any] | None = None, **options: Any
+    signed: SignedMessage,
+    destination_id: ChainID = L1_CHAIN,
+    replies: dict[str, Any] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     async with preflight_over(ChainNode(replies or {})) as setup:
         return await setup.check(signed, destination_id, **options)
@@ -63,7 +73,9 @@ def at(body: dict[str, Any], name: str) -> dict[str, Any]:
     return height_row
 
 
-async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_at_the_next_one() -> None:
+async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_at_the_next_one() -> (
+    None
+):
     body = await check(REGISTRATION)
     assert (body["verifiesNow"], body["verifiesAt"]) == (True, ["current"])
     assert [(row["epoch"], row["pChainHeight"], row.get("number")) for row in body["heights"]] == [
@@ -76,7 +88,9 @@ async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_a
     current = at(body, "current")
     assert int(current["signedWeight"]) >= int(current["requiredWeight"])
     assert current["signerCount"] == len(current["signers"])
-    assert sum(int(signer["weight"]) for signer in current["signers"]) == int(current["signedWeight"])
+    assert sum(int(signer["weight"]) for signer in current["signers"]) == int(
+        current["signedWeight"]
+    )
     assert all(signer["nodeIds"][0].startswith("NodeID-") for signer in current["signers"])
     destination = body["destination"]
     assert (destination["signingSubnetId"], destination["signedBy"]) == (id_text(L1), "destination")
@@ -92,7 +106,9 @@ async def test_recorded_messages_verify_at_the_heights_of_the_set_that_signed(
     message: SignedMessage, heights: Iterable[int]
 ) -> None:
     verifying_heights = [
-        height for height in range(5, 20) if (await check(message, replies={EPOCH: epoch(30, height)}))["verifiesNow"]
+        height
+        for height in range(5, 20)
+        if (await check(message, replies={EPOCH: epoch(30, height)}))["verifiesNow"]
     ]
     assert verifying_heights == list(heights)
 
@@ -104,7 +120,11 @@ async def test_the_epoch_before_is_reported_once_the_daemon_has_seen_it() -> Non
         node.replies[EPOCH] = epoch(31, 19)
         setup.services.clock.now += 2
         body = await setup.check(REGISTRATION, L1_CHAIN)
-    assert (body["verifiesNow"], body["verifiesAt"], body["reason"]) == (False, ["previous"], "weight")
+    assert (body["verifiesNow"], body["verifiesAt"], body["reason"]) == (
+        False,
+        ["previous"],
+        "weight",
+    )
     assert (at(body, "previous")["pChainHeight"], at(body, "previous")["number"]) == ("18", 30)
 
 
@@ -115,10 +135,17 @@ async def test_each_reason_of_a_signature_is_named() -> None:
             changed(REGISTRATION, signers=b"\x00" + REGISTRATION.signers),
             changed(REGISTRATION, signers=b"\xff" * 60_000),
         ],
-        "signature": [changed(REGISTRATION, signature=SIGNATURE), changed(REGISTRATION, signature=bytes(96))],
+        "signature": [
+            changed(REGISTRATION, signature=SIGNATURE),
+            changed(REGISTRATION, signature=bytes(96)),
+        ],
         "weight": [changed(REGISTRATION, signers=b""), weight],
-        "payload": [signed(UnsignedMessage.build(NETWORK_ID, L1_CHAIN, b"\x00\x00\x00\x00\x00\x07"))],
-        "unknown_source": [signed(UnsignedMessage.build(NETWORK_ID, NO_CHAIN, CONVERSION.unsigned.payload))],
+        "payload": [
+            signed(UnsignedMessage.build(NETWORK_ID, L1_CHAIN, b"\x00\x00\x00\x00\x00\x07"))
+        ],
+        "unknown_source": [
+            signed(UnsignedMessage.build(NETWORK_ID, NO_CHAIN, CONVERSION.unsigned.payload))
+        ],
         "network_id": [signed(UnsignedMessage.build(5, L1_CHAIN, FROM_L1.unsigned.payload))],
     }
     async with preflight_over() as setup:
@@ -159,19 +186,30 @@ async def test_the_destination_decides_who_signs(
     assert (destination["signingSubnetId"], destination["signedBy"]) == (id_text(subnet_id), source)
 
 
-async def test_a_chain_that_does_not_require_the_primary_network_verifies_with_its_own_validators() -> None:
-    config = {**RECORDED_CONFIGS[L1_CHAIN], "warpConfig": {"blockTimestamp": 0, "quorumNumerator": 40}}
+async def test_a_chain_that_does_not_require_the_primary_network_verifies_with_its_own_validators() -> (
+    None
+):
+    config = {
+        **RECORDED_CONFIGS[L1_CHAIN],
+        "warpConfig": {"blockTimestamp": 0, "quorumNumerator": 40},
+    }
     async with preflight_over(ChainNode(configs={L1_CHAIN: config})) as setup:
         body = await setup.check(FROM_C_CHAIN, L1_CHAIN)
         assert (body["destination"]["signingSubnetId"], body["verifiesNow"]) == (id_text(L1), False)
         assert body["destination"]["quorum"] == {"percentage": 40, "source": "genesis"}
         response = await setup.check(FROM_C_CHAIN, L1_CHAIN, signing_subnet_id=PRIMARY_NETWORK)
-    assert (response["destination"]["signedBy"], response["verifiesAt"]) == ("request", ["current", "next", "proposed"])
+    assert (response["destination"]["signedBy"], response["verifiesAt"]) == (
+        "request",
+        ["current", "next", "proposed"],
+    )
 
 
 async def test_a_higher_quorum_of_the_caller_counts_and_a_lower_one_does_not() -> None:
     body = await check(REGISTRATION, quorum=100)
-    assert (body["reason"], body["destination"]["quorum"]) == ("weight", {"percentage": 100, "source": "request"})
+    assert (body["reason"], body["destination"]["quorum"]) == (
+        "weight",
+        {"percentage": 100, "source": "request"},
+    )
     assert at(body, "current")["signatureValid"] is True
     body = await check(REGISTRATION, quorum=1)
     assert (body["verifiesNow"], body["destination"]["quorum"]["percentage"]) == (True, 67)
@@ -179,7 +217,10 @@ async def test_a_higher_quorum_of_the_caller_counts_and_a_lower_one_does_not() -
 
 async def test_before_granite_the_proposed_height_decides() -> None:
     body = await check(FROM_L1, C_CHAIN, {EPOCH: epoch(0, 0) | {"startTime": "0"}})
-    assert [(row["epoch"], row["pChainHeight"]) for row in body["heights"]] == [("current", "19"), ("proposed", "19")]
+    assert [(row["epoch"], row["pChainHeight"]) for row in body["heights"]] == [
+        ("current", "19"),
+        ("proposed", "19"),
+    ]
     assert (body["verifiesNow"], body["destination"]["pChainHeightSource"]) == (True, "proposed")
     assert "epoch" not in body["destination"]
 
@@ -187,7 +228,10 @@ async def test_before_granite_the_proposed_height_decides() -> None:
 async def test_a_message_whose_statement_is_refused_verifies_and_has_the_reason() -> None:
     body = await check(FROM_L1, P_CHAIN, {EPOCH: epoch(5, 19), PROPOSED: {"height": "19"}})
     assert (body["verifiesNow"], body["reason"]) == (True, "other_destination")
-    assert (body["statement"]["accepted"], body["statement"]["reason"]) == (False, "other_destination")
+    assert (body["statement"]["accepted"], body["statement"]["reason"]) == (
+        False,
+        "other_destination",
+    )
 
 
 async def test_destinations_that_cannot_verify_are_errors() -> None:
@@ -204,7 +248,9 @@ async def test_destinations_that_cannot_verify_are_errors() -> None:
             await setup.check(REGISTRATION, L1_CHAIN)
 
 
-async def test_the_set_of_the_next_block_is_needed_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_set_of_the_next_block_is_needed_and_the_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(preflight, "OTHER_SET_TIMEOUT_S", 0.2)
 
     def only(height: int) -> Any:
@@ -256,7 +302,12 @@ async def test_a_call_of_the_caller_is_executed_at_the_destination() -> None:
     assert "execution only" in body["call"]["note"]
     (path, call, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
     assert id_text(L1_CHAIN) in path
-    assert call == {"from": "0x" + "01" * 20, "to": "0x" + "02" * 20, "data": "0xabcd", "gas": "0x186a0"}
+    assert call == {
+        "from": "0x" + "01" * 20,
+        "to": "0x" + "02" * 20,
+        "data": "0xabcd",
+        "gas": "0x186a0",
+    }
     assert block == "latest"
     assert "call" not in await check(REGISTRATION)
 
@@ -267,7 +318,9 @@ def refusing(text: str, data: Any = None) -> Any:
 
 
 async def call_result(reply: Any) -> dict[str, Any]:
-    result: dict[str, Any] = (await check(REGISTRATION, replies={"eth_call": reply}, call=CALL))["call"]
+    result: dict[str, Any] = (await check(REGISTRATION, replies={"eth_call": reply}, call=CALL))[
+        "call"
+    ]
     return result
 
 
@@ -317,7 +370,10 @@ async def test_a_call_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(60)
 
     outcome = await call_result(hang)
-    assert (outcome["succeeded"], outcome["error"]) == (None, "no node of the destination has answered")
+    assert (outcome["succeeded"], outcome["error"]) == (
+        None,
+        "no node of the destination has answered",
+    )
 
 
 async def test_the_p_chain_executes_no_call() -> None:
@@ -327,7 +383,10 @@ async def test_the_p_chain_executes_no_call() -> None:
 
 async def test_at_most_a_hundred_signers_are_listed() -> None:
     members = {
-        node_id_text(nth_node(number)): {"publicKey": "0x" + nth_key(number // 10).hex(), "weight": "1"}
+        node_id_text(nth_node(number)): {
+            "publicKey": "0x" + nth_key(number // 10).hex(),
+            "weight": "1",
+        }
         for number in range(1_300)
     }
     everyone = changed(REGISTRATION, signers=encode_signers(range(130)))
@@ -351,4 +410,11 @@ def test_an_unsigned_message_is_never_reported_as_verifying(change: bytes, place
     assume(mutated != REGISTRATION)
     body = asyncio.run(check(mutated))
     assert (body["verifiesNow"], body["verifiesAt"]) == (False, [])
-    assert body["reason"] in {"network_id", "bit_set", "weight", "signature", "unknown_source", "payload"}
+    assert body["reason"] in {
+        "network_id",
+        "bit_set",
+        "weight",
+        "signature",
+        "unknown_source",
+        "payload",
+    }

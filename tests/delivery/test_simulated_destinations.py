@@ -20,7 +20,12 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import open_session
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
-from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator, bootstrap_validation_id
+from warpseal.warp.l1_messages import (
+    L1ValidatorWeight,
+    PChainOwner,
+    RegisterL1Validator,
+    bootstrap_validation_id,
+)
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
 from warpseal_simnet.destination import RefusalCode
 from warpseal_simnet.messages import teleporter_call
@@ -42,7 +47,11 @@ PLAN: Final = Plan(
     epoch_s=30,
 )
 # A change of weight that was made, and a removal, are named so; a node says only that they come too late.
-DELIVERED_BEFORE: Final = (RefusalCode.STALE_NONCE, RefusalCode.NO_VALIDATION, RefusalCode.ALREADY_DELIVERED)
+DELIVERED_BEFORE: Final = (
+    RefusalCode.STALE_NONCE,
+    RefusalCode.NO_VALIDATION,
+    RefusalCode.ALREADY_DELIVERED,
+)
 
 
 @dataclass
@@ -61,10 +70,17 @@ class SimulatedDestinations:
         """Return the C-Chain (0) or the chain of an L1."""
         if place:
             return self.network.state.chains_of(self.subnet(place))[0]
-        return next(chain.chain_id for chain in self.network.state.chains.values() if chain.alias == "C")
+        return next(
+            chain.chain_id for chain in self.network.state.chains.values() if chain.alias == "C"
+        )
 
     def sign(
-        self, source: ChainID, signer: int, payload: bytes = CALL, height: int | None = None, **options: Any
+        self,
+        source: ChainID,
+        signer: int,
+        payload: bytes = CALL,
+        height: int | None = None,
+        **options: Any,
     ) -> SignedMessage:
         unsigned = UnsignedMessage.build(self.network.network_id, source, payload)
         at = self.network.state.heights.current if height is None else height
@@ -79,7 +95,9 @@ class SimulatedDestinations:
     def registration(self, expires_in_s: int, weight: int = 5) -> RegisterL1Validator:
         node, owner = self.network.validators[-1], PChainOwner(0, ())
         expiry = int(self.clock.now) + expires_in_s
-        return RegisterL1Validator(self.subnet(1), node.node_id, node.bls_key, expiry, owner, owner, weight)
+        return RegisterL1Validator(
+            self.subnet(1), node.node_id, node.bls_key, expiry, owner, owner, weight
+        )
 
     async def preflight(self, signed: SignedMessage, destination_id: ChainID) -> dict[str, Any]:
         """Return the preflight, with everything read from the node again."""
@@ -116,7 +134,9 @@ async def simulated(plan: Plan = PLAN, quorum: int = 1) -> AsyncIterator[Simulat
         settings = NodeSettings(nodes, nodes, calls_per_s=100_000, p_chain_quorum=quorum)
         upstream = connect_upstream(settings, session)
         services = ValidatorServices(RecordedNode(), upstream, ValidatorSettings())
-        yield SimulatedDestinations(network, clock, PreflightSetup(services, network.network_id, clock))
+        yield SimulatedDestinations(
+            network, clock, PreflightSetup(services, network.network_id, clock)
+        )
 
 
 async def test_every_signature_error_is_predicted_with_the_nodes_reason() -> None:
@@ -142,12 +162,17 @@ async def test_every_signature_error_is_predicted_with_the_nodes_reason() -> Non
                 (replace(good, signers=b""), second),
                 (replace(good, signers=encode_signers([0]), signature=bytes(96)), second),
             ],
-            "signature": [(replace(good, signature=bytes(96)), second), (sim.sign(P_CHAIN, 1), second)],
+            "signature": [
+                (replace(good, signature=bytes(96)), second),
+                (sim.sign(P_CHAIN, 1), second),
+            ],
         }
         for reason, cases in expected.items():
             for message, destination_id in cases:
                 delivery = await sim.deliver(message, destination_id)
-                assert delivery == reason or (reason == "signature" and delivery in ("weight", "bit_set")), reason
+                assert delivery == reason or (
+                    reason == "signature" and delivery in ("weight", "bit_set")
+                ), reason
 
 
 async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_one() -> None:
@@ -161,7 +186,10 @@ async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_on
         assert body["verifiesAt"] == ["current"]
         ahead = await sim.preflight(new, chain_id)
         assert ahead["verifiesAt"] == ["next", "proposed"]
-        assert (ahead["advice"]["neededHeight"], ahead["advice"]["blocksBefore"]) == (at(ahead, "next"), 1)
+        assert (ahead["advice"]["neededHeight"], ahead["advice"]["blocksBefore"]) == (
+            at(ahead, "next"),
+            1,
+        )
         assert "advice" not in body
         assert await sim.deliver(new, chain_id) == RefusalCode.BIT_SET
         # That block has sealed the epoch.
@@ -171,7 +199,9 @@ async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_on
 
 
 @pytest.mark.parametrize("quorum", [1, 2])
-async def test_a_chain_without_proposervm_verifies_at_the_proposed_height_and_the_report_says_so(quorum: int) -> None:
+async def test_a_chain_without_proposervm_verifies_at_the_proposed_height_and_the_report_says_so(
+    quorum: int,
+) -> None:
     plan = replace(PLAN, l1s=(*PLAN.l1s, L1Plan(2, simplex=True)), nodes=quorum)
     async with simulated(plan, quorum) as sim:
         old = sim.sign(sim.chain(1), 1)
@@ -194,11 +224,15 @@ def at(body: dict[str, Any], epoch: str) -> str:
 async def test_the_quorum_of_the_time_of_the_next_block_decides() -> None:
     async with simulated() as sim:
         chain_id = sim.chain(2)
-        lightest = min(sim.network.state.current_set(sim.subnet(1)), key=lambda member: member.weight).public_key
+        lightest = min(
+            sim.network.state.current_set(sim.subnet(1)), key=lambda member: member.weight
+        ).public_key
         assert lightest is not None
         ninety = sim.sign(sim.chain(1), 1, without=[lightest])
         assert await sim.deliver(ninety, chain_id) is None
-        sim.network.state.warp[chain_id].upgrades.append(WarpRule(int(sim.clock.now) + 5, quorum=91))
+        sim.network.state.warp[chain_id].upgrades.append(
+            WarpRule(int(sim.clock.now) + 5, quorum=91)
+        )
         assert await sim.deliver(ninety, chain_id) is None
         sim.clock.now += 10
         assert await sim.deliver(ninety, chain_id) == RefusalCode.WEIGHT
@@ -218,14 +252,18 @@ async def test_teleporter_messages_are_received_once() -> None:
 
 
 def removal(sim: SimulatedDestinations) -> SignedMessage:
-    return sim.from_manager(L1ValidatorWeight(bootstrap_validation_id(sim.subnet(1), 0), 9, 0).encode())
+    return sim.from_manager(
+        L1ValidatorWeight(bootstrap_validation_id(sim.subnet(1), 0), 9, 0).encode()
+    )
 
 
 REFUSED: Final[dict[str, Callable[[SimulatedDestinations], SignedMessage]]] = {
     "expired_registration": lambda sim: sim.from_manager(sim.registration(0).encode()),
     "early_registration": lambda sim: sim.from_manager(sim.registration(86_401).encode()),
     "wrong_manager": lambda sim: sim.from_manager(sim.registration(60).encode(), b"\x01" * 20),
-    "no_validation": lambda sim: sim.from_manager(L1ValidatorWeight(sim.registration(60).validation_id, 1, 1).encode()),
+    "no_validation": lambda sim: sim.from_manager(
+        L1ValidatorWeight(sim.registration(60).validation_id, 1, 1).encode()
+    ),
     "reserved_nonce": lambda sim: sim.from_manager(
         L1ValidatorWeight(bootstrap_validation_id(sim.subnet(1), 0), 2**64 - 1, 1).encode()
     ),
@@ -281,7 +319,9 @@ async def test_random_changes_of_sets_epochs_and_signers_are_predicted(seed: int
         for _ in range(25):
             choice = random.randrange(5)
             if choice == 0:
-                sim.network.change_weight(sim.subnet(1), random.choice(nodes), random.randrange(1, 50))
+                sim.network.change_weight(
+                    sim.subnet(1), random.choice(nodes), random.randrange(1, 50)
+                )
             elif choice == 1:
                 sim.network.advance(random.randrange(1, 4))
             elif choice == 2:

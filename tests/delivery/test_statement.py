@@ -31,7 +31,12 @@ from tests.node.recorded_node import (
 )
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.delivery import statement
-from warpseal.delivery.statement import GET_VALIDATOR, MESSAGE_RECEIVED, PreflightStatement, StatementChecker
+from warpseal.delivery.statement import (
+    GET_VALIDATOR,
+    MESSAGE_RECEIVED,
+    PreflightStatement,
+    StatementChecker,
+)
 from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
 from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, parse_id
@@ -51,7 +56,9 @@ MANAGER: Final = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
 
 def recorded_message(kind: str) -> UnsignedMessage:
     """Return the message of a recorded transaction, which the L1's manager sent to the P-Chain."""
-    return parse_p_tx(bytes.fromhex(TRANSACTIONS[kind]["tx"][2:-8])).unsigned.signed_message().unsigned  # type: ignore[union-attr, no-any-return]
+    return (
+        parse_p_tx(bytes.fromhex(TRANSACTIONS[kind]["tx"][2:-8])).unsigned.signed_message().unsigned
+    )  # type: ignore[union-attr, no-any-return]
 
 
 REGISTRATION: Final = recorded_message("RegisterL1ValidatorTx")
@@ -63,9 +70,13 @@ L1_RECORD: Final = recorded_result("platform.getSubnet", subnetID=id_text(L1))
 
 
 def from_manager(
-    payload: RegisterL1Validator | L1ValidatorWeight, chain_id: ChainID = L1_CHAIN, sender: bytes = MANAGER
+    payload: RegisterL1Validator | L1ValidatorWeight,
+    chain_id: ChainID = L1_CHAIN,
+    sender: bytes = MANAGER,
 ) -> UnsignedMessage:
-    return UnsignedMessage.build(NETWORK_ID, chain_id, AddressedCall(sender, payload.encode()).encode())
+    return UnsignedMessage.build(
+        NETWORK_ID, chain_id, AddressedCall(sender, payload.encode()).encode()
+    )
 
 
 def validator(validation_id: str, weight: int, min_nonce: int) -> dict[str, Any]:
@@ -98,7 +109,9 @@ async def checker_over(
 ) -> AsyncIterator[StatementChecker]:
     async with open_upstream(*nodes, call_timeout_s=20.0) as upstream:
         chains = ChainLookup(upstream.platform)
-        yield StatementChecker(upstream.platform, chains, upstream.chain_rpc.eth_call, records, now=lambda: now)
+        yield StatementChecker(
+            upstream.platform, chains, upstream.chain_rpc.eth_call, records, now=lambda: now
+        )
 
 
 async def check(
@@ -122,10 +135,18 @@ async def test_a_registration_that_was_delivered_is_not_accepted_again() -> None
     )
 
 
-async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> None:
+async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> (
+    None
+):
     gone = {VALIDATOR: missing}
     assert (await check(REGISTRATION, replies=gone, now=BEFORE_EXPIRY)).accepted
-    stored = Records((L1Transaction(b"\x01" * 32, 18, 0, bytes(32), RECORDED_AT, "RegisterL1ValidatorTx", b"", L1),))
+    stored = Records(
+        (
+            L1Transaction(
+                b"\x01" * 32, 18, 0, bytes(32), RECORDED_AT, "RegisterL1ValidatorTx", b"", L1
+            ),
+        )
+    )
     statement = await check(REGISTRATION, replies=gone, now=BEFORE_EXPIRY, records=stored)
     assert (statement.reason or None) == "already_delivered"
 
@@ -140,7 +161,9 @@ async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_t
         (REGISTERED.expiry - 86_401, "early_registration"),
     ],
 )
-async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int, refusal: str | None) -> None:
+async def test_a_registration_is_accepted_in_the_day_before_it_expires(
+    now: int, refusal: str | None
+) -> None:
     replies = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
     statement = await check(REGISTRATION, replies=replies, now=now)
     assert (statement.reason or None) == refusal
@@ -156,8 +179,13 @@ async def test_an_expired_registration_is_refused_if_no_node_knows_whether_it_wa
         await asyncio.sleep(60)
 
     for reply in (hang, lambda _: web.Response(status=500), {"weight": "?"}):
-        delivery_statement = await check(REGISTRATION, replies={VALIDATOR: reply}, now=REGISTERED.expiry)
-        assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (False, "expired_registration")
+        delivery_statement = await check(
+            REGISTRATION, replies={VALIDATOR: reply}, now=REGISTERED.expiry
+        )
+        assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (
+            False,
+            "expired_registration",
+        )
         assert "delivered" not in delivery_statement.text
     delivery_statement = await check(REGISTRATION, now=REGISTERED.expiry)
     assert delivery_statement.text.endswith("; it was delivered before")
@@ -186,15 +214,22 @@ async def test_a_refused_registration_names_times_that_people_read(now: int, tex
 
 async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_clock() -> None:
     replies = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2027-01-01T00:00:00Z"}}
-    assert (await check(REGISTRATION, replies=replies, now=BEFORE_EXPIRY)).reason == "expired_registration"
+    assert (
+        await check(REGISTRATION, replies=replies, now=BEFORE_EXPIRY)
+    ).reason == "expired_registration"
 
 
 @pytest.mark.parametrize(
-    ("chain_id", "sender"), [(C_CHAIN, MANAGER), (L1_CHAIN, b"\x01" * 20), (L1_CHAIN, b""), (P_CHAIN, MANAGER)]
+    ("chain_id", "sender"),
+    [(C_CHAIN, MANAGER), (L1_CHAIN, b"\x01" * 20), (L1_CHAIN, b""), (P_CHAIN, MANAGER)],
 )
-async def test_a_registration_must_come_from_the_manager_of_the_l1(chain_id: ChainID, sender: bytes) -> None:
+async def test_a_registration_must_come_from_the_manager_of_the_l1(
+    chain_id: ChainID, sender: bytes
+) -> None:
     statement = await check(from_manager(REGISTERED, chain_id, sender), now=BEFORE_EXPIRY)
-    assert (statement.reason or None) == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
+    assert (statement.reason or None) == (
+        "other_destination" if chain_id == P_CHAIN else "wrong_manager"
+    )
 
 
 async def test_a_refusal_shows_the_beginning_of_a_managers_address() -> None:
@@ -228,13 +263,17 @@ CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
         (2**64 - 1, 7, "reserved_nonce"),
     ],
 )
-async def test_a_weight_change_needs_a_nonce_that_was_not_used(nonce: int, weight: int, refusal: str | None) -> None:
+async def test_a_weight_change_needs_a_nonce_that_was_not_used(
+    nonce: int, weight: int, refusal: str | None
+) -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), nonce, weight))
     statement = await check(message, replies={VALIDATOR: validator(CHANGED, 500, 5)})
     assert (statement.accepted, (statement.reason or None)) == (refusal is None, refusal)
 
 
-async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_change_has_no_validation() -> None:
+async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_change_has_no_validation() -> (
+    None
+):
     assert (await check(REMOVAL)).reason == "already_delivered"
     gone = L1ValidatorWeight.parse(AddressedCall.parse(REMOVAL.payload).payload)
     assert (await check(from_manager(replace(gone, weight=5)))).reason == "no_validation"
@@ -242,7 +281,11 @@ async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_
 
 async def test_the_last_validator_of_an_l1_cannot_be_removed() -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 0))
-    listed = {"nodeID": "NodeID-83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV", "startTime": "1", "weight": "500"}
+    listed = {
+        "nodeID": "NodeID-83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV",
+        "startTime": "1",
+        "weight": "500",
+    }
     alone = {"validators": [{**listed, "validationID": CHANGED, "balance": "1"}]}
     replies = {VALIDATOR: validator(CHANGED, 500, 5), "platform.getCurrentValidators": alone}
     assert (await check(message, replies=replies)).reason == "last_validator"
@@ -255,7 +298,9 @@ async def test_the_last_validator_of_an_l1_cannot_be_removed() -> None:
 
 async def test_a_weight_change_must_come_from_the_manager_of_the_l1() -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 7), C_CHAIN)
-    assert (await check(message, replies={VALIDATOR: validator(CHANGED, 500, 5)})).reason == "wrong_manager"
+    assert (
+        await check(message, replies={VALIDATOR: validator(CHANGED, 500, 5)})
+    ).reason == "wrong_manager"
 
 
 ICM: Final = json.loads((paths.LOCALNET / "icm.json").read_text())
@@ -274,18 +319,28 @@ async def test_a_teleporter_message_that_the_messenger_has_was_delivered() -> No
     node = ChainNode({"eth_call": word(1)})
     async with checker_over(node) as checker:
         statement = await checker.check(TELEPORTER, PERMISSIONED_CHAIN)
-    assert (statement.kind, (statement.reason or None)) == ("TeleporterMessage", "already_delivered")
+    assert (statement.kind, (statement.reason or None)) == (
+        "TeleporterMessage",
+        "already_delivered",
+    )
     ((path, call, block),) = eth_calls(node)
     assert id_text(PERMISSIONED_CHAIN) in path
     assert (call["to"], block) == ("0x" + MESSENGER.hex(), "latest")
-    assert call["data"] == "0x" + MESSAGE_RECEIVED.hex() + parse_id(A_TO_B["teleporterMessageId"]).hex()
+    assert (
+        call["data"]
+        == "0x" + MESSAGE_RECEIVED.hex() + parse_id(A_TO_B["teleporterMessageId"]).hex()
+    )
 
 
-async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_assigned_the_nonce() -> None:
+async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_assigned_the_nonce() -> (
+    None
+):
     messenger, adapter, chain = "0x" + "11" * 20, b"\x22" * 20, b"\x33" * 32
     abi = "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
     fields: tuple[Any, ...] = (7, adapter, messenger, chain, adapter, 100, [], [], b"")
-    message = UnsignedMessage.build(NETWORK_ID, L1_CHAIN, AddressedCall(adapter, encode([abi], [fields])).encode())
+    message = UnsignedMessage.build(
+        NETWORK_ID, L1_CHAIN, AddressedCall(adapter, encode([abi], [fields])).encode()
+    )
     node = ChainNode({"eth_call": word(0)})
     async with checker_over(node) as checker:
         assert (await checker.check(message, ChainID(chain))).accepted
@@ -313,7 +368,10 @@ async def test_only_a_boolean_of_the_messenger_counts(reply: Any, accepted: bool
     assert "127.0.0.1" not in statement.text
     is_unclear = any(
         text in statement.text
-        for text in ("whether it was delivered is not known", "no node that could tell has answered")
+        for text in (
+            "whether it was delivered is not known",
+            "no node that could tell has answered",
+        )
     )
     assert is_unclear is (accepted is None)
 
@@ -324,14 +382,16 @@ async def test_a_teleporter_message_for_another_chain_is_refused_without_a_node(
             assert (await checker.check(TELEPORTER, destination_id)).reason == "other_destination"
 
 
-async def test_messages_for_the_p_chain_and_messages_of_the_p_chain_are_refused_at_other_chains() -> None:
+async def test_messages_for_the_p_chain_and_messages_of_the_p_chain_are_refused_at_other_chains() -> (
+    None
+):
     async with checker_over() as checker:
         for message in (REGISTRATION, REMOVAL):
             assert (await checker.check(message, L1_CHAIN)).reason == "other_destination"
         attested = L1ValidatorRegistration(REGISTERED.validation_id, True).encode()
-        assert (await checker.check(build_p_chain_message(NETWORK_ID, attested), P_CHAIN)).reason == (
-            "other_destination"
-        )
+        assert (
+            await checker.check(build_p_chain_message(NETWORK_ID, attested), P_CHAIN)
+        ).reason == ("other_destination")
 
 
 def record(status: int, received_nonce: int = 0, *, is_old: bool = False) -> str:
@@ -340,13 +400,20 @@ def record(status: int, received_nonce: int = 0, *, is_old: bool = False) -> str
     if is_old:
         return (
             "0x"
-            + encode(["(uint8,bytes,uint64,uint64,uint64,uint64,uint64)"], [(status, node_id, 1, 2, 3, 4, 5)]).hex()
+            + encode(
+                ["(uint8,bytes,uint64,uint64,uint64,uint64,uint64)"],
+                [(status, node_id, 1, 2, 3, 4, 5)],
+            ).hex()
         )
     fields = (status, node_id, 10, 9, received_nonce, 30, 40, 50)
-    return "0x" + encode(["(uint8,bytes,uint64,uint64,uint64,uint64,uint64,uint64)"], [fields]).hex()
+    return (
+        "0x" + encode(["(uint8,bytes,uint64,uint64,uint64,uint64,uint64,uint64)"], [fields]).hex()
+    )
 
 
-def attested(payload: L1ValidatorRegistration | L1ValidatorWeight | SubnetToL1Conversion) -> UnsignedMessage:
+def attested(
+    payload: L1ValidatorRegistration | L1ValidatorWeight | SubnetToL1Conversion,
+) -> UnsignedMessage:
     return build_p_chain_message(NETWORK_ID, payload.encode())
 
 
@@ -420,7 +487,10 @@ async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conv
     assert (statement.reason or None) == ("already_delivered" if accepted is False else None)
     ((_, call, _),) = eth_calls(node)
     first = bootstrap_validation_id(L1, 0)
-    assert (call["to"], call["data"]) == ("0x" + MANAGER.hex(), "0x" + (GET_VALIDATOR + first).hex())
+    assert (call["to"], call["data"]) == (
+        "0x" + MANAGER.hex(),
+        "0x" + (GET_VALIDATOR + first).hex(),
+    )
 
 
 async def test_a_conversion_is_checked_at_the_managers_chain_and_unknown_for_another_l1() -> None:
@@ -443,7 +513,9 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
         statement = await check(ENDED, L1_CHAIN, replies, records=Records(registration=origin))
         assert (statement.reason or None) == "already_delivered"
     assert (
-        await check(ENDED, L1_CHAIN, replies, records=Records(registration=RegistrationOrigin(b"?")))
+        await check(
+            ENDED, L1_CHAIN, replies, records=Records(registration=RegistrationOrigin(b"?"))
+        )
     ).accepted is None
 
 
@@ -459,11 +531,15 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
 async def test_no_node_knows_about_other_messages(payload: bytes) -> None:
     async with checker_over() as checker:
         for source_id in (L1_CHAIN, P_CHAIN):
-            statement = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)
+            statement = await checker.check(
+                UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN
+            )
             assert (statement.accepted, (statement.reason or None)) == (None, None)
 
 
-async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_that_fail_or_hang_leave_the_statement_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(statement, "LOOKUP_TIMEOUT_S", 0.1)
 
     async def hang(_: Any) -> Any:
@@ -478,8 +554,13 @@ async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pyt
     )
     for reply in replies:
         for method in ("platform.getTimestamp", VALIDATOR, "platform.getSubnet"):
-            delivery_statement = await check(REGISTRATION, replies={method: reply}, now=BEFORE_EXPIRY)
-            assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (None, None), (method, reply)
+            delivery_statement = await check(
+                REGISTRATION, replies={method: reply}, now=BEFORE_EXPIRY
+            )
+            assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (
+                None,
+                None,
+            ), (method, reply)
         assert (await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": reply})).accepted is None
 
 

@@ -40,8 +40,14 @@ def test_the_configuration_of_the_genesis_holds_from_its_time_on() -> None:
 
 
 def test_an_upgrade_replaces_it_and_another_one_disables_the_precompile() -> None:
-    upgrades = [{"warpConfig": warp(200, 50)}, {"txAllowListConfig": {"blockTimestamp": 250}, "unknownConfig": 1}]
-    upgrades += [{"warpConfig": {"blockTimestamp": 300, "disable": True}}, {"warpConfig": warp(400)}]
+    upgrades = [
+        {"warpConfig": warp(200, 50)},
+        {"txAllowListConfig": {"blockTimestamp": 250}, "unknownConfig": 1},
+    ]
+    upgrades += [
+        {"warpConfig": {"blockTimestamp": 300, "disable": True}},
+        {"warpConfig": warp(400)},
+    ]
     config = FEES | {"warpConfig": warp(0, 80), "upgrades": {"precompileUpgrades": upgrades}}
     assert [rules_at(moment, config) for moment in (199, 200, 299, 300, 399)] == [
         WarpRules(80, False, "genesis"),
@@ -55,10 +61,14 @@ def test_an_upgrade_replaces_it_and_another_one_disables_the_precompile() -> Non
 
 @pytest.mark.parametrize("config", [{}, {"quorumNumerator": 0}, {"quorumNumerator": None}])
 def test_a_quorum_of_zero_and_a_missing_quorum_mean_the_default(config: dict[str, Any]) -> None:
-    assert rules_at(1, FEES | {"warpConfig": {"blockTimestamp": 0, **config}}) == WarpRules(67, False, "default")
+    assert rules_at(1, FEES | {"warpConfig": {"blockTimestamp": 0, **config}}) == WarpRules(
+        67, False, "default"
+    )
 
 
-def test_a_subnet_evm_chain_without_a_configuration_verifies_nothing_and_a_coreth_chain_does_from_durango_on() -> None:
+def test_a_subnet_evm_chain_without_a_configuration_verifies_nothing_and_a_coreth_chain_does_from_durango_on() -> (
+    None
+):
     assert rules_at(10, FEES | {"upgrades": {}}) is None
     assert rules_at(10, FEES | {"warpConfig": None}) is None
     assert rules_at(10, FEES | {"warpConfig": warp(None)}) is None
@@ -137,10 +147,19 @@ def test_the_last_configuration_that_has_begun_decides(
     else:
         assert rules is not None
         assert rules.quorum == (active_upgrades[-1].get("quorumNumerator") or 67)
-        assert rules.requires_primary_signers == active_upgrades[-1].get("requirePrimaryNetworkSigners", False)
+        assert rules.requires_primary_signers == active_upgrades[-1].get(
+            "requirePrimaryNetworkSigners", False
+        )
 
 
-NAMES = ("warpConfig", "upgrades", "precompileUpgrades", "blockTimestamp", "quorumNumerator", "feeConfig")
+NAMES = (
+    "warpConfig",
+    "upgrades",
+    "precompileUpgrades",
+    "blockTimestamp",
+    "quorumNumerator",
+    "feeConfig",
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES), inner),
@@ -159,10 +178,22 @@ def test_any_json_gives_a_schedule_or_a_value_error(config: Any) -> None:
     [
         (P_CHAIN, PRIMARY_NETWORK, (L1_CHAIN, L1), False, (L1, "destination")),
         (P_CHAIN, PRIMARY_NETWORK, (L1_CHAIN, L1), True, (L1, "destination")),
-        (P_CHAIN, PRIMARY_NETWORK, (C_CHAIN, PRIMARY_NETWORK), False, (PRIMARY_NETWORK, "destination")),
+        (
+            P_CHAIN,
+            PRIMARY_NETWORK,
+            (C_CHAIN, PRIMARY_NETWORK),
+            False,
+            (PRIMARY_NETWORK, "destination"),
+        ),
         (C_CHAIN, PRIMARY_NETWORK, (L1_CHAIN, L1), False, (L1, "destination")),
         (C_CHAIN, PRIMARY_NETWORK, (L1_CHAIN, L1), True, (PRIMARY_NETWORK, "primary_network")),
-        (C_CHAIN, PRIMARY_NETWORK, (P_CHAIN, PRIMARY_NETWORK), False, (PRIMARY_NETWORK, "primary_network")),
+        (
+            C_CHAIN,
+            PRIMARY_NETWORK,
+            (P_CHAIN, PRIMARY_NETWORK),
+            False,
+            (PRIMARY_NETWORK, "primary_network"),
+        ),
         (OTHER_CHAIN, OTHER, (L1_CHAIN, L1), True, (OTHER, "source")),
         (OTHER_CHAIN, OTHER, (P_CHAIN, PRIMARY_NETWORK), False, (OTHER, "source")),
         (L1_CHAIN, L1, (L1_CHAIN, L1), False, (L1, "source")),

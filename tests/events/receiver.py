@@ -26,7 +26,9 @@ class WebhookRequestRecord:
     @property
     def numbers(self) -> list[int]:
         """The numbers of its events in the log."""
-        return [int(event["cursor"].rpartition("-")[2]) for event in json.loads(self.body)["events"]]
+        return [
+            int(event["cursor"].rpartition("-")[2]) for event in json.loads(self.body)["events"]
+        ]
 
     def is_signed_with(self, secret: str) -> bool:
         """Return whether the signature is that of the time and the body."""
@@ -77,7 +79,9 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving(*statuses: int, host: str = PUBLIC, is_held: bool = False) -> AsyncIterator[Receiver]:
+async def receiving(
+    *statuses: int, host: str = PUBLIC, is_held: bool = False
+) -> AsyncIterator[Receiver]:
     """Run a receiver."""
     receiver = Receiver(list(statuses))
     if not is_held:

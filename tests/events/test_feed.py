@@ -42,7 +42,9 @@ async def add(store: Store, *events: NewEvent) -> None:
     await store.database.write(lambda connection: add_events(connection, events))
 
 
-async def listen(feed: EventFeed, after: int, count: int, event_filter: EventFilter = ALL) -> list[int]:
+async def listen(
+    feed: EventFeed, after: int, count: int, event_filter: EventFilter = ALL
+) -> list[int]:
     """Return the numbers of the next events."""
     numbers: list[int] = []
     while len(numbers) < count:
@@ -81,11 +83,19 @@ async def test_an_event_has_its_cursor_and_all_that_was_stored(store: Store) -> 
     }
 
 
-async def test_a_filter_drops_other_events_and_the_listener_goes_on_behind_them(store: Store) -> None:
+async def test_a_filter_drops_other_events_and_the_listener_goes_on_behind_them(
+    store: Store,
+) -> None:
     feed = EventFeed(store.events)
     rows = []
     for number, (kind, source, destination, subnet) in enumerate(
-        [("a", "s", "d", "n"), ("b", "s", "d", "n"), ("a", "x", "d", "n"), ("a", "s", "x", "n"), ("a", "s", "d", "x")]
+        [
+            ("a", "s", "d", "n"),
+            ("b", "s", "d", "n"),
+            ("a", "x", "d", "n"),
+            ("a", "s", "x", "n"),
+            ("a", "s", "d", "x"),
+        ]
     ):
         event = Event(
             # A newer daemon on the same store may add types that this one does not have.
@@ -152,7 +162,9 @@ async def test_events_of_other_daemons_are_seen_without_a_notice(store: Store) -
     assert await finish(listening) == [1]
 
 
-async def test_slow_and_fast_listeners_get_every_event_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_and_fast_listeners_get_every_event_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The slow ones fall behind what is in memory, and the feed behind what was added while it had no listener.
     monkeypatch.setattr(feed_module, "_MAX_RECENT", 16)
     monkeypatch.setattr(feed_module, "_MAX_PAGE", 5)
@@ -174,7 +186,9 @@ async def test_slow_and_fast_listeners_get_every_event_once(store: Store, monkey
         store.events.add([new_event(number) for number in range(added, min(total, added + count))])
         added += count
         if rnd.random() < 0.2:
-            listeners.append(asyncio.create_task(listen_slowly(Random(added), rnd.choice((0.0, 0.001, 0.01)))))
+            listeners.append(
+                asyncio.create_task(listen_slowly(Random(added), rnd.choice((0.0, 0.001, 0.01))))
+            )
         await asyncio.sleep(rnd.choice((0.0, 0.002)))
     listeners.append(asyncio.create_task(listen_slowly(Random(0), 0.0)))
     for listener in listeners:
@@ -182,7 +196,9 @@ async def test_slow_and_fast_listeners_get_every_event_once(store: Store, monkey
     assert len(feed._recent) <= 16
 
 
-async def test_a_wrong_cursor_is_refused_at_the_start_and_disturbs_no_listener(store: Store) -> None:
+async def test_a_wrong_cursor_is_refused_at_the_start_and_disturbs_no_listener(
+    store: Store,
+) -> None:
     feed = EventFeed(store.events)
     prefix = await store.events.cursor_prefix()
     listening = asyncio.create_task(listen(feed, 0, 3))
@@ -194,7 +210,9 @@ async def test_a_wrong_cursor_is_refused_at_the_start_and_disturbs_no_listener(s
         await feed.start("last-event-id", "x")
     with pytest.raises(CursorExpired):
         await feed.start("after", f"{prefix}99")
-    await store.database.write(lambda connection: delete_old_events(connection, store.database.settings, 10.0**9))
+    await store.database.write(
+        lambda connection: delete_old_events(connection, store.database.settings, 10.0**9)
+    )
     with pytest.raises(CursorExpired) as error:
         await feed.start("after", f"{prefix}0")
     assert error.value.detail == {"oldest": f"{prefix}2"}
@@ -203,7 +221,9 @@ async def test_a_wrong_cursor_is_refused_at_the_start_and_disturbs_no_listener(s
     assert await finish(listening) == [4]
 
 
-async def test_listeners_wait_while_the_store_is_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listeners_wait_while_the_store_is_down(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feed_module, "_RETRY_S", 0.001)
     feed = EventFeed(store.events)
     read, failures = store.events.read, iter(range(3))

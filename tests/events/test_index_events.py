@@ -19,7 +19,17 @@ import pytest
 from tests.chains.evm.icm_logs import MESSENGER, NETWORK_ID, Message
 from tests.eventually import until
 from tests.index.evm.fixtures import small_settings
-from tests.index.evm.icm_histories import PEOPLE, RELAYERS, SECOND, A, B, IcmChain, IcmHistory, KnownMessage, block_of
+from tests.index.evm.icm_histories import (
+    PEOPLE,
+    RELAYERS,
+    SECOND,
+    A,
+    B,
+    IcmChain,
+    IcmHistory,
+    KnownMessage,
+    block_of,
+)
 from tests.index.evm.icm_rows import icm_writer, icm_writers, join
 from tests.indexer.evm_chains import Log
 from tests.store.conftest import any_store_url, postgres_server, postgres_url
@@ -56,7 +66,12 @@ NOW = 2_000_000_000
 
 
 def write(
-    url: str, history: IcmHistory, blocks: slice, *, node_height: int | None = None, is_behind: bool = False
+    url: str,
+    history: IcmHistory,
+    blocks: slice,
+    *,
+    node_height: int | None = None,
+    is_behind: bool = False,
 ) -> None:
     """Write blocks of both chains. node_height: what the indexer says of the nodes; None: it has no status."""
     with icm_writers(url) as writers:
@@ -64,7 +79,9 @@ def write(
             if chunk := history.chains[chain_id].blocks[blocks]:
                 writer.write(chunk)
             if node_height is not None:
-                writer.write_status(ChainStatus(id_text(chain_id), node_height, is_behind, reported_at=NOW))
+                writer.write_status(
+                    ChainStatus(id_text(chain_id), node_height, is_behind, reported_at=NOW)
+                )
         join(writers)
 
 
@@ -87,7 +104,9 @@ async def reading_indexes(url: str, *stores: Store) -> AsyncIterator[None]:
     async with open_indexes(url) as indexes, asyncio.TaskGroup() as tasks:
         readers = [
             tasks.create_task(
-                IndexEvents(store.events, Leadership(), lambda: indexes, NETWORK_ID, BackgroundWork()).run()
+                IndexEvents(
+                    store.events, Leadership(), lambda: indexes, NETWORK_ID, BackgroundWork()
+                ).run()
             )
             for store in stores
         ]
@@ -107,7 +126,10 @@ def steps_of(chain: IcmChain, first: int) -> Iterator[tuple[Step, KnownMessage]]
                 case IcmSend():
                     names, entries = ["icm_sent"], chain.outgoing
                 case IcmReceive():
-                    names = ["icm_received", *{1: ["icm_executed"], 2: ["icm_failed"]}.get(event.outcome, [])]
+                    names = [
+                        "icm_received",
+                        *{1: ["icm_executed"], 2: ["icm_failed"]}.get(event.outcome, []),
+                    ]
                 case IcmChange(kind=ChangeKind.EXECUTED):
                     names = ["icm_executed"]
                 case _:
@@ -121,7 +143,9 @@ def steps_of(chain: IcmChain, first: int) -> Iterator[tuple[Step, KnownMessage]]
 
 async def events_in(store: Store) -> list[Event]:
     """Return all events."""
-    return [msgspec.json.decode(event.body, type=Event) for event in await store.events.read(0, 10_000)]
+    return [
+        msgspec.json.decode(event.body, type=Event) for event in await store.events.read(0, 10_000)
+    ]
 
 
 def step_of(event: Event) -> Step:
@@ -135,7 +159,12 @@ def assert_as_the_model(events: list[Event], history: IcmHistory, first: int) ->
         own = [
             event
             for event in events
-            if name == (event.source_blockchain_id if event.type == "icm_sent" else event.destination_blockchain_id)
+            if name
+            == (
+                event.source_blockchain_id
+                if event.type == "icm_sent"
+                else event.destination_blockchain_id
+            )
         ]
         assert [step_of(event) for event in own] == [step for step, _ in expected]
         for event, (_, entry) in zip(own, expected, strict=True):
@@ -146,7 +175,12 @@ def assert_as_the_model(events: list[Event], history: IcmHistory, first: int) ->
                 call = AddressedCall(message.adapter or message.messenger, message.payload)
                 unsigned = UnsignedMessage.build(NETWORK_ID, message.source, call.encode())
                 assert event.message_id == f"0x{unsigned.id.hex()}"
-    assert {event.type for event in events} == {"icm_sent", "icm_received", "icm_executed", "icm_failed"}
+    assert {event.type for event in events} == {
+        "icm_sent",
+        "icm_received",
+        "icm_executed",
+        "icm_failed",
+    }
 
 
 async def until_complete(store: Store, history: IcmHistory, first: int) -> None:
@@ -272,7 +306,9 @@ async def test_killed_readers_and_a_new_index_lose_no_event_and_add_none_twice(
     write(url, history, slice(1, 24), node_height=23)
     for _ in range(KILLS):
         ours, theirs = processes.Pipe(duplex=False)
-        child = processes.Process(target=read_until_killed, args=(any_store_url, url, random.randrange(1, 6), theirs))
+        child = processes.Process(
+            target=read_until_killed, args=(any_store_url, url, random.randrange(1, 6), theirs)
+        )
         child.start()
         theirs.close()
         try:
@@ -311,7 +347,8 @@ def nested_logs(first_nonce: int) -> tuple[list[Log], list[Step]]:
     )
     sends = [Message(B, A, next(nonces), PEOPLE[1], PEOPLE[0]) for _ in range(4)]
     receive_logs = {
-        message.id: message.received(*RELAYERS, is_executed=None) for message in (outer, inner, plain, late)
+        message.id: message.received(*RELAYERS, is_executed=None)
+        for message in (outer, inner, plain, late)
     }
     parts: list[tuple[str, Message, list[Log]]] = [
         ("icm_received", plain, receive_logs[plain.id]),
@@ -327,7 +364,9 @@ def nested_logs(first_nonce: int) -> tuple[list[Log], list[Step]]:
         ("icm_sent", sends[3], sends[3].sent()),
         ("icm_executed", late, late.executed()),
     ]
-    return [log for _, _, logs in parts for log in logs], [(name, message.id) for name, message, _ in parts]
+    return [log for _, _, logs in parts for log in logs], [
+        (name, message.id) for name, message, _ in parts
+    ]
 
 
 def write_to_b(url: str, *blocks: EvmBlockFacts) -> None:
@@ -342,7 +381,9 @@ async def reading_b(url: str, store: Store) -> AsyncIterator[None]:
     """Run a reader of the index of B."""
     settings = small_settings(url)
     async with EvmIndex(evm_index_url(settings, None, B), settings, lambda: NOW) as index:
-        events = IndexEvents(store.events, Leadership(), lambda: {B: index}, NETWORK_ID, BackgroundWork())
+        events = IndexEvents(
+            store.events, Leadership(), lambda: {B: index}, NETWORK_ID, BackgroundWork()
+        )
         reader = asyncio.create_task(events.run())
         try:
             yield

@@ -52,10 +52,16 @@ async def events_in(store: Store) -> list[dict[str, Any]]:
 
 async def test_a_missed_quorum_names_its_validators_without_their_addresses(store: Store) -> None:
     sources = EventSources(store.events, Clock())
-    connection = DisconnectedNode(node_id="NodeID-a", address="10.0.0.1:9651", disconnected_since="now")
-    missing = MissingSigner(node_ids=("NodeID-a",), weight="7", reason="not_connected", connections=(connection,))
+    connection = DisconnectedNode(
+        node_id="NodeID-a", address="10.0.0.1:9651", disconnected_since="now"
+    )
+    missing = MissingSigner(
+        node_ids=("NodeID-a",), weight="7", reason="not_connected", connections=(connection,)
+    )
     unasked = MissingSigner(node_ids=("NodeID-b",), weight="7", reason="not_asked")
-    sources.on_shortfall(MESSAGE, msgspec.structs.replace(shortfall(Verdict.WAIT), missing=(missing, unasked)))
+    sources.on_shortfall(
+        MESSAGE, msgspec.structs.replace(shortfall(Verdict.WAIT), missing=(missing, unasked))
+    )
     (event,) = await events_in(store)
     assert event == {
         "type": "validator_missing",
@@ -86,7 +92,9 @@ async def test_an_impossible_quorum_is_an_event_of_its_message(store: Store) -> 
     assert (missing["type"], missing["data"]["errorCode"]) == ("validator_missing", 6)
 
 
-async def test_an_event_that_repeats_is_added_once_an_hour_by_all_daemons_of_a_store(store: Store) -> None:
+async def test_an_event_that_repeats_is_added_once_an_hour_by_all_daemons_of_a_store(
+    store: Store,
+) -> None:
     clock = Clock(float(500_000 * HOUR_S))
     daemons = [EventSources(store.events, clock), EventSources(store.events, clock)]
     for now in (0, 10, HOUR_S - 1, HOUR_S, HOUR_S + 1):
@@ -102,7 +110,9 @@ async def test_an_event_that_repeats_is_added_once_an_hour_by_all_daemons_of_a_s
 async def test_callers_with_many_messages_displace_no_other_events(store: Store) -> None:
     sources = EventSources(store.events, Clock())
     for number in range(MAX_HOURLY + 10):
-        sources.on_shortfall(message(number), msgspec.structs.replace(shortfall(Verdict.NEVER), missing=()))
+        sources.on_shortfall(
+            message(number), msgspec.structs.replace(shortfall(Verdict.NEVER), missing=())
+        )
     sources.on_shortfall(message(0), shortfall(Verdict.WAIT))
     kinds = [event["type"] for event in await events_in(store)]
     assert (len(kinds), kinds[-1]) == (MAX_HOURLY + 1, "validator_missing")
@@ -112,7 +122,9 @@ async def test_a_signed_l1_transaction_is_one_event(store: Store) -> None:
     clock = Clock()
     sources = EventSources(store.events, clock)
     payload = SubnetToL1Conversion(bytes(32))
-    attestation = Attestation(payload, MESSAGE, MANAGER, b"", b"", SUBNET, ValidationID(b"\x08" * 32))
+    attestation = Attestation(
+        payload, MESSAGE, MANAGER, b"", b"", SUBNET, ValidationID(b"\x08" * 32)
+    )
     for _ in range(2):
         sources.on_l1_signed(b"\x09" * 32, attestation, 19)
         clock.now += HOUR_S
@@ -140,7 +152,9 @@ async def test_an_l1_that_halts_within_a_week_is_an_event_each_day(store: Store)
         as_of = int(clock.now)
         halts_at = None if halts_in_s is None else as_of + halts_in_s
         outlook = QuorumOutlook(as_of, 100, 67, 70, 70, (), Course((), halts_at, None), None)
-        sources.on_forecast(SubnetForecast(SUBNET, SubnetKind.L1, None, outlook, is_answering_known=True))
+        sources.on_forecast(
+            SubnetForecast(SUBNET, SubnetKind.L1, None, outlook, is_answering_known=True)
+        )
 
     report(None)
     report(HALT_NOTICE_S + 1)

@@ -25,7 +25,14 @@ from tests.store.fixtures import sqlite_url, store_at
 from tests.store.test_events import new_event
 from warpseal.events import webhooks
 from warpseal.events.feed import EventFeed
-from warpseal.events.webhooks import DECODER, MAX_DELIVERIES, MAX_EVENTS, Webhook, WebhookSender, new_secret
+from warpseal.events.webhooks import (
+    DECODER,
+    MAX_DELIVERIES,
+    MAX_EVENTS,
+    Webhook,
+    WebhookSender,
+    new_secret,
+)
 from warpseal.runtime.retry import Backoff
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, delete_old_events
@@ -60,7 +67,9 @@ def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def add(store: Store, *numbers: int) -> None:
     """Add events and wait for the commit."""
-    await store.database.write(lambda connection: add_events(connection, list(map(new_event, numbers))))
+    await store.database.write(
+        lambda connection: add_events(connection, list(map(new_event, numbers)))
+    )
 
 
 async def add_webhook(store: Store, receiver: Receiver, after: int = 0, **changes: Any) -> str:
@@ -86,7 +95,9 @@ async def until_at(store: Store, webhook_id: str, number: int) -> Webhook:
 
 
 @asynccontextmanager
-async def sending(store: Store, leadership: Leadership | None = None, **options: Any) -> AsyncIterator[WebhookSender]:
+async def sending(
+    store: Store, leadership: Leadership | None = None, **options: Any
+) -> AsyncIterator[WebhookSender]:
     """Run a sender."""
     sender = WebhookSender(EventFeed(store.events), leadership or Leadership(), POLICY, **options)
     task = asyncio.create_task(sender.run())
@@ -99,7 +110,9 @@ async def sending(store: Store, leadership: Leadership | None = None, **options:
 
 
 def errors_of(webhook: Webhook) -> list[Any]:
-    return [delivery.error for delivery in webhook.deliveries if delivery.error is not msgspec.UNSET]
+    return [
+        delivery.error for delivery in webhook.deliveries if delivery.error is not msgspec.UNSET
+    ]
 
 
 async def test_events_come_in_order_in_signed_batches_one_request_at_a_time(store: Store) -> None:
@@ -114,13 +127,17 @@ async def test_events_come_in_order_in_signed_batches_one_request_at_a_time(stor
     assert max(len(request.numbers) for request in receiver.requests) == MAX_EVENTS
     assert receiver.most_open == 1
     assert all(request.is_signed_with("s" * 64) for request in receiver.requests)
-    assert {(delivery.status, delivery.error) for delivery in webhook.deliveries} == {(200, msgspec.UNSET)}
+    assert {(delivery.status, delivery.error) for delivery in webhook.deliveries} == {
+        (200, msgspec.UNSET)
+    }
     assert sum(delivery.events for delivery in webhook.deliveries) == 250
     first = msgspec.json.decode(receiver.requests[0].body)
     assert (first["webhookId"], first["events"][0]["data"]) == (webhook_id, {"number": 0})
 
 
-async def test_a_webhook_gets_the_events_of_its_filter_and_goes_on_behind_the_others(store: Store) -> None:
+async def test_a_webhook_gets_the_events_of_its_filter_and_goes_on_behind_the_others(
+    store: Store,
+) -> None:
     await add(store, 1, 2)
     async with receiving() as receiver, receiving() as other:
         webhook_id = await add_webhook(store, receiver, types=["message_signed"])
@@ -131,7 +148,9 @@ async def test_a_webhook_gets_the_events_of_its_filter_and_goes_on_behind_the_ot
     assert (receiver.requests, webhook.deliveries) == ([], ())
 
 
-async def test_failures_and_redirects_are_repeated_and_the_last_deliveries_are_kept(store: Store) -> None:
+async def test_failures_and_redirects_are_repeated_and_the_last_deliveries_are_kept(
+    store: Store,
+) -> None:
     await add(store, 1)
     statuses = [500, 404, 302, 307, 429] * 5
     async with receiving(*statuses) as receiver:
@@ -161,11 +180,15 @@ async def test_a_receiver_that_is_gone_gets_no_more_and_may_be_resumed(
             await until_at(store, other_id, 2)
     assert len(gone.requests) == 1
     assert errors_of(await stored(store, gone_id)) == ["status 410"]
-    assert ("WARNING", "webhook paused") in [(record.levelname, record.message) for record in caplog.records]
+    assert ("WARNING", "webhook paused") in [
+        (record.levelname, record.message) for record in caplog.records
+    ]
 
 
 @pytest.mark.parametrize("retry_after", ["3600", "Fri, 31 Dec 2049 23:59:59 GMT"])
-async def test_a_receiver_is_left_alone_for_the_time_of_its_retry_after(store: Store, retry_after: str) -> None:
+async def test_a_receiver_is_left_alone_for_the_time_of_its_retry_after(
+    store: Store, retry_after: str
+) -> None:
     await add(store, 1)
     async with receiving(*[429] * 100) as patient, receiving(*[429] * 100) as other:
         patient.retry_after = retry_after
@@ -176,9 +199,15 @@ async def test_a_receiver_is_left_alone_for_the_time_of_its_retry_after(store: S
     assert len(patient.requests) == 1
 
 
-async def test_a_receiver_without_a_response_delays_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_receiver_without_a_response_delays_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await add(store, *range(200))
-    async with receiving(is_held=True) as silent, receiving() as other, receiving(*[503] * 1_000) as broken:
+    async with (
+        receiving(is_held=True) as silent,
+        receiving() as other,
+        receiving(*[503] * 1_000) as broken,
+    ):
         silent_id, other_id = [await add_webhook(store, receiver) for receiver in (silent, other)]
         await add_webhook(store, broken)
         async with sending(store):
@@ -225,7 +254,9 @@ async def test_after_a_day_of_failures_only_that_webhook_pauses_until_it_is_resu
                 await until_at(store, other_id, 3)
                 assert len(dead.requests) == requests
                 dead.statuses.clear()
-                resumed = msgspec.structs.replace(paused, failing_since=msgspec.UNSET, paused_at=msgspec.UNSET)
+                resumed = msgspec.structs.replace(
+                    paused, failing_since=msgspec.UNSET, paused_at=msgspec.UNSET
+                )
                 change = msgspec.json.encode(paused), msgspec.json.encode(resumed)
                 await store.events.exchange_webhooks({dead_id: change})
                 await until_at(store, dead_id, 3)
@@ -238,37 +269,55 @@ async def test_after_a_day_of_failures_only_that_webhook_pauses_until_it_is_resu
 
 async def test_private_addresses_are_refused_in_urls_and_in_names(store: Store) -> None:
     await add(store, 1)
-    async with receiving(host=PRIVATE) as private, dns_server({"private.test": [[PUBLIC, PRIVATE]]}) as (_, resolver):
+    async with (
+        receiving(host=PRIVATE) as private,
+        dns_server({"private.test": [[PUBLIC, PRIVATE]]}) as (_, resolver),
+    ):
         urls = [private.url(PRIVATE), private.url("private.test"), private.url("user@127.0.0.2")]
-        webhook_ids = [await add_webhook(store, private, id=f"{place:016x}", url=url) for place, url in enumerate(urls)]
+        webhook_ids = [
+            await add_webhook(store, private, id=f"{place:016x}", url=url)
+            for place, url in enumerate(urls)
+        ]
         async with sending(store, dns_resolver=resolver):
 
             async def have_failed() -> bool:
-                return all([(await stored(store, webhook_id)).deliveries for webhook_id in webhook_ids])
+                return all(
+                    [(await stored(store, webhook_id)).deliveries for webhook_id in webhook_ids]
+                )
 
             await until(have_failed)
-        errors = [(await stored(store, webhook_id)).deliveries[0].error for webhook_id in webhook_ids]
+        errors = [
+            (await stored(store, webhook_id)).deliveries[0].error for webhook_id in webhook_ids
+        ]
     assert errors == ["refused: address 127.0.0.1"] * 2 + ["refused: userinfo in the URL"]
     assert private.requests == []
 
 
 async def test_events_that_are_deleted_are_noted_and_the_oldest_one_follows(store: Store) -> None:
     await add(store, 1, 2, 3)
-    await store.database.write(lambda connection: delete_old_events(connection, store.database.settings, 10.0**10))
+    await store.database.write(
+        lambda connection: delete_old_events(connection, store.database.settings, 10.0**10)
+    )
     async with receiving() as receiver:
         webhook_id = await add_webhook(store, receiver)
         async with sending(store):
             webhook = await until_at(store, webhook_id, 3)
     assert receiver.numbers == [3]
     oldest = f"{await store.events.cursor_prefix()}2"
-    assert errors_of(webhook) == [f"gap: the event log begins after this cursor: continue with {oldest}"]
+    assert errors_of(webhook) == [
+        f"gap: the event log begins after this cursor: continue with {oldest}"
+    ]
 
 
-async def test_webhooks_come_and_go_while_the_sender_runs_and_the_store_may_be_down(store: Store) -> None:
+async def test_webhooks_come_and_go_while_the_sender_runs_and_the_store_may_be_down(
+    store: Store,
+) -> None:
     await add(store, 1)
     async with receiving() as first, receiving(is_held=True) as second:
         async with sending(store):
-            first_id, second_id = [await add_webhook(store, receiver) for receiver in (first, second)]
+            first_id, second_id = [
+                await add_webhook(store, receiver) for receiver in (first, second)
+            ]
             await until_at(store, first_id, 1)
             await until(lambda: second.open)
             rows = await store.events.exchange_webhooks()
@@ -329,12 +378,16 @@ asyncio.run(run())
 """
 
 
-async def test_what_a_killed_process_did_not_store_is_sent_again(store: Store, tmp_path: Path) -> None:
+async def test_what_a_killed_process_did_not_store_is_sent_again(
+    store: Store, tmp_path: Path
+) -> None:
     await add(store, 1, 2)
     async with receiving() as receiver:
         webhook_id = await add_webhook(store, receiver)
         await store.__aexit__(None, None, None)
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sqlite_url(tmp_path))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", KILLED, sqlite_url(tmp_path)
+        )
         await until(lambda: receiver.numbers and not receiver.open)
         process.kill()
         await process.wait()
@@ -345,7 +398,9 @@ async def test_what_a_killed_process_did_not_store_is_sent_again(store: Store, t
     assert receiver.numbers == [1, 2, 1, 2]
 
 
-async def test_an_id_is_repeated_with_the_same_events_and_is_another_for_others(store: Store) -> None:
+async def test_an_id_is_repeated_with_the_same_events_and_is_another_for_others(
+    store: Store,
+) -> None:
     await add(store, 1)
     async with receiving(500, 500) as receiver:
         webhook_id = await add_webhook(store, receiver)
@@ -391,7 +446,12 @@ async def test_the_published_libraries_of_standard_webhooks_verify_a_request_and
     assert [verify_in_python(*call) for call in calls] == [True, True, False, False]
     arguments = [(key, dict(record.headers), record.body.decode()) for key, record in calls]
     verified = await outcomes("standard_webhook.mjs", calls=arguments)
-    assert verified == [{"verified": True}, {"verified": True}, {"verified": False}, {"verified": False}]
+    assert verified == [
+        {"verified": True},
+        {"verified": True},
+        {"verified": False},
+        {"verified": False},
+    ]
 
 
 @pytest.mark.skipif(not are_installed(), reason="npm has not installed the published clients")
@@ -402,6 +462,12 @@ async def test_the_published_sdk_verifies_a_signature(store: Store) -> None:
         async with sending(store):
             await until(lambda: receiver.requests)
     (request,) = receiver.requests
-    calls = [(secret, request.headers["x-signature"], request.body.decode()) for secret in ("s" * 64, "t" * 64)]
+    calls = [
+        (secret, request.headers["x-signature"], request.body.decode())
+        for secret in ("s" * 64, "t" * 64)
+    ]
     valid, invalid = await outcomes("webhook.mjs", calls=calls)
-    assert (valid, invalid) == ({"error": "SDKValidationError"}, {"error": "WebhookAuthenticationError"})
+    assert (valid, invalid) == (
+        {"error": "SDKValidationError"},
+        {"error": "WebhookAuthenticationError"},
+    )

@@ -28,5 +28,7 @@ async def route(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Route
 
 
 @pytest.mark.parametrize("language", _COMMANDS)
-async def test_a_relayer_delivers_waits_refuses_and_misses_nothing(route: Route, tmp_path: Path, language: str) -> None:
+async def test_a_relayer_delivers_waits_refuses_and_misses_nothing(
+    route: Route, tmp_path: Path, language: str
+) -> None:
     await relay_messages(route, _COMMANDS[language], tmp_path)

@@ -5,4 +5,6 @@ from __future__ import annotations
 from tests.forwarding.evm import anvil
 from tests.solidity import compiled
 
-collect_ignore = [] if anvil.binary() is not None and compiled.is_installed() else ["test_relayer.py"]
+collect_ignore = (
+    [] if anvil.binary() is not None and compiled.is_installed() else ["test_relayer.py"]
+)

@@ -34,7 +34,9 @@ from warpseal_simnet.plan import L1Plan, Plan
 
 # As the stand-in for the precompile has it.
 NETWORK_ID: Final = 12_345
-PLAN: Final = Plan(validators=4, l1s=(L1Plan(shared=True), L1Plan(shared=True)), network_id=NETWORK_ID, messages=0)
+PLAN: Final = Plan(
+    validators=4, l1s=(L1Plan(shared=True), L1Plan(shared=True)), network_id=NETWORK_ID, messages=0
+)
 _DYNAMIC_FEE_TX: Final = b"\x02"
 _ACCESS_LIST: Final = 8
 # The second account of anvil; the first one sends the messages.
@@ -67,7 +69,11 @@ class WarpNode:
     async def _stage(self, transaction: bytes) -> None:
         """Give the stand-in the message in the access list of a transaction, or nothing if it does not verify."""
         assert transaction[:1] == _DYNAMIC_FEE_TX
-        predicates = [words for address, words in rlp.decode(transaction[1:])[_ACCESS_LIST] if address == PRECOMPILE]
+        predicates = [
+            words
+            for address, words in rlp.decode(transaction[1:])[_ACCESS_LIST]
+            if address == PRECOMPILE
+        ]
         staged = bytes(32), bytes(20), b""
         for words in predicates:
             raw, end, padding = b"".join(words).rpartition(b"\xff")
@@ -90,7 +96,9 @@ class Route:
     environment: dict[str, str]
     bodies: int = 0
 
-    async def send(self, relayers: Sequence[bytes] = (), is_signed: bool = True) -> tuple[str, UnsignedMessage]:
+    async def send(
+        self, relayers: Sequence[bytes] = (), is_signed: bool = True
+    ) -> tuple[str, UnsignedMessage]:
         """Send a message; return its Warp id, and it. is_signed: the validators have it."""
         self.bodies += 1
         fee, body = (bytes(20), 0), self.bodies.to_bytes(4, "big")
@@ -107,7 +115,9 @@ class Route:
 
     async def count_delivered(self) -> int:
         """Return how many messages the receiver has executed."""
-        count: int = await self.destination.chain.call(self.destination.receiver, "received()", "uint256")
+        count: int = await self.destination.chain.call(
+            self.destination.receiver, "received()", "uint256"
+        )
         return count
 
 
@@ -141,7 +151,9 @@ async def relaying(route: Route, command: Sequence[str], cursor: Path) -> AsyncI
     environment = {**os.environ, **route.environment, "CURSOR_FILE": str(cursor)}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE)
     try:
-        await until(lambda: (cursor.exists() and cursor.stat().st_size) or process.returncode is not None)
+        await until(
+            lambda: (cursor.exists() and cursor.stat().st_size) or process.returncode is not None
+        )
         yield Relayer(process)
     finally:
         if process.returncode is None:
@@ -187,7 +199,11 @@ async def open_route(folder: Path, grpc_port: int | None = None) -> AsyncIterato
             for node in nodes
         ]
         # A message that its validators do not have is answered soon.
-        keys: dict[str, Any] = {"evm-chains": entries, "request-timeout-seconds": 2, "index-low-priority": False}
+        keys: dict[str, Any] = {
+            "evm-chains": entries,
+            "request-timeout-seconds": 2,
+            "index-low-priority": False,
+        }
         if grpc_port is not None:
             keys["grpc-port"] = grpc_port
         file = write_config_file(network, folder, keys)
@@ -198,7 +214,9 @@ async def open_route(folder: Path, grpc_port: int | None = None) -> AsyncIterato
             for port in (int(daemon.api_url.rpartition(":")[2]), grpc_port or 0)
         ]
         await daemon.until_ready()
-        await until(lambda: _count_sources(folder / "data" / str(NETWORK_ID) / "store.db") == len(nodes))
+        await until(
+            lambda: _count_sources(folder / "data" / str(NETWORK_ID) / "store.db") == len(nodes)
+        )
         source, destination = nodes
         environment = {
             "DAEMON_URL": f"http://127.0.0.1:{api.port}",

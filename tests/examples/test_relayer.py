@@ -11,7 +11,11 @@ from tests.examples.route import open_route, relay_messages
 
 async def test_the_relayer_delivers_waits_refuses_and_misses_nothing(tmp_path: Path) -> None:
     async with open_route(tmp_path / "route") as route:
-        await relay_messages(route, (sys.executable, str(paths.ROOT / "examples" / "python" / "relayer.py")), tmp_path)
+        await relay_messages(
+            route,
+            (sys.executable, str(paths.ROOT / "examples" / "python" / "relayer.py")),
+            tmp_path,
+        )
 
 
 def test_each_relayer_has_at_most_150_lines() -> None:

@@ -74,18 +74,29 @@ class Cluster:
         self.members = []
         for number in range(3):
             port = _free_port()
-            self.members.append(Member(f"pg{number}", self.folder / f"pg{number}", port, _free_port(), port))
+            self.members.append(
+                Member(f"pg{number}", self.folder / f"pg{number}", port, _free_port(), port)
+            )
 
     def url(self, ports: Iterable[int] = ()) -> str:
         """Return the URL with all servers, as libpq reads it. ports: where they are reached."""
-        hosts = ",".join(f"127.0.0.1:{port}" for port in ports or (member.port for member in self.members))
+        hosts = ",".join(
+            f"127.0.0.1:{port}" for port in ports or (member.port for member in self.members)
+        )
         return f"postgresql://postgres:quiet@{hosts}/{_DATABASE}"
 
     def start(self) -> None:
         """Start etcd and the members, and wait for a primary with two standbys."""
         peer_port, self.etcd_port = _free_port(), _free_port()
         peer, client = f"http://127.0.0.1:{peer_port}", f"http://127.0.0.1:{self.etcd_port}"
-        words = ["etcd", "--name", "etcd", "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync"]
+        words = [
+            "etcd",
+            "--name",
+            "etcd",
+            "--data-dir",
+            str(self.folder / "etcd"),
+            "--unsafe-no-fsync",
+        ]
         words += [
             "--listen-peer-urls",
             peer,
@@ -103,7 +114,9 @@ class Cluster:
             self.start_member(member)
             _wait(lambda: self.primary() is not None, "primary")
         _wait(lambda: self.standbys() == 2, "standbys")
-        with psycopg.connect(self.members[0].url().replace(f"/{_DATABASE}", "/postgres"), autocommit=True) as session:
+        with psycopg.connect(
+            self.members[0].url().replace(f"/{_DATABASE}", "/postgres"), autocommit=True
+        ) as session:
             session.execute(f"CREATE DATABASE {_DATABASE}")
 
     def start_member(self, member: Member) -> None:
@@ -195,7 +208,10 @@ class Cluster:
             "bootstrap": {
                 "dcs": dcs,
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C"}],
-                "pg_hba": ["host all all 127.0.0.1/32 md5", "host replication all 127.0.0.1/32 md5"],
+                "pg_hba": [
+                    "host all all 127.0.0.1/32 md5",
+                    "host replication all 127.0.0.1/32 md5",
+                ],
             },
             "postgresql": {
                 "listen": f"127.0.0.1:{member.port}",
@@ -203,7 +219,9 @@ class Cluster:
                 "data_dir": str(member.folder / "data"),
                 "bin_dir": str(_BINARIES),
                 "pgpass": str(member.folder / "pgpass"),
-                "authentication": {role: {"username": name, "password": "quiet"} for role, name in users.items()},
+                "authentication": {
+                    role: {"username": name, "password": "quiet"} for role, name in users.items()
+                },
                 # Processes are killed here and not machines: the system's page cache survives.
                 "parameters": {
                     "unix_socket_directories": str(member.folder),

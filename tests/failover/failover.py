@@ -60,7 +60,9 @@ class FenceProbe:
     def __enter__(self) -> FenceProbe:
         with connect(self.primary()) as session:
             session.execute("CREATE TABLE probes (server text)")
-        self._threads = [Thread(target=self._probe, args=(member,)) for member in self.cluster.members]
+        self._threads = [
+            Thread(target=self._probe, args=(member,)) for member in self.cluster.members
+        ]
         for thread in self._threads:
             thread.start()
         return self
@@ -72,7 +74,9 @@ class FenceProbe:
 
     def first_write(self, after: float, old: Member) -> tuple[float, str] | None:
         """Return when another server than the old primary took a write first, and its name."""
-        return next((write for write in self.writes if write[0] > after and write[1] != old.name), None)
+        return next(
+            (write for write in self.writes if write[0] > after and write[1] != old.name), None
+        )
 
     def late_writes(self, since: float, until: float, primary: str) -> list[str]:
         """Return the servers but the primary that took a write in its term."""
@@ -98,7 +102,9 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
         cluster = stack.enter_context(new_cluster())
         await asyncio.to_thread(cluster.start)
         network = await stack.enter_async_context(run_network(PLAN))
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        )
         keys = {
             "store-url": cluster.url(),
             "metrics-db-url": cluster.url(),
@@ -108,7 +114,9 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
         chain = served_chain()
         (node,) = await stack.enter_async_context(serving_evm(EvmReplayNode(chain, tip=0)))
         index = IndexSettings(cluster.url())
-        indexer = await stack.enter_async_context(indexing(tmp_path, [entry(chain, node)], store=index))
+        indexer = await stack.enter_async_context(
+            indexing(tmp_path, [entry(chain, node)], store=index)
+        )
         daemon = await stack.enter_async_context(start_command("serve", "--config", file))
         url, _ = await daemon.listening()
 
@@ -141,7 +149,9 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
             height = indexer.height(chain) or 0
             node.tip = min(chain.tip, node.tip + 1)
             await indexer.until_at(chain, min(height + 1, chain.tip))
-            failovers.append((is_machine, elected_at - killed_at, store_s, monotonic() - elected_at))
+            failovers.append(
+                (is_machine, elected_at - killed_at, store_s, monotonic() - elected_at)
+            )
             print(
                 f"kill {number + 1}: machine={is_machine} new primary {failovers[-1][1]:.1f} s, store {store_s:.2f} s"
             )
@@ -192,7 +202,9 @@ async def assert_all_are_stored(
 
             await until(is_answered)
             for text in signed:
-                verify_signed_message(network, text, message.unsigned.raw, message.signing_subnet_id, QUORUM)
+                verify_signed_message(
+                    network, text, message.unsigned.raw, message.signing_subnet_id, QUORUM
+                )
 
 
 def wait_for_standbys(cluster: Cluster) -> None:
@@ -214,8 +226,14 @@ def report(load: Load, failovers: list[tuple[bool, float, float, float]]) -> Non
     )
     for is_machine in (False, True):
         rows: list[Any] = [row for row in failovers if row[0] is is_machine]
-        for name, column in (("new primary after the kill", 1), ("store after it", 2), ("index after it", 3)):
+        for name, column in (
+            ("new primary after the kill", 1),
+            ("store after it", 2),
+            ("index after it", 3),
+        ):
             values = [row[column] for row in rows]
             if values:
                 kind = "machine" if is_machine else "server"
-                print(f"{kind}: {name}: median {median(values):.2f} s, max {max(values):.2f} s, {len(values)} kills")
+                print(
+                    f"{kind}: {name}: median {median(values):.2f} s, max {max(values):.2f} s, {len(values)} kills"
+                )

@@ -53,9 +53,13 @@ class Link:
                 await reader.read()
                 return
             await asyncio.sleep(2 * self.delay_s)
-            remote_reader, remote_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+            remote_reader, remote_writer = await asyncio.open_connection(
+                "127.0.0.1", self.target_port
+            )
             self._writers.add(remote_writer)
-            await asyncio.gather(self._pump(reader, remote_writer), self._pump(remote_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, remote_writer), self._pump(remote_reader, writer)
+            )
         except OSError:
             pass
         finally:

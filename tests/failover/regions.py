@@ -56,7 +56,9 @@ class Region:
 
     async def start(self) -> None:
         """Run the daemon."""
-        self.daemon = await self.stack.enter_async_context(start_command("serve", "--config", self.file))
+        self.daemon = await self.stack.enter_async_context(
+            start_command("serve", "--config", self.file)
+        )
         self.url, _ = await self.daemon.listening()
 
     async def kill(self) -> None:
@@ -126,7 +128,9 @@ class Deployment:
         for region in self.running:
             message = self.messages.pop()
             signed, first_s = await region.sign(message)
-            verify_signed_message(self.network, signed, message.unsigned.raw, message.signing_subnet_id, QUORUM)
+            verify_signed_message(
+                self.network, signed, message.unsigned.raw, message.signing_subnet_id, QUORUM
+            )
             for other in self.running:
                 before = count_signature_requests(self.network)
                 again, seconds = await other.sign(message)
@@ -163,11 +167,17 @@ async def run_deployment(folder: Path) -> AsyncIterator[Deployment]:
         regions = []
         for member in cluster.members:
             links = [
-                await stack.enter_async_context(Link(other.port, 0.0 if other is member else DELAY_S))
+                await stack.enter_async_context(
+                    Link(other.port, 0.0 if other is member else DELAY_S)
+                )
                 for other in cluster.members
             ]
             url = cluster.url(link.port for link in links)
-            keys = {"store-url": url, "metrics-db-url": url, "gateway-nodes": {"base-url": network.node_uri}}
+            keys = {
+                "store-url": url,
+                "metrics-db-url": url,
+                "gateway-nodes": {"base-url": network.node_uri},
+            }
             file = write_config_file(network, folder / member.name, keys)
             region = Region(member, links, file, session)
             stack.push_async_callback(region.kill)
@@ -191,7 +201,9 @@ async def test_three_regions_share_signatures_and_survive_the_loss_of_one(tmp_pa
             await lose_link(running, running.regions[number], running.regions[number - 1])
         for region in running.regions:
             await lose_region(running, region)
-        print(f"answered without a validator: {running.shared}; after more than a second: {running.late}")
+        print(
+            f"answered without a validator: {running.shared}; after more than a second: {running.late}"
+        )
         assert running.shared > 10 * running.late
 
 
@@ -201,7 +213,9 @@ async def lose_daemon(running: Deployment, region: Region) -> None:
     await region.kill()
     began = monotonic()
     await running.until_up()
-    print(f"daemon {region.member.name} lost, leader={was_leader}: another one leads after {monotonic() - began:.1f} s")
+    print(
+        f"daemon {region.member.name} lost, leader={was_leader}: another one leads after {monotonic() - began:.1f} s"
+    )
     await running.check()
     await region.start()
     await running.until_up()
@@ -218,9 +232,13 @@ async def lose_link(running: Deployment, first: Region, second: Region) -> None:
     assert await running.has_leader()
     message = running.messages.pop()
     for text, _ in [await region.sign(message) for region in running.running]:
-        verify_signed_message(running.network, text, message.unsigned.raw, message.signing_subnet_id, QUORUM)
+        verify_signed_message(
+            running.network, text, message.unsigned.raw, message.signing_subnet_id, QUORUM
+        )
     is_up = [await region.is_up() for region in running.running]
-    print(f"link {first.member.name}-{second.member.name} cut: the store is up in {sum(is_up)} of 3 regions")
+    print(
+        f"link {first.member.name}-{second.member.name} cut: the store is up in {sum(is_up)} of 3 regions"
+    )
     for link in cut:
         link.heal()
     began = monotonic()
@@ -240,10 +258,14 @@ async def lose_region(running: Deployment, region: Region) -> None:
     for other in running.running:
         message = running.messages.pop()
         signed, _ = await other.sign(message)
-        verify_signed_message(running.network, signed, message.unsigned.raw, message.signing_subnet_id, QUORUM)
+        verify_signed_message(
+            running.network, signed, message.unsigned.raw, message.signing_subnet_id, QUORUM
+        )
     await until(running.cluster.primary, PATIENCE_S)
     await running.until_up()
-    print(f"region {region.member.name} lost, primary={is_primary}: all is up after {monotonic() - began:.1f} s")
+    print(
+        f"region {region.member.name} lost, primary={is_primary}: all is up after {monotonic() - began:.1f} s"
+    )
     await running.check()
     running.cluster.start_member(region.member)
     await region.start()
@@ -259,7 +281,10 @@ async def latencies(running: Deployment) -> dict[str, list[float]]:
     for _ in range(10):
         for number, region in enumerate(running.regions):
             message = running.messages.pop()
-            for kind, daemon in (("new", region), ("signed by another", running.regions[number - 1])):
+            for kind, daemon in (
+                ("new", region),
+                ("signed by another", running.regions[number - 1]),
+            ):
                 place = "beside the primary" if daemon is primary else "80 ms from the primary"
                 _, seconds = await daemon.sign(message)
                 by_kind.setdefault(f"{kind}, {place}", []).append(seconds)

@@ -26,7 +26,11 @@ VALIDATORS = 5
 MISSING = 2
 AGGREGATE_PATH = "/aggregate-signatures"
 # Without the settings of the developer and of the interpreter that runs the tests.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("WARPSEAL_", "PYTHON"))}
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("WARPSEAL_", "PYTHON"))
+}
 LISTENING = re.compile(r"warpseal is listening: api=(\S+) ")
 P_CHAIN = "11111111111111111111111111111111LpoYY"
 SOME_CLOSED = (
@@ -47,11 +51,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command of a wheel of this clone, installed next to the dependencies that the tests have."""
     folder = tmp_path_factory.mktemp("install")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    subprocess.run((*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True, env=ENVIRONMENT)
+    subprocess.run(
+        (*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True, env=ENVIRONMENT
+    )
     venv.create(folder / "venv")
     (wheel,) = folder.glob("warpseal-*.whl")
     python = folder / "venv" / "bin" / "python"
-    subprocess.run((*pip, "--python", python, "install", "--no-deps", wheel), check=True, env=ENVIRONMENT)
+    subprocess.run(
+        (*pip, "--python", python, "install", "--no-deps", wheel), check=True, env=ENVIRONMENT
+    )
     # A line of a .pth file adds the folder, but not what .pth files in it name, such as this clone.
     (site_packages,) = folder.glob("venv/lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -61,7 +69,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def start(program: Path, *arguments: object) -> asyncio.subprocess.Process:
     """Start `warpseal …`."""
     return await asyncio.create_subprocess_exec(
-        program, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=ENVIRONMENT
+        program,
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=ENVIRONMENT,
     )
 
 
@@ -120,7 +132,10 @@ async def get(url: str) -> str:
 
 async def aggregate(url: str, message: dict[str, Any], quorum: int) -> tuple[int, dict[str, Any]]:
     body = {"message": message["message"], "quorum-percentage": quorum, "timeout-seconds": 3}
-    async with aiohttp.ClientSession() as session, session.post(url + AGGREGATE_PATH, json=body) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url + AGGREGATE_PATH, json=body) as response,
+    ):
         return response.status, await response.json()
 
 
@@ -129,14 +144,20 @@ def write_config(network: dict[str, Any], folder: Path, **keys: Any) -> Path:
     own = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1"}
     folder.mkdir(exist_ok=True)
     file = folder / "config.json"
-    file.write_text(json.dumps({**network["config"], "api-port": 0, "metrics-port": 0, **own, **keys}))
+    file.write_text(
+        json.dumps({**network["config"], "api-port": 0, "metrics-port": 0, **own, **keys})
+    )
     return file
 
 
-async def test_the_request_of_the_readme_can_be_copied_as_it_stands(program: Path, tmp_path: Path) -> None:
+async def test_the_request_of_the_readme_can_be_copied_as_it_stands(
+    program: Path, tmp_path: Path
+) -> None:
     text = (ROOT / "README.md").read_text()
     request = re.search(
-        r"curl -s localhost:8080(\S+) -H 'content-type: application/json' -d '(\{.*?\})'", text, re.DOTALL
+        r"curl -s localhost:8080(\S+) -H 'content-type: application/json' -d '(\{.*?\})'",
+        text,
+        re.DOTALL,
     )
     assert request
     async with run_network(program, tmp_path) as network:
@@ -153,7 +174,9 @@ async def test_the_demo_runs_from_the_wheel(program: Path) -> None:
     assert str(ROOT) not in await run(program, "-h")
 
 
-async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, tmp_path: Path) -> None:
+async def test_config_check_names_all_three_mistakes_of_a_config(
+    program: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "config.json"
     keys = {
         "p-chain-api": {"base-url": "https://api.avax-test.network/ext/bc/P"},
@@ -163,7 +186,9 @@ async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, 
     }
     file.write_text(json.dumps(keys))
     output = await run(program, "config", "check", str(file), code=1)
-    error_lines = [line for line in output.splitlines() if re.search("p-chain-api|api-prot|log-level", line)]
+    error_lines = [
+        line for line in output.splitlines() if re.search("p-chain-api|api-prot|log-level", line)
+    ]
     assert len(error_lines) == 3, output
     assert "use https://api.avax-test.network " in output
     assert "api-port" in output
@@ -172,10 +197,14 @@ async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, 
 async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_path: Path) -> None:
     async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         message, other = [
-            item for item in network["messages"] if P_CHAIN not in (item["sourceBlockchainId"], item["signingSubnetId"])
+            item
+            for item in network["messages"]
+            if P_CHAIN not in (item["sourceBlockchainId"], item["signingSubnetId"])
         ][:2]
         (subnet,) = [
-            subnet_body for subnet_body in network["subnets"] if subnet_body["subnetId"] == message["signingSubnetId"]
+            subnet_body
+            for subnet_body in network["subnets"]
+            if subnet_body["subnetId"] == message["signingSubnetId"]
         ]
         missing = sorted(validator["nodeId"] for validator in subnet["validators"][-MISSING:])
         config = write_config(network, tmp_path / "first")
@@ -185,11 +214,15 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
                 status, body = await aggregate(url, message, 67)
                 validators = body.get("detail", {}).get("validators", [])
                 assert status in QUORUM_NOT_REACHED, body
-                return missing == sorted(node_id for row in validators for node_id in row["node-ids"])
+                return missing == sorted(
+                    node_id for row in validators for node_id in row["node-ids"]
+                )
 
             # The API, the terminal and the page name the same validators.
             await until(api_names_them)
-            listed = json.loads(await run(program, "peers", "--missing", "--json", "--config", str(config)))
+            listed = json.loads(
+                await run(program, "peers", "--missing", "--json", "--config", str(config))
+            )
             assert sorted({node_id for row in listed for node_id in row["nodeIds"]}) == missing
             page = await get(url + "/")
             assert all(node_id in page for node_id in missing)
@@ -243,7 +276,9 @@ async def test_after_the_systemd_steps_every_command_finds_the_daemon_and_its_da
         await asyncio.to_thread(subprocess.run, ["sh", "-euc", script], cwd=clone, check=True)
         unit = (system / "etc" / "systemd" / "system" / "warpseal.service").read_text()
         assert f"Environment=WARPSEAL_DATA_DIR={data_dir}\n" in unit
-        (command,) = re.findall(r"^ExecStart=\S+/warpseal serve --config (\S+)$", unit, re.MULTILINE)
+        (command,) = re.findall(
+            r"^ExecStart=\S+/warpseal serve --config (\S+)$", unit, re.MULTILINE
+        )
         profile = system / "etc" / "profile.d" / "warpseal.sh"
 
         async def in_login_shell(words: str) -> str:
@@ -259,17 +294,28 @@ async def test_after_the_systemd_steps_every_command_finds_the_daemon_and_its_da
 
         async with run_daemon(program, Path(in_system(command))) as url:
             await until_serving(url)
-            await until(lambda: (system / "var/lib/warpseal" / str(network["networkId"]) / "store.db").exists())
-            assert json.loads(await in_login_shell("status --json | cat"))["networkId"] == network["networkId"]
+            await until(
+                lambda: (
+                    system / "var/lib/warpseal" / str(network["networkId"]) / "store.db"
+                ).exists()
+            )
+            assert (
+                json.loads(await in_login_shell("status --json | cat"))["networkId"]
+                == network["networkId"]
+            )
             assert len(json.loads(await in_login_shell("peers --json"))) == 8
             assert await in_login_shell("health") == "alive\n"
             assert network["config"]["tracked-subnet-ids"][0] in await in_login_shell("forecast")
-            assert "backed up the identity and the store" in await in_login_shell(f"backup --output {tmp_path}/backup")
+            assert "backed up the identity and the store" in await in_login_shell(
+                f"backup --output {tmp_path}/backup"
+            )
             assert str(system) in await in_login_shell("store info")
             assert await in_login_shell("key list")
 
 
-async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tmp_path: Path) -> None:
+async def test_a_data_folder_of_an_earlier_version_is_upgraded(
+    program: Path, tmp_path: Path
+) -> None:
     async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         config = write_config(network, tmp_path / "old")
         place = unpack(tmp_path / "old" / "data", "store.db")

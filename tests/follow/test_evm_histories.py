@@ -53,9 +53,14 @@ def made_up_chain() -> ServedChain:
     builder, rng = MadeUpChain(), Random(1)
     people = [builder.address(number) for number in range(9)]
     for number in range(BLOCKS):
-        coin = erc20_transfer(builder.address("coin"), rng.choice(people), rng.choice(people), rng.getrandbits(30))
+        coin = erc20_transfer(
+            builder.address("coin"), rng.choice(people), rng.choice(people), rng.getrandbits(30)
+        )
         item = erc721_transfer(builder.address("nft"), bytes(20), rng.choice(people), number)
-        txs = [Tx(rng.choice(people), builder.address("coin"), logs, gas_used=90_000) for logs in ([coin], [item])]
+        txs = [
+            Tx(rng.choice(people), builder.address("coin"), logs, gas_used=90_000)
+            for logs in ([coin], [item])
+        ]
         builder.add(txs[: number % 3])
     return builder.chain
 
@@ -63,7 +68,9 @@ def made_up_chain() -> ServedChain:
 @cache
 def receipts_by_tx() -> Mapping[str, bytes]:
     """Return each receipt by the hash of its transaction."""
-    receipts = [msgspec.json.decode(raw, type=list[msgspec.Raw]) for raw in made_up_chain().receipts]
+    receipts = [
+        msgspec.json.decode(raw, type=list[msgspec.Raw]) for raw in made_up_chain().receipts
+    ]
     by_tx = {}
     for receipt in (bytes(receipt) for block in receipts for receipt in block):
         by_tx[msgspec.json.decode(receipt)["transactionHash"]] = receipt
@@ -156,7 +163,9 @@ class RoughContext(EvmChainContext):
     rough: RoughStore
 
     async def write(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return await self.rough.write(lambda: method(self._writer, *args, **kwargs), StoreDown("rough"))
+        return await self.rough.write(
+            lambda: method(self._writer, *args, **kwargs), StoreDown("rough")
+        )
 
 
 class History:
@@ -169,7 +178,9 @@ class History:
         self.followers: list[ChainFollower[EvmBlockFacts]] = []
         self._url = StoreUrl.for_file(folder / "chain.db")
         self._writers: list[EvmIndexWriter] = []
-        self.chain = EvmChain(made_up_chain().blockchain_id, (NodeEndpoint("http://127.0.0.1"),), index=EvmIndexing())
+        self.chain = EvmChain(
+            made_up_chain().blockchain_id, (NodeEndpoint("http://127.0.0.1"),), index=EvmIndexing()
+        )
 
     def start(self) -> asyncio.Task[None]:
         """Start an indexer that knows nothing but what is stored."""
@@ -227,7 +238,9 @@ async def follow(seed: int, expected: Mapping[str, list[Any]]) -> None:
     with patch("warpseal.runtime.retry.SystemRandom", partial(Random, seed)), _folder() as folder:
         history = History(seed, folder)
         try:
-            task = await play(history.rng, history.start, history.disturb, history.rng.randint(5, 30))
+            task = await play(
+                history.rng, history.start, history.disturb, history.rng.randint(5, 30)
+            )
             history.calm()
             await _complete(history, task)
         finally:
@@ -269,15 +282,23 @@ def undisturbed_rows() -> Mapping[str, list[Any]]:
 def rows_of(folder: Path) -> Mapping[str, list[Any]]:
     """Return blocks and transfers, and how many rows each other table has of what comes from nodes."""
     with closing(sqlite3.connect(folder / "chain.db")) as connection:
-        rows = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in STORED}
+        rows = {
+            name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
+            for name in STORED
+        }
     # The keys of addresses depend on which blocks were written together.
     addresses = {row[0]: row[-1] for row in rows["ids"]}
-    transfers = [(*row[:3], *(addresses.get(address) for address in row[3:6]), row[6]) for row in rows["transfers"]]
+    transfers = [
+        (*row[:3], *(addresses.get(address) for address in row[3:6]), row[6])
+        for row in rows["transfers"]
+    ]
     counts = [(name, len(rows[name])) for name in sorted(rows)]
     return {"blocks": rows["blocks"], "transfers": transfers, "counts": counts}
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[start : start + 15] for start in range(0, len(SEEDS), 15)], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [SEEDS[start : start + 15] for start in range(0, len(SEEDS), 15)], ids=str
+)
 def test_the_index_of_an_evm_chain_is_as_if_nothing_had_happened(seeds: range) -> None:
     for seed in seeds:
         try:

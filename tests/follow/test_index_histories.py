@@ -75,7 +75,9 @@ class History:
         """Start an indexer that knows nothing but what is stored."""
         worker = cast(Worker, RoughWorker(self._writer, self.genesis, self.rough))
         retrier = Retrier(SETTINGS.pace.retry, {NodeUnavailable: "nodes"})
-        consumer = PChainConsumer(PChainSource(self.blocks.as_client(), None, retrier, max_span=8), worker, retrier)
+        consumer = PChainConsumer(
+            PChainSource(self.blocks.as_client(), None, retrier, max_span=8), worker, retrier
+        )
         follower = ChainFollower(consumer, retrier, SETTINGS.pace, self.report)
         self.followers.append(follower)
         return asyncio.create_task(follower.run())
@@ -90,11 +92,16 @@ class History:
         rng, node = self.rng, self.rng.choice(self.nodes)
         match rng.randrange(6):
             case 0 | 1:
-                self.chain += self.future[len(self.chain) : len(self.chain) + rng.choice((1, 2, 20))]
+                self.chain += self.future[
+                    len(self.chain) : len(self.chain) + rng.choice((1, 2, 20))
+                ]
             case 2:
                 node.is_up = not node.is_up
             case 3:
-                node.lag, node.latency_s = rng.choice((0, 1, 5, 30)), rng.choice((0.0, 0.01, MAX_LATENCY_S))
+                node.lag, node.latency_s = (
+                    rng.choice((0, 1, 5, 30)),
+                    rng.choice((0.0, 0.01, MAX_LATENCY_S)),
+                )
             case 4:
                 self.rough.is_down = not self.rough.is_down
             case 5:
@@ -114,7 +121,9 @@ class History:
                 lies[at] = parent.raw
         else:
             unlinked = PBlock.build("BanffStandardBlock", BlockID(bytes(32)), height, 1).raw
-            lies[height] = rng.choice((unlinked, b"no block", self.future[height - 1], self.future[height][:-1]))
+            lies[height] = rng.choice(
+                (unlinked, b"no block", self.future[height - 1], self.future[height][:-1])
+            )
 
     def calm(self) -> None:
         """Let everything work again, but for the lies."""
@@ -148,7 +157,9 @@ async def _follow(history: History, folder: Path) -> None:
     assert query(folder, "SELECT height FROM chains WHERE chain = 0") == [(tip,)]
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[start : start + 15] for start in range(0, len(SEEDS), 15)], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [SEEDS[start : start + 15] for start in range(0, len(SEEDS), 15)], ids=str
+)
 def test_the_index_stores_every_block_once_whatever_happens(seeds: range) -> None:
     for seed in seeds:
         try:

@@ -40,7 +40,9 @@ class RoughL1Store(MemoryStore):
         self._rough = rough
         self.commits: dict[int, set[bytes]] = {}
 
-    async def append(self, chain_id: ChainID, read: BlockRange, transactions: object, origins: object) -> None:
+    async def append(
+        self, chain_id: ChainID, read: BlockRange, transactions: object, origins: object
+    ) -> None:
         def commit() -> None:
             assert isinstance(transactions, tuple)
             assert isinstance(origins, tuple)
@@ -48,8 +50,12 @@ class RoughL1Store(MemoryStore):
 
         await self._rough.write(commit, StoreDown("rough"))
 
-    def commit(self, read: BlockRange, transactions: tuple[L1Transaction, ...], origins: tuple[Origin, ...]) -> None:
-        ranges = [item for item in self.read_ranges if item.low <= read.low and read.high <= item.high]
+    def commit(
+        self, read: BlockRange, transactions: tuple[L1Transaction, ...], origins: tuple[Origin, ...]
+    ) -> None:
+        ranges = [
+            item for item in self.read_ranges if item.low <= read.low and read.high <= item.high
+        ]
         if ranges:
             # A write that was committed, and failed after that, is repeated.
             assert read == self.appended[-1]
@@ -160,7 +166,11 @@ class History:
         """Return whether every block is stored."""
         newest = self.store.read_ranges.newest
         # A node that lies about the times of old blocks may have the follower begin too early.
-        return newest is not None and newest.low <= self.first and newest.high == len(self.chain.raw) - 1
+        return (
+            newest is not None
+            and newest.low <= self.first
+            and newest.high == len(self.chain.raw) - 1
+        )
 
 
 async def follow(seed: int) -> None:
@@ -187,13 +197,17 @@ async def _follow(history: History) -> None:
         assert newest.high_block_id == sha256(chain.raw[-1]).digest()
         heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
         assert len(heights) == len(set(heights))
-        assert {height for height in heights if height >= history.first} == set(range(history.first, len(chain.raw)))
+        assert {height for height in heights if height >= history.first} == set(
+            range(history.first, len(chain.raw))
+        )
     expected = {tx_id: height for height, tx_id in history.txs.items() if height >= history.first}
     assert {tx.tx_id: tx.height for tx in store.transactions.values()} == expected
     assert all(tx.block_id == chain.id_at(tx.height) for tx in store.transactions.values())
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[start : start + 25] for start in range(0, len(SEEDS), 25)], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [SEEDS[start : start + 25] for start in range(0, len(SEEDS), 25)], ids=str
+)
 def test_the_follower_stores_every_block_once_whatever_happens(seeds: range) -> None:
     for seed in seeds:
         try:

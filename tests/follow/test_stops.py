@@ -99,7 +99,9 @@ def test_a_chain_continues_when_the_reason_is_gone(
         await asyncio.sleep(200.0)
         stop = follower.progress().stop
         assert stop is not None
-        assert stop.reason == (error.reason if isinstance(error, ChainStopped) else StopReason.INTERNAL_ERROR)
+        assert stop.reason == (
+            error.reason if isinstance(error, ChainStopped) else StopReason.INTERNAL_ERROR
+        )
         assert consumer.height == height
         source.tip += 5 * grows
         consumer.is_stopped = False

@@ -48,11 +48,20 @@ def test_a_follower_that_waits_below_its_nodes_says_so(caplog: pytest.LogCapture
     early, late, _ = run(wait([1.0, 3.0, 13.0]))
     reason = "no node answers: not found"
     assert (early.waiting_for, early.waiting_since, early.lag_blocks) == ("nodes", None, 3)
-    assert (late.waiting_for, late.waiting, late.height, late.node_height) == ("nodes", reason, 6, 9)
+    assert (late.waiting_for, late.waiting, late.height, late.node_height) == (
+        "nodes",
+        reason,
+        6,
+        9,
+    )
     assert late.waiting_since is not None
     assert late.is_stalled
-    waits = [vars(record) for record in caplog.records if record.msg == "following the P-Chain waits"]
-    fields = [(wait["levelname"], wait["height"], wait["node_height"], wait["reason"]) for wait in waits]
+    waits = [
+        vars(record) for record in caplog.records if record.msg == "following the P-Chain waits"
+    ]
+    fields = [
+        (wait["levelname"], wait["height"], wait["node_height"], wait["reason"]) for wait in waits
+    ]
     # Once, and again after ten minutes.
     assert fields == [("WARNING", 6, 9, reason)] * 2
     followed = FollowedChain("P", PRIMARY_NETWORK, lambda: late)

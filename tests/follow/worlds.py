@@ -47,7 +47,9 @@ class RoughBlocks:
     max_concurrency = 4
     max_calls_per_s = 8
 
-    def __init__(self, nodes: Sequence[RoughNode], quorum: int, rng: Random, upgrades: Mapping[str, int]) -> None:
+    def __init__(
+        self, nodes: Sequence[RoughNode], quorum: int, rng: Random, upgrades: Mapping[str, int]
+    ) -> None:
         self._nodes = nodes
         self._quorum = quorum
         self._rng = rng
@@ -59,7 +61,11 @@ class RoughBlocks:
         return self._quorum > 1
 
     async def tip(self) -> int:
-        heights = sorted(await self._heights(), reverse=True) if self.must_agree else await self._heights()
+        heights = (
+            sorted(await self._heights(), reverse=True)
+            if self.must_agree
+            else await self._heights()
+        )
         return heights[self._quorum - 1]
 
     async def tips(self) -> tuple[int, ...]:
@@ -75,7 +81,9 @@ class RoughBlocks:
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
         await asyncio.sleep(self._rng.random())
-        return tuple(dict.fromkeys(raw for node in self._nodes if (raw := node.block_at(height)) is not None))
+        return tuple(
+            dict.fromkeys(raw for node in self._nodes if (raw := node.block_at(height)) is not None)
+        )
 
     async def agreed_block_at(self, height: int) -> bytes:
         await asyncio.sleep(self._rng.random())

@@ -34,4 +34,6 @@ def silent_obstacles(chain_rpc: Any = None) -> MessageObstacles:
     """Return the obstacles. chain_rpc: of nodes that reply."""
     silent: Any = SilentServices()
     chain_rpc = chain_rpc or silent
-    return MessageObstacles(silent, silent, silent.fail, silent.fail, chain_rpc, lambda chain_id: False, 12_345)
+    return MessageObstacles(
+        silent, silent, silent.fail, silent.fail, chain_rpc, lambda chain_id: False, 12_345
+    )

@@ -47,11 +47,15 @@ class HangingServices(SilentServices):
 def hanging_obstacles() -> tuple[MessageObstacles, HangingServices]:
     services: Any = HangingServices()
     calls = services.sign, services.fail
-    return MessageObstacles(services, services, *calls, services, lambda chain_id: False, 12_345), services
+    return MessageObstacles(
+        services, services, *calls, services, lambda chain_id: False, 12_345
+    ), services
 
 
 @pytest.mark.parametrize("message", [MESSAGE_V1, OLD])
-async def test_the_warp_message_is_built_from_its_row_once(message: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_warp_message_is_built_from_its_row_once(
+    message: Message, monkeypatch: pytest.MonkeyPatch
+) -> None:
     built: list[JoinedMessage] = []
     build = MessageObstacles._build_unsigned
 
@@ -60,15 +64,26 @@ async def test_the_warp_message_is_built_from_its_row_once(message: Message, mon
         return build(self, joined)
 
     monkeypatch.setattr(MessageObstacles, "_build_unsigned", count)
-    block = await silent_obstacles().describe(JoinedMessage(sent(message), None), CHANGES, 15_000_000)
+    block = await silent_obstacles().describe(
+        JoinedMessage(sent(message), None), CHANGES, 15_000_000
+    )
     call = AddressedCall(message.adapter or message.messenger, message.payload)
     unsigned = UnsignedMessage.build(12_345, message.source, call.encode())
     assert len(built) == 1
     assert block is not UNSET
-    assert (block.unsigned_message, block.warp_message_id) == (hex_text(unsigned.raw), hex_text(unsigned.id))
+    assert (block.unsigned_message, block.warp_message_id) == (
+        hex_text(unsigned.raw),
+        hex_text(unsigned.id),
+    )
     assert block.delivery_gas is not UNSET
     # The relayer's formula, without signers: 32-byte chunks of the message and its end, the payload, one receipt.
-    expected = 50_000 + 375_750 + 1_024 * (len(unsigned.raw) // 32 + 1) + 35 * len(unsigned.payload) + 2_500
+    expected = (
+        50_000
+        + 375_750
+        + 1_024 * (len(unsigned.raw) // 32 + 1)
+        + 35 * len(unsigned.payload)
+        + 2_500
+    )
     assert block.delivery_gas.required == str(expected)
     assert (block.delivery_gas.block_limit, block.resent_at) == ("15000000", 1_100)
 
@@ -77,14 +92,19 @@ async def test_a_blocked_message_says_so_and_why() -> None:
     rule = SigningBlock(SigningBlockKind.SENDER, "0x00", "the bridge has a bug", 1)
     lookups = silent_obstacles()
     lookups.find_block = lambda message: rule
-    for block in (*await lookups.outline([PENDING]), await lookups.describe(PENDING, CHANGES, None)):
+    for block in (
+        *await lookups.outline([PENDING]),
+        await lookups.describe(PENDING, CHANGES, None),
+    ):
         assert block is not UNSET
         assert block.signature == IcmSignature(state="blocked", reason="the bridge has a bug")
         assert block.retry is not UNSET
         assert (block.retry.action, rule.reason in block.retry.text) == ("none", True)
 
 
-async def test_a_destination_that_hangs_costs_its_own_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_destination_that_hangs_costs_its_own_keys_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(obstacles, "LOOKUP_S", 0.05)
     lookups, services = hanging_obstacles()
     blocks = await asyncio.gather(*(lookups.describe(PENDING, CHANGES, None) for _ in range(3)))
@@ -98,7 +118,9 @@ async def test_a_destination_that_hangs_costs_its_own_keys_alone(monkeypatch: py
         assert [fee.value for fee in block.fees] == ["3"]
 
 
-async def test_beyond_a_bound_messages_have_what_lists_have(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_beyond_a_bound_messages_have_what_lists_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(obstacles, "MAX_LOOKUPS", 1)
     lookups, services = hanging_obstacles()
     first = asyncio.create_task(lookups.describe(PENDING, CHANGES, None))
@@ -132,7 +154,9 @@ class NodeOfCalls:
         self.replies = replies
         self.calls: list[tuple[ChainID, str, Any]] = []
 
-    async def call(self, chain_id: ChainID, method: str, params: Any, decode: Any, *, is_refusal_final: bool) -> Any:
+    async def call(
+        self, chain_id: ChainID, method: str, params: Any, decode: Any, *, is_refusal_final: bool
+    ) -> Any:
         self.calls.append((chain_id, method, params))
         reply = self.replies.get(method)
         if reply is None:
@@ -143,7 +167,11 @@ class NodeOfCalls:
 
 
 RECEIVE = ReceivedMessage(
-    **{name: getattr(sent(), name) for name in ReceivedMessage.__struct_fields__ if hasattr(sent(), name)},
+    **{
+        name: getattr(sent(), name)
+        for name in ReceivedMessage.__struct_fields__
+        if hasattr(sent(), name)
+    },
     deliverer=PEOPLE[2],
     redeemer=PEOPLE[3],
     is_executed=False,
@@ -166,17 +194,25 @@ async def test_a_retry_is_tried_once_at_its_latest_block_and_in_the_time_of_the_
     reply: Any, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(obstacles, "LOOKUP_S", 0.2)
-    node: Any = NodeOfCalls({"eth_call": reply, "eth_estimateGas": b'"0x1234"', "eth_getCode": b'"0x60"'})
+    node: Any = NodeOfCalls(
+        {"eth_call": reply, "eth_estimateGas": b'"0x1234"', "eth_getCode": b'"0x60"'}
+    )
     block = await silent_obstacles(node).describe(FAILED, CHANGES, 8_000_000)
     assert block is not UNSET
     assert block.retry is not UNSET
     assert block.retry.action == action
     assert (block.retry.call is not UNSET) == (reply == b'"0x"')
-    calls = [params for _, method, params in node.calls if method == "eth_call" and params[1] == "latest"]
+    calls = [
+        params for _, method, params in node.calls if method == "eth_call" and params[1] == "latest"
+    ]
     if reply is not None:
         ((transaction, _),) = calls
         account, contract = hex_text(PEOPLE[2]), account_text(MESSENGER)
-        assert (transaction["from"], transaction["to"], transaction["gas"]) == (account, contract, hex(8_000_000))
+        assert (transaction["from"], transaction["to"], transaction["gas"]) == (
+            account,
+            contract,
+            hex(8_000_000),
+        )
     assert len(node.calls) <= 5
 
 

@@ -33,7 +33,9 @@ MESSAGE_V1 = Message(A, B, 7, PEOPLE[0], PEOPLE[1], 50_000, RELAYERS, [(3, RELAY
 OLD = MESSAGE_V1._replace(adapter=PEOPLE[4])
 STATEMENT = PreflightStatement(kind="teleporter", accepted=True, text="")
 REFUSED = PreflightStatement(kind="teleporter", accepted=False, text="it is for another chain")
-ADVICE = DeliveryAdvice(pinned_height="1", needed_height="2", blocks_before=1, not_before=5_000, text="build one block")
+ADVICE = DeliveryAdvice(
+    pinned_height="1", needed_height="2", blocks_before=1, not_before=5_000, text="build one block"
+)
 
 
 def sent(message: Message = MESSAGE_V1) -> SentMessage:
@@ -73,7 +75,10 @@ def not_connected(unreachable_weight: str, *signers: MissingSigner) -> dict[str,
     weights = {"signed_weight": "0", "required_weight": "67", "total_weight": "100"}
     return {
         "signature": IcmSignature(
-            state="not_asked", **weights, unreachable_weight=unreachable_weight, missing=signers or UNSET
+            state="not_asked",
+            **weights,
+            unreachable_weight=unreachable_weight,
+            missing=signers or UNSET,
         )
     }
 
@@ -154,7 +159,9 @@ CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_thing_that_helps_is_advised(name: str) -> None:
     keys, action, text = CASES[name]
-    retry = advise_retry(JoinedMessage(sent(), None), WarpsealBlock(**{"state": "sent", "since": 1, **keys}), LATER)
+    retry = advise_retry(
+        JoinedMessage(sent(), None), WarpsealBlock(**{"state": "sent", "since": 1, **keys}), LATER
+    )
     if action is None:
         assert retry is UNSET
         return
@@ -200,7 +207,9 @@ def test_a_call_is_advised_only_if_it_succeeds_when_it_is_tried(name: str) -> No
     assert retry.action == action
     assert text in retry.text
     assert (retry.call is not UNSET) == (trial.succeeds is True)
-    assert retry.call is UNSET or (retry.call.gas or None) == (str(trial.gas) if trial.gas else None)
+    assert retry.call is UNSET or (retry.call.gas or None) == (
+        str(trial.gas) if trial.gas else None
+    )
     assert (retry.error or "") == trial.error
     assert (retry.revert_data or "0x") == hex_text(trial.revert_data)
 
@@ -216,7 +225,11 @@ def test_the_p_chain_takes_no_message_of_a_messenger() -> None:
 def test_the_advice_names_the_accounts_that_may_deliver() -> None:
     relayers = [bytes([number]) * 20 for number in range(1, 6)]
     message = JoinedMessage(sent(MESSAGE_V1._replace(relayers=relayers)), None)
-    for keys in (signature("not_asked"), SIGNED, {**SIGNED, **execution(succeeds=True, gas_required="50001")}):
+    for keys in (
+        signature("not_asked"),
+        SIGNED,
+        {**SIGNED, **execution(succeeds=True, gas_required="50001")},
+    ):
         retry = advise_retry(message, WarpsealBlock(state="sent", since=1, **keys), LATER)
         assert retry is not UNSET
         accounts = ", ".join(map(account_text, relayers[:3]))
@@ -232,19 +245,31 @@ def test_the_advice_names_the_accounts_that_may_deliver() -> None:
 
 def test_a_validator_that_does_not_have_a_new_message_may_get_it() -> None:
     block = WarpsealBlock(state="sent", since=1, **signature("collecting", refusing(34)))
-    for now, resent_at, action in ((LATER - 1, UNSET, "wait"), (LATER, UNSET, "resend"), (LATER, LATER, "wait")):
+    for now, resent_at, action in (
+        (LATER - 1, UNSET, "wait"),
+        (LATER, UNSET, "resend"),
+        (LATER, LATER, "wait"),
+    ):
         retry = advise_retry(JoinedMessage(sent(), None), replace(block, resent_at=resent_at), now)
         assert retry is not UNSET
         assert retry.action == action
 
 
 @pytest.mark.parametrize(("message", "types"), [(MESSAGE_V1, MESSAGE), (OLD, MESSAGE_V2)])
-def test_calls_carry_the_message_as_the_abi_library_encodes_it(message: Message, types: str) -> None:
-    fields = message.fields if message.adapter is None else (*message.fields[:2], MESSENGER, *message.fields[2:])
+def test_calls_carry_the_message_as_the_abi_library_encodes_it(
+    message: Message, types: str
+) -> None:
+    fields = (
+        message.fields
+        if message.adapter is None
+        else (*message.fields[:2], MESSENGER, *message.fields[2:])
+    )
     resending = WarpsealBlock(state="sent", since=1, **signature("collecting", refusing(34)))
     expected = {
         resending: encode_call(f"retrySendCrossChainMessage({types})", fields),
-        WarpsealBlock(state="failed", since=1): encode_call(f"retryMessageExecution(bytes32,{types})", A, fields),
+        WarpsealBlock(state="failed", since=1): encode_call(
+            f"retryMessageExecution(bytes32,{types})", A, fields
+        ),
     }
     for block, data in expected.items():
         retry = advise_retry(JoinedMessage(sent(message), None), block, LATER)
@@ -254,11 +279,17 @@ def test_calls_carry_the_message_as_the_abi_library_encodes_it(message: Message,
 
 def test_a_message_whose_fields_are_not_known_has_no_call() -> None:
     """Its source was indexed once, and is no longer."""
-    fields = {name: getattr(sent(), name) for name in ReceivedMessage.__struct_fields__ if hasattr(sent(), name)}
+    fields = {
+        name: getattr(sent(), name)
+        for name in ReceivedMessage.__struct_fields__
+        if hasattr(sent(), name)
+    }
     receive = ReceivedMessage(
         **{**fields, "gas_limit": None, "body": None}, deliverer=PEOPLE[2], redeemer=PEOPLE[3], is_executed=False,
         has_failed=True,
     )  # fmt: skip
-    retry = advise_retry(JoinedMessage(receive, receive), WarpsealBlock(state="failed", since=1), LATER)
+    retry = advise_retry(
+        JoinedMessage(receive, receive), WarpsealBlock(state="failed", since=1), LATER
+    )
     assert retry is not UNSET
     assert (retry.action, retry.call) == ("retry_execution", UNSET)

@@ -71,7 +71,9 @@ class ScriptedDelivery:
             self.running -= 1
         if raw in self.errors:
             raise self.errors[raw]
-        return SimpleNamespace(result=SimpleNamespace(members=await self.signing_set(A, DESTINATION)))
+        return SimpleNamespace(
+            result=SimpleNamespace(members=await self.signing_set(A, DESTINATION))
+        )
 
     async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> Any:
         return SimpleNamespace(digest=self.digest)
@@ -94,13 +96,17 @@ class RunningSigner:
 
     async def add(self, *numbers: int, destination: ChainID = DESTINATION) -> None:
         tasks = [
-            IcmTask(message(number).id, NOW, 0, A, destination, message(number).raw, NOW + 7 * DAY_S)
+            IcmTask(
+                message(number).id, NOW, 0, A, destination, message(number).raw, NOW + 7 * DAY_S
+            )
             for number in numbers
         ]
         await self.store.database.write(lambda connection: change_tasks(connection, tasks, ()))
 
     async def tasks(self) -> Sequence[Any]:
-        return await self.store.database.records(f"SELECT {ICM_TASKS.names} FROM icm_tasks ORDER BY message")
+        return await self.store.database.records(
+            f"SELECT {ICM_TASKS.names} FROM icm_tasks ORDER BY message"
+        )
 
     async def until_due(self, *due_at: float) -> None:
         """Wait until the tasks, by message, are due at these times."""
@@ -116,7 +122,9 @@ class RunningSigner:
 
 
 @asynccontextmanager
-async def run_signer(store: Store, leadership: Leadership | None = None) -> AsyncIterator[RunningSigner]:
+async def run_signer(
+    store: Store, leadership: Leadership | None = None
+) -> AsyncIterator[RunningSigner]:
     running = RunningSigner(store, leadership or Leadership())
     task = asyncio.create_task(running.signer.run())
     try:
@@ -134,7 +142,9 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_events, "_POLL_S", 0.01)
 
 
-async def test_two_messages_at_a_time_are_signed_by_the_leader_while_no_caller_waits(tmp_path: Path) -> None:
+async def test_two_messages_at_a_time_are_signed_by_the_leader_while_no_caller_waits(
+    tmp_path: Path,
+) -> None:
     leadership = Leadership(held=False)
     async with store_at(sqlite_url(tmp_path)) as store, run_signer(store, leadership) as running:
         running.admission.callers = 1
@@ -152,7 +162,9 @@ async def test_two_messages_at_a_time_are_signed_by_the_leader_while_no_caller_w
         await running.until_requested(1, 2, 3)
 
 
-async def test_a_message_is_signed_again_for_each_validator_set_until_it_is_a_week_old(any_store_url: str) -> None:
+async def test_a_message_is_signed_again_for_each_validator_set_until_it_is_a_week_old(
+    any_store_url: str,
+) -> None:
     end = NOW + 7 * DAY_S
     async with store_at(any_store_url) as store:
         async with run_signer(store) as running:
@@ -177,15 +189,21 @@ async def has_no_task(running: RunningSigner) -> bool:
     return not await running.tasks()
 
 
-async def test_messages_of_a_destination_without_a_node_are_tried_again_together(any_store_url: str) -> None:
+async def test_messages_of_a_destination_without_a_node_are_tried_again_together(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store, run_signer(store) as running:
         running.admission.callers = 1
         await running.add(*range(1, 5), destination=ABSENT)
         await running.add(5)
         for number in range(1, 5):
-            running.delivery.errors[message(number).raw] = DestinationUnavailable("chain", "no node is configured")
+            running.delivery.errors[message(number).raw] = DestinationUnavailable(
+                "chain", "no node is configured"
+            )
         failed = NodeAttempt(0, PublicFailure.TIMEOUT)
-        running.delivery.errors[message(5).raw] = DestinationUnavailable("chain", "its node is down", [failed])
+        running.delivery.errors[message(5).raw] = DestinationUnavailable(
+            "chain", "its node is down", [failed]
+        )
         running.admission.callers = 0
 
         async def are_postponed() -> bool:
@@ -232,7 +250,9 @@ async def test_tasks_are_written_once_with_the_events_of_what_is_not_delivered_y
         open_ids = {id_ for kind, id_ in steps if kind == "icm_sent" and id_ not in delivered}
         stored = await running.tasks()
         assert {task.message_id for task in stored} == open_ids
-        events = {indexed.step_of(event)[1]: event.message_id for event in await indexed.events_in(store)}
+        events = {
+            indexed.step_of(event)[1]: event.message_id for event in await indexed.events_in(store)
+        }
         assert {f"0x{UnsignedMessage.parse(task.message).id.hex()}" for task in stored} == {
             events[id_] for id_ in open_ids
         }
@@ -245,8 +265,15 @@ async def test_a_message_that_names_another_chain_is_not_signed_ahead(tmp_path: 
         unsigned = plain.warp_message(NETWORK_ID)
         assert unsigned is not None
         lie = replace(
-            plain, message_id=b"lie", foreign_warp=UnsignedMessage.build(NETWORK_ID, ABSENT, unsigned.payload)
+            plain,
+            message_id=b"lie",
+            foreign_warp=UnsignedMessage.build(NETWORK_ID, ABSENT, unsigned.payload),
         )
-        occurrences = [IcmOccurrence(EventType.ICM_SENT, 1, int(NOW), bytes(32), entry) for entry in (lie, plain)]
+        occurrences = [
+            IcmOccurrence(EventType.ICM_SENT, 1, int(NOW), bytes(32), entry)
+            for entry in (lie, plain)
+        ]
         await store.database.write(await running.signer.plan_tasks(occurrences))
-        assert [(task.message_id, task.message) for task in await running.tasks()] == [(plain.message_id, unsigned.raw)]
+        assert [(task.message_id, task.message) for task in await running.tasks()] == [
+            (plain.message_id, unsigned.raw)
+        ]

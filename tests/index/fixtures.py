@@ -33,7 +33,14 @@ from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
 from warpseal.resources.base import UNSET
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
-from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.resources.queries import (
+    BlockQuery,
+    Page,
+    PageRequest,
+    RewardQuery,
+    TransactionQuery,
+    ValidationQuery,
+)
 from warpseal.resources.text import NetworkText
 from warpseal.warp.ids import NodeID, parse_node_id
 
@@ -54,7 +61,9 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
     outputs = MemoryUtxos()
     outputs.add(effects.emitted)
     outputs.apply(effects.txs)
-    records: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
+    records: list[tuple[Record, bytes]] = [
+        (PRecord(effects, history.genesis.raw), encode_checkpoint(state))
+    ]
     for _ in range(blocks):
         block = history.next_block()
         effects = apply_p_block(state, block, outputs)
@@ -189,7 +198,11 @@ def _read_sets(session: ReadSession) -> Any:
     snapshots = session.rows("SELECT subnet, height FROM set_snapshots ORDER BY number")
     session.load_ids(subnet for subnet, _ in snapshots)
     heights = read_heights(session)
-    sets = [read_all_members(session, height) for height in range(0, heights.newest + 1, 10)] if heights else []
+    sets = (
+        [read_all_members(session, height) for height in range(0, heights.newest + 1, 10)]
+        if heights
+        else []
+    )
     return sorted((session.id_of(subnet), height) for subnet, height in snapshots), sets
 
 
@@ -200,14 +213,27 @@ async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
         nodes: set[NodeID] = set()
         for chain in PrimaryChain:
             txs = await all_pages(index.transactions, TransactionQuery(chain), 100)
-            nodes.update(NodeID(parse_node_id(tx.node_id)) for tx in txs if getattr(tx, "node_id", UNSET))
+            nodes.update(
+                NodeID(parse_node_id(tx.node_id)) for tx in txs if getattr(tx, "node_id", UNSET)
+            )
             results[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
-            owners = sorted({owner for tx in txs for utxo in utxos_of(tx) for owner in utxo.addresses})
-            by_owner = [TransactionQuery(chain, addresses=(Address(parse_address(owner)[1]),)) for owner in owners[:8]]
-            results[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
+            owners = sorted(
+                {owner for tx in txs for utxo in utxos_of(tx) for owner in utxo.addresses}
+            )
+            by_owner = [
+                TransactionQuery(chain, addresses=(Address(parse_address(owner)[1]),))
+                for owner in owners[:8]
+            ]
+            results[f"{chain} by owner"] = [
+                await all_pages(index.transactions, query, 100) for query in by_owner
+            ]
         results["sets"] = await index._reader.read(_read_sets)
         for node_id in sorted(nodes):
-            results[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
+            results[node_id.hex()] = await all_pages(
+                index.validations, ValidationQuery(node_id), 100
+            )
         if nodes:
-            results["rewards"] = await all_pages(index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100)
+            results["rewards"] = await all_pages(
+                index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100
+            )
     return results

@@ -164,7 +164,9 @@ class Model(StakingModel):
         if tx.closed is not None and tx.closed.tx_id in self.stakes:
             stake = self.stakes[tx.closed.tx_id]
             stake.state, stake.closed = "completed", tx.closed
-            self.rewards += [(tx, out, stake, settled_at) for out in tx.emitted if out.reward is not None]
+            self.rewards += [
+                (tx, out, stake, settled_at) for out in tx.emitted if out.reward is not None
+            ]
         if tx.removed is not None:
             stake = self.stakes[tx.removed]
             stake.state, stake.removed = "removed", (tx.tx.id, settled_at)
@@ -187,7 +189,10 @@ class Model(StakingModel):
             self.max_stakes[tx.subnet.subnet_id] = limits
         for change in tx.l1:
             if change.is_new:
-                self.l1[change.validator.validation_id] = (change, _proof(unsigned, change.validator.public_key))
+                self.l1[change.validator.validation_id] = (
+                    change,
+                    _proof(unsigned, change.validator.public_key),
+                )
 
     # X and C
 
@@ -199,12 +204,23 @@ class Model(StakingModel):
             self.coins[output.id] = Coin(output, tx.height or 0, time, spent)
         if isinstance(tx, XTxEffects) and tx.asset is not None:
             creation = tx.asset
-            asset = Asset(creation.asset_id, creation.name, creation.symbol, creation.denomination, creation.is_nft)
+            asset = Asset(
+                creation.asset_id,
+                creation.name,
+                creation.symbol,
+                creation.denomination,
+                creation.is_nft,
+            )
             self.assets[creation.asset_id] = (asset, time, creation.cap is Cap.FIXED)
         self.txs.append((tx, (time, past)))
 
     def _spend(
-        self, consumed: Sequence[Consumed], tx_id: TxID, height: int, time: int, signed: Sequence[Any] | None
+        self,
+        consumed: Sequence[Consumed],
+        tx_id: TxID,
+        height: int,
+        time: int,
+        signed: Sequence[Any] | None,
     ) -> None:
         for item in consumed:
             coin = self.coins.get(item.id)
@@ -320,10 +336,14 @@ class Model(StakingModel):
         if tx.chain is not None:
             fields["subnet_id"] = tx.chain.subnet_id
             fields["blockchain"] = NewBlockchain(tx.chain.name, tx.chain.vm_id, unsigned.genesis)
-        if tx.tx.kind == "AddPermissionlessValidatorTx" and isinstance(unsigned.signer, ProofOfPossession):
+        if tx.tx.kind == "AddPermissionlessValidatorTx" and isinstance(
+            unsigned.signer, ProofOfPossession
+        ):
             fields["bls"] = bls_credentials(unsigned.signer.public_key, unsigned.signer.proof)
         if tx.l1_balance:
-            fields["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.l1_balance),)
+            fields["l1_funded"] = (
+                Amount(self._asset(self.params.staking_asset_id), tx.l1_balance),
+            )
         if tx.outcome is not TxOutcome.PROPOSED:
             base = getattr(unsigned, "base", None)
             fields["memo"] = base.memo if base is not None else b""
@@ -356,7 +376,10 @@ def _signed(tx: XTxEffects | CTxEffects) -> list[tuple[Signer, ...]]:
     """Return who signed, by credential."""
     digest = sha256(tx.tx.encode_unsigned()).digest()
     return [
-        tuple(Signer(signature, plain_public_key(digest, signature)) for signature in credential.signatures)
+        tuple(
+            Signer(signature, plain_public_key(digest, signature))
+            for signature in credential.signatures
+        )
         for credential in tx.tx.credentials
     ]
 
@@ -365,7 +388,9 @@ def _proof(unsigned: Any, public_key: bytes) -> bytes:
     if hasattr(unsigned, "proof_of_possession"):
         return bytes(unsigned.proof_of_possession)
     (proof,) = {
-        validator.signer.proof for validator in unsigned.validators if validator.signer.public_key == public_key
+        validator.signer.proof
+        for validator in unsigned.validators
+        if validator.signer.public_key == public_key
     }
     return bytes(proof)
 

@@ -85,7 +85,11 @@ class StakingModel:
 
     def _validation(self, stake: Stake) -> Validation:
         period = stake.period
-        bls = UNSET if period.signer is None else bls_credentials(period.signer.public_key, period.signer.proof)
+        bls = (
+            UNSET
+            if period.signer is None
+            else bls_credentials(period.signer.public_key, period.signer.proof)
+        )
         return Validation(
             tx_id=period.tx_id, node_id=period.node_id, subnet_id=period.subnet_id, staked=period.weight,
             start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
@@ -93,7 +97,9 @@ class StakingModel:
 
     def _state(self, stake: Stake) -> PendingState | ActiveState | CompletedState | RemovedState:
         period, shares = stake.period, stake.period.shares
-        delegations = [delegation for delegation in self._delegations(stake) if delegation.state != "pending"]
+        delegations = [
+            delegation for delegation in self._delegations(stake) if delegation.state != "pending"
+        ]
         if stake.state == "pending":
             return PendingState()
         if stake.removed is not None:
@@ -108,11 +114,16 @@ class StakingModel:
             fees = paid + (closed.delegation_reward if closed else 0)
             earned = closed.validation_reward if closed else 0
             rewards = Rewards(
-                earned, fees, reward_owners(period), closed.reward_tx_id if closed and (earned or fees) else None
+                earned,
+                fees,
+                reward_owners(period),
+                closed.reward_tx_id if closed and (earned or fees) else None,
             )
             total = sum(delegation.period.weight for delegation in delegations)
             return CompletedState(
-                delegator_count=len(delegations), rewards=rewards, delegated=None if shares is None else total
+                delegator_count=len(delegations),
+                rewards=rewards,
+                delegated=None if shares is None else total,
             )
         active = [delegation for delegation in delegations if delegation.state == "active"]
         weight = sum(delegation.period.weight for delegation in active)
@@ -121,7 +132,9 @@ class StakingModel:
             for delegation in delegations
             if delegation.state == "active" or (delegation.closed and delegation.closed.is_rewarded)
         ]
-        due = sum(split_reward(delegation.potential or 0, shares or 0)[0] for delegation in would_pay)
+        due = sum(
+            split_reward(delegation.potential or 0, shares or 0)[0] for delegation in would_pay
+        )
         return ActiveState(
             delegator_count=len(active), total_stake=self._total(period.subnet_id),
             potential=Rewards(stake.potential or 0, due, reward_owners(period)),
@@ -139,10 +152,14 @@ class StakingModel:
 
 
 def reward_owners(period: StakingPeriod) -> tuple[Address, ...]:
-    owners = [owner for owner in (period.validation_owner, period.delegation_owner) if owner is not None]
+    owners = [
+        owner for owner in (period.validation_owner, period.delegation_owner) if owner is not None
+    ]
     return tuple(dict.fromkeys(address for owner in owners for address in owner.addresses))
 
 
 def bls_credentials(public_key: bytes, proof: bytes) -> BlsCredentials:
     """Return a public key and its proof of possession as a resource."""
-    return BlsCredentials(public_key="0x" + public_key.hex(), proof_of_possession="0x" + proof.hex())
+    return BlsCredentials(
+        public_key="0x" + public_key.hex(), proof_of_possession="0x" + proof.hex()
+    )

@@ -124,7 +124,9 @@ async def test_rows_are_rebuilt_from_the_stored_blocks(any_index_url: str) -> No
     assert await read_everything(any_index_url, params()) == before
 
 
-async def test_a_stopped_rebuild_continues_where_it_was(tmp_path: Path, complete_index: Path) -> None:
+async def test_a_stopped_rebuild_continues_where_it_was(
+    tmp_path: Path, complete_index: Path
+) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, NETWORK, records(), 5)
     drop_rows(url)
@@ -141,14 +143,20 @@ async def test_a_stopped_rebuild_continues_where_it_was(tmp_path: Path, complete
         assert checkpoint is not None
         assert BLOCKS // 2 < checkpoint.height < BLOCKS
     rebuild_rows(url, NETWORK)
-    assert await read_everything(url, NETWORK) == await read_everything(f"sqlite:///{complete_index}", NETWORK)
+    assert await read_everything(url, NETWORK) == await read_everything(
+        f"sqlite:///{complete_index}", NETWORK
+    )
 
 
-async def test_the_three_chains_may_be_read_in_any_order(any_index_url: str, tmp_path: Path) -> None:
+async def test_the_three_chains_may_be_read_in_any_order(
+    any_index_url: str, tmp_path: Path
+) -> None:
     write_all(any_index_url, params(), recorded_history(one_after_the_other=True), 4)
     by_time = f"sqlite:///{tmp_path}/by-time.db"
     write_all(by_time, params(), recorded_history(), 4)
-    assert await read_everything(any_index_url, params()) == await read_everything(by_time, params())
+    assert await read_everything(any_index_url, params()) == await read_everything(
+        by_time, params()
+    )
 
 
 def test_the_ledger_finds_in_the_index_what_it_finds_in_memory(any_index_url: str) -> None:

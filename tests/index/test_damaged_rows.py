@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.index.fixtures import all_pages, network_text, open_index, open_writer, recorded_history, write_all
+from tests.index.fixtures import (
+    all_pages,
+    network_text,
+    open_index,
+    open_writer,
+    recorded_history,
+    write_all,
+)
 from tests.index.flipped import RESULT, TYPED, copy_file, ends_of, flip_bytes, merge_log
 from tests.ledger.recorded import params
 from warpseal.index.block_writer import OutOfOrder
@@ -47,11 +54,15 @@ def reads(index: Index) -> Iterator[Awaitable[Any]]:
     yield all_pages(index.rewards, RewardQuery(), 100)
     yield index.blockchain(params().x_chain_id)
     criteria, text = L1ValidatorQuery(has_inactive=True), network_text(params())
-    yield index.page("l1_validators", lambda session: l1_validators(session, text, criteria, PageRequest(100)))
+    yield index.page(
+        "l1_validators", lambda session: l1_validators(session, text, criteria, PageRequest(100))
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_flipped_bytes_end_in_results_or_typed_errors(tmp_path: Path, index_file: Path, seed: int) -> None:
+async def test_flipped_bytes_end_in_results_or_typed_errors(
+    tmp_path: Path, index_file: Path, seed: int
+) -> None:
     flip_bytes(index_file, tmp_path / "index.db", seed)
     url = f"sqlite:///{tmp_path}/index.db"
     async with open_index(url, params()) as index:
@@ -85,17 +96,25 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
     copy_file(index_file, copy)
     with sqlite3.connect(copy) as database:
         database.execute("PRAGMA writable_schema = ON")
-        database.execute("UPDATE sqlite_master SET name = CAST(X'c5ff' AS TEXT), sql = 'CREATE' WHERE name = 'txs'")
+        database.execute(
+            "UPDATE sqlite_master SET name = CAST(X'c5ff' AS TEXT), sql = 'CREATE' WHERE name = 'txs'"
+        )
     async with open_index(f"sqlite:///{copy}", params()) as index:
         with pytest.raises(IndexDamaged, match="the schema is damaged"):
             await all_pages(index.blocks, BlockQuery(PrimaryChain.P), 10)
         assert index.damage() is not None
-    with pytest.raises(IndexDamaged, match="the schema is damaged"), open_writer(f"sqlite:///{copy}", params()):
+    with (
+        pytest.raises(IndexDamaged, match="the schema is damaged"),
+        open_writer(f"sqlite:///{copy}", params()),
+    ):
         pass
     with pytest.raises(sqlite3.DatabaseError) as error:
         open_file(copy, "ro")
     assert error.value.sqlite_errorcode == sqlite3.SQLITE_CORRUPT
-    with pytest.raises(StoreUnusable, match="the schema is damaged"), open_read_only(StoreUrl.for_file(copy)):
+    with (
+        pytest.raises(StoreUnusable, match="the schema is damaged"),
+        open_read_only(StoreUrl.for_file(copy)),
+    ):
         pass
 
 
@@ -105,6 +124,9 @@ def test_stored_blocks_of_an_unknown_kind_are_damage(tmp_path: Path, index_file:
     with sqlite3.connect(copy) as database:
         database.execute("UPDATE raw_blocks SET kind = 7 WHERE number = 0")
     engine = reading_index(StoreUrl.for_file(copy), IndexSettings())
-    with engine.connect() as connection, pytest.raises(IndexDamaged, match="block 0 is of the unknown kind 7"):
+    with (
+        engine.connect() as connection,
+        pytest.raises(IndexDamaged, match="block 0 is of the unknown kind 7"),
+    ):
         list(read_segments(connection))
     engine.dispose()

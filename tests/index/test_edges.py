@@ -47,14 +47,22 @@ def large_record(height: int, parent: BlockID, counts: tuple[int, ...]) -> PReco
     """Return a block of transactions that make so many outputs each, out of nothing."""
     txs = []
     for number, count in enumerate(counts):
-        tx = P_TX.build(BaseTx(BaseFields(NETWORK_ID, P_CHAIN, (), (), b"%d %d" % (height, number))))
+        tx = P_TX.build(
+            BaseTx(BaseFields(NETWORK_ID, P_CHAIN, (), (), b"%d %d" % (height, number)))
+        )
         outs = tuple(
-            LedgerOutput(utxo_id(tx.id, index), tx.id, index, AVAX, 7, (OWNER,), 1, 0, 0, P_CHAIN, P_CHAIN)
+            LedgerOutput(
+                utxo_id(tx.id, index), tx.id, index, AVAX, 7, (OWNER,), 1, 0, 0, P_CHAIN, P_CHAIN
+            )
             for index in range(count)
         )
         txs.append(TxEffects(tx, height, number, TxOutcome.ACCEPTED, emitted=outs))
-    block = PBlock.build("BanffStandardBlock", parent, height, 1_700_000_000, tuple(item.tx for item in txs))
-    effects = BlockEffects(block, 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ())
+    block = PBlock.build(
+        "BanffStandardBlock", parent, height, 1_700_000_000, tuple(item.tx for item in txs)
+    )
+    effects = BlockEffects(
+        block, 1_700_000_000, None, 0, 0, 0, tuple(txs), None, (), (), (), (), ()
+    )
     return PRecord(effects, block.raw)
 
 
@@ -76,24 +84,34 @@ async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> 
         assert len(await all_pages(index.transactions, query, 1)) == 8
 
 
-async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_index_url: str) -> None:
+async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(
+    any_index_url: str,
+) -> None:
     utxos = MemoryUtxos()
-    genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
+    genesis = next(
+        record for record in recorded_history() if isinstance(record, XPreLinearizationRecord)
+    )
     utxos.apply(genesis.txs)
     with open_writer(any_index_url, params()) as writer:
         for block in x_blocks():
             spent = [raw_id for tx in block.txs for raw_id in spent_ids(tx.unsigned)]
             writer.outputs.prefetch(spent)
             # As fetched by avm.getTx; what other chains have made is not to be had there.
-            writer.outputs.add_external(utxos.unspent[utxo_id] for utxo_id in spent if utxo_id in utxos.unspent)
+            writer.outputs.add_external(
+                utxos.unspent[utxo_id] for utxo_id in spent if utxo_id in utxos.unspent
+            )
             effects = apply_x_block(params().x_chain_id, block, writer.outputs, is_complete=False)
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)
         before = await read_everything(any_index_url, params())
         consumed = [utxo for tx in before[PrimaryChain.X][0] for utxo in tx.consumed_utxos]
         x_chain = id_text(params().x_chain_id)
-        assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id == x_chain} == {UNSET}
-        assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id != x_chain} == {True}
+        assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id == x_chain} == {
+            UNSET
+        }
+        assert {utxo.incomplete for utxo in consumed if utxo.created_on_chain_id != x_chain} == {
+            True
+        }
     drop_rows(any_index_url)
     rebuild_rows(any_index_url, params())
     assert await read_everything(any_index_url, params()) == before
@@ -116,7 +134,9 @@ with open_writer(sys.argv[1], made_up_params()) as writer:
 def killed_while_writing(url: str) -> None:
     """Let another process write, and kill it in the middle; it waits before it has written everything."""
     command = [sys.executable, "-c", _WRITES, url]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.ROOT)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.ROOT
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     while int((process.stdout.readline().strip() or b"0").replace(b"ready", b"0")) < 60:
@@ -127,7 +147,9 @@ def killed_while_writing(url: str) -> None:
     process.stdout.close()
 
 
-async def test_an_index_whose_writer_was_killed_continues(any_index_url: str, tmp_path: Path) -> None:
+async def test_an_index_whose_writer_was_killed_continues(
+    any_index_url: str, tmp_path: Path
+) -> None:
     url, whole = any_index_url, f"sqlite:///{tmp_path}/whole.db"
     history: list[Record] = [record for record, _ in made_up_history(3, 220)]
     killed_while_writing(url)

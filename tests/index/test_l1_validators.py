@@ -113,7 +113,8 @@ async def test_validators_equal_the_state_of_the_ledger_at_every_height(any_inde
         removed = [validator for validator in listed if not validator.weight]
         present = by_id([validator for validator in listed if validator.weight])
         assert {name: without_keys(validator) for name, validator in present.items()} == {
-            id_text(key): expected(validator, state, network) for key, validator in state.l1.by_id.items()
+            id_text(key): expected(validator, state, network)
+            for key, validator in state.l1.by_id.items()
         }
         for validator in state.l1:
             assert present[id_text(validator.validation_id)].bls_credentials.public_key == hex_text(
@@ -128,7 +129,9 @@ async def test_validators_equal_the_state_of_the_ledger_at_every_height(any_inde
     assert all(seen[kind] for kind in ("removed", "inactive", "active"))
 
 
-async def test_pages_of_any_size_and_filters_list_the_same_validators(any_index_url: str, monkeypatch: Any) -> None:
+async def test_pages_of_any_size_and_filters_list_the_same_validators(
+    any_index_url: str, monkeypatch: Any
+) -> None:
     network = made_up_params()
     text = network_text(network)
     write_all(any_index_url, network, [record for record, _ in made_up_history(SEED, HEIGHTS[-1])])
@@ -148,10 +151,18 @@ async def test_pages_of_any_size_and_filters_list_the_same_validators(any_index_
             "node_id": parse_node_id(some.node_id),
             "subnet_id": parse_id(some.subnet_id),
         }
-        for names in (("validation_id",), ("node_id",), ("subnet_id",), ("node_id", "subnet_id"), tuple(raw)):
+        for names in (
+            ("validation_id",),
+            ("node_id",),
+            ("subnet_id",),
+            ("node_id", "subnet_id"),
+            tuple(raw),
+        ):
             query = L1ValidatorQuery(**{name: raw[name] for name in names}, has_inactive=True)
             values = [getattr(some, name) for name in names]
-            matching = [item for item in everything if [getattr(item, name) for name in names] == values]
+            matching = [
+                item for item in everything if [getattr(item, name) for name in names] == values
+            ]
             assert some in matching
             assert (await read_all(index, text, query, 2))[0] == matching
         unknown = L1ValidatorQuery(node_id=NodeID(bytes(20)), has_inactive=True)
@@ -170,7 +181,11 @@ async def test_validators_equal_the_replies_of_the_recorded_node(any_index_url: 
     present = {name for name, validator in validators.items() if validator.weight}
     assert present == {reply["validationID"] for reply in replies}
     # The node answered with an error about the others.
-    assert {exchange["params"]["validationID"] for exchange in calls} >= set(validators) - present != set()
+    assert (
+        {exchange["params"]["validationID"] for exchange in calls}
+        >= set(validators) - present
+        != set()
+    )
     for reply in replies:
         validator = validators[reply["validationID"]]
         assert height == int(reply["height"])
@@ -186,7 +201,10 @@ async def test_validators_equal_the_replies_of_the_recorded_node(any_index_url: 
 def assert_equal(validator: CurrentL1Validator, reply: dict[str, Any]) -> None:
     """Assert that a validator is what a reply to platform.getL1Validator says."""
     assert (validator.node_id, validator.subnet_id) == (reply["nodeID"], reply["subnetID"])
-    assert (validator.weight, validator.remaining_balance) == (int(reply["weight"]), int(reply["balance"]))
+    assert (validator.weight, validator.remaining_balance) == (
+        int(reply["weight"]),
+        int(reply["balance"]),
+    )
     assert validator.creation_timestamp == int(reply["startTime"])
     assert validator.bls_credentials.public_key == reply["publicKey"]
 
@@ -209,7 +227,9 @@ async def test_validators_equal_the_replies_of_a_simulated_node(tmp_path: Path) 
             change()
         genesis = parse_p_genesis(network.state.ledger.genesis)
         node = SimulatedNode(network)
-        async with indexing(tmp_path, node, settings=only(PrimaryChain.P), genesis=genesis) as indexer:
+        async with indexing(
+            tmp_path, node, settings=only(PrimaryChain.P), genesis=genesis
+        ) as indexer:
             await until_caught_up(indexer)
         text = NetworkText(network.network_id, PUBLIC_CHAINS[5])
         async with open_index(f"sqlite:///{tmp_path}/index.db", params()) as index:
@@ -232,5 +252,7 @@ async def test_validators_equal_the_replies_of_a_simulated_node(tmp_path: Path) 
         assert height == int(reply["height"])
     (removed,) = set(validators) - set(present)
     assert (validators[removed].weight, validators[removed].remaining_balance) == (0, 0)
-    assert {item.validation_id for item in active} == {name for name, reply in present.items() if int(reply["balance"])}
+    assert {item.validation_id for item in active} == {
+        name for name, reply in present.items() if int(reply["balance"])
+    }
     assert 0 < len(active) < 6

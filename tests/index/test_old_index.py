@@ -6,7 +6,14 @@ from pathlib import Path
 
 import zstandard
 
-from tests.index.fixtures import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
+from tests.index.fixtures import (
+    all_pages,
+    open_index,
+    open_writer,
+    rebuild_rows,
+    recorded_history,
+    small_settings,
+)
 from tests.ledger.recorded import params
 from tests.paths import VECTORS
 from tests.store.table_facts import table_names
@@ -34,7 +41,9 @@ async def test_the_rows_of_an_old_index_are_derived_again_from_its_blocks(tmp_pa
     engine.dispose()
     p_chain = [record.effects for record in recorded_history() if isinstance(record, PRecord)]
     expected = [id_text(effects.block.id) for effects in reversed(p_chain)]
-    expected_txs = [id_text(tx.tx.id) for effects in reversed(p_chain) for tx in reversed(effects.txs)]
+    expected_txs = [
+        id_text(tx.tx.id) for effects in reversed(p_chain) for tx in reversed(effects.txs)
+    ]
     async with open_index(url, params()) as index:
         blocks = await all_pages(index.blocks, BlockQuery(PrimaryChain.P), 100)
         txs = await all_pages(index.transactions, TransactionQuery(PrimaryChain.P), 100)

@@ -13,7 +13,13 @@ from warpseal.index.records import PRecord, Record
 from warpseal.ledger.checkpoint import decode_checkpoint
 from warpseal.ledger.effects import TxOutcome
 from warpseal.ledger.p_state import PChainState
-from warpseal.node.p_chain import CurrentValidation, L1ValidatorState, Subnet, TxStatus, ValidationAt
+from warpseal.node.p_chain import (
+    CurrentValidation,
+    L1ValidatorState,
+    Subnet,
+    TxStatus,
+    ValidationAt,
+)
 from warpseal.validators.p_chain_rows import PChainRows, read_rows
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 
@@ -33,14 +39,19 @@ async def test_rows_equal_the_state_of_the_ledger(any_index_url: str) -> None:
         state = decode_checkpoint(history[height][1], params)
         validation_ids |= state.l1.by_id.keys()
         seen["removed"] += len(validation_ids - state.l1.by_id.keys())
-        compare = partial(compared, state=state, validation_ids=validation_ids, records=records[-40:], seen=seen)
+        compare = partial(
+            compared, state=state, validation_ids=validation_ids, records=records[-40:], seen=seen
+        )
         async with open_index(any_index_url, params) as index:
             results = await index.read(partial(read_rows, query=compare))
         assert results is not None
         for result, expected in results:
             assert result == expected
     # The history has all that the rows tell apart.
-    assert all(seen[kind] for kind in ("active", "drained", "removed", "changed", "l1", "permissioned", "delegated"))
+    assert all(
+        seen[kind]
+        for kind in ("active", "drained", "removed", "changed", "l1", "permissioned", "delegated")
+    )
 
 
 def compared(
@@ -76,7 +87,9 @@ def compared(
             balance = validator.balance(state.l1_accrued_fees)
             seen["active" if balance else "drained"] += 1
             seen["changed"] += validator.min_nonce > 0
-            facts = L1ValidatorState(validator.subnet_id, validator.weight, validator.min_nonce, balance)
+            facts = L1ValidatorState(
+                validator.subnet_id, validator.weight, validator.min_nonce, balance
+            )
         results.append((rows.l1_validator(validation_id), ValidationAt(state.height, facts)))
     results.append((rows.l1_validator(ValidationID(bytes(32))), None))
     for record in records:
@@ -90,7 +103,9 @@ def compared(
     return results
 
 
-def expected_validations(state: PChainState, subnet_id: SubnetID, seen: Counter[str]) -> list[CurrentValidation]:
+def expected_validations(
+    state: PChainState, subnet_id: SubnetID, seen: Counter[str]
+) -> list[CurrentValidation]:
     """Return the current validations of a subnet by the state."""
     delegated: Counter[Any] = Counter()
     for staker in state.current:
@@ -105,9 +120,16 @@ def expected_validations(state: PChainState, subnet_id: SubnetID, seen: Counter[
             ends = {"end_unix_s": staker.next_s, "delegated": delegated[period.node_id]}
             start_s = period.start_s
             assert start_s is not None
-            validations.append(CurrentValidation(period.tx_id, period.node_id, period.weight, start_s, **ends))
+            validations.append(
+                CurrentValidation(period.tx_id, period.node_id, period.weight, start_s, **ends)
+            )
     for validator in state.l1:
         if validator.subnet_id == subnet_id:
-            own = validator.node_id, validator.weight, validator.start_s, validator.balance(state.l1_accrued_fees)
+            own = (
+                validator.node_id,
+                validator.weight,
+                validator.start_s,
+                validator.balance(state.l1_accrued_fees),
+            )
             validations.append(CurrentValidation(validator.validation_id, *own))
     return validations

@@ -69,7 +69,10 @@ def test_an_invalid_index_url_is_refused() -> None:
 
 
 def test_the_search_path_of_a_server_is_the_schema_of_the_index() -> None:
-    url = index_url(IndexSettings(url="postgresql://me:secret@/db?host=/run/x&options=-c%20work_mem%3D9MB"), None)
+    url = index_url(
+        IndexSettings(url="postgresql://me:secret@/db?host=/run/x&options=-c%20work_mem%3D9MB"),
+        None,
+    )
     assert url.schema == "warpseal_index"
     assert server_parameters(url)["options"].endswith(" -c work_mem=9MB")
     assert "secret" not in url.redacted
@@ -83,7 +86,9 @@ async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> Non
         for chain in PrimaryChain:
             page = await index.transactions(TransactionQuery(chain), PageRequest(100))
             utxo_texts |= {str(utxo.utxo_bytes) for tx in page.items for utxo in tx.emitted_utxos}
-    recorded_utxos = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *results_of("avm.getUTXOs"))]
+    recorded_utxos = [
+        call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *results_of("avm.getUTXOs"))
+    ]
     raws = {unchecked(text) for texts in recorded_utxos for text in texts}
     assert len(raws) > 10
     # The genesis' own outputs belong to no transaction that is shown.
@@ -94,14 +99,18 @@ async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> Non
 async def test_pre_linearization_transactions_have_approximate_times(any_index_url: str) -> None:
     records = [record for record in recorded_history() if isinstance(record, XRecord)]
     txs = [tx.tx for record in records for tx in record.effects.txs]
-    genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
+    genesis = next(
+        record for record in recorded_history() if isinstance(record, XPreLinearizationRecord)
+    )
     outputs = MemoryUtxos()
     outputs.apply(genesis.txs)
     past = [genesis]
     for number, tx in enumerate(txs):
         effects = build_x_tx_effects(UtxoFlow(params().x_chain_id, 0, outputs, False), tx, 0)
         outputs.apply((effects,))
-        past.append(XPreLinearizationRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw))
+        past.append(
+            XPreLinearizationRecord(number, 2_000_000_000 + number // 2, (effects,), tx.raw)
+        )
     write_all(any_index_url, params(), past, 3)
     async with open_index(any_index_url, params()) as index:
         whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
@@ -112,9 +121,18 @@ async def test_pre_linearization_transactions_have_approximate_times(any_index_u
             if isinstance(tx, XChainTransaction)
         }
         assert formats == {(UNSET, "non-linear", True)}
-        for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
-            times = TimeRange(*(None if item is None else 2_000_000_000 + item for item in (since, until)))
-            page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))
+        for since, until, expected in (
+            (0, 2, 6),
+            (1, None, len(txs) - 2),
+            (None, 0, 3),
+            (999, None, 0),
+        ):
+            times = TimeRange(
+                *(None if item is None else 2_000_000_000 + item for item in (since, until))
+            )
+            page = await index.transactions(
+                TransactionQuery(PrimaryChain.X, times=times), PageRequest(100)
+            )
             assert len(page.items) == expected, (since, until)
 
 
@@ -125,7 +143,9 @@ async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: 
         history = [record for record, _ in made_up_history(3, 40)]
         with open_writer(url, made_up_params()) as writer:
             writer.write(history)
-            writer.write_status(ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41))
+            writer.write_status(
+                ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41)
+            )
         await index.refresh()
         (fresh,) = index.freshness()
         last = history[-1]

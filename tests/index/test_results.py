@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.index.fixtures import all_pages, made_up_history, made_up_params, open_index, recorded_history, write_all
+from tests.index.fixtures import (
+    all_pages,
+    made_up_history,
+    made_up_params,
+    open_index,
+    recorded_history,
+    write_all,
+)
 from tests.index.model import Model
 from tests.index.plain import without_bytes
 from tests.ledger.recorded import params
@@ -17,7 +24,13 @@ from warpseal.ledger.params import Parameters
 from warpseal.resources.base import SortOrder, ValidationStatusType
 from warpseal.resources.blocks import p_chain
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import BlockQuery, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
+from warpseal.resources.queries import (
+    BlockQuery,
+    RewardQuery,
+    TimeRange,
+    TransactionQuery,
+    ValidationQuery,
+)
 from warpseal.warp.ids import P_CHAIN
 
 HISTORIES = ["recorded", "seed 1", "seed 5"]
@@ -54,20 +67,33 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
         assert items == await all_pages(plain.transactions, query, 100), query
     for query in block_queries(plain, random):
         size = random.choice((1, 7, 100))
-        assert await all_pages(index.blocks, query, size) == await all_pages(plain.blocks, query, 100), query
+        assert await all_pages(index.blocks, query, size) == await all_pages(
+            plain.blocks, query, 100
+        ), query
     for query in reward_queries(plain, random):
         size = random.choice((1, 2, 100))
-        assert await all_pages(index.rewards, query, size) == await all_pages(plain.rewards, query, 100), query
+        assert await all_pages(index.rewards, query, size) == await all_pages(
+            plain.rewards, query, 100
+        ), query
     for query in validation_queries(plain):
         size = random.choice((1, 2, 100))
-        assert await all_pages(index.validations, query, size) == await all_pages(plain.validations, query, 100), query
+        assert await all_pages(index.validations, query, size) == await all_pages(
+            plain.validations, query, 100
+        ), query
     for chain in plain.blockchains:
         assert await index.blockchain(chain.chain_id) == chain
     assert await index.blockchain(b"\x99" * 32) is None
-    (genesis,) = [block for block in plain.all_blocks if (block.chain, block.height) == (PrimaryChain.P, 0)]
+    (genesis,) = [
+        block for block in plain.all_blocks if (block.chain, block.height) == (PrimaryChain.P, 0)
+    ]
     assert await index.blockchain(P_CHAIN) == p_chain(genesis.time)
-    addresses, accounts = [*all_addresses(plain), b"\x77" * 20], [*all_accounts(plain), b"\x77" * 20]
-    assert touched(await index.chains_of(addresses, accounts)) == touched(await plain.chains_of(addresses, accounts))
+    addresses, accounts = (
+        [*all_addresses(plain), b"\x77" * 20],
+        [*all_accounts(plain), b"\x77" * 20],
+    )
+    assert touched(await index.chains_of(addresses, accounts)) == touched(
+        await plain.chains_of(addresses, accounts)
+    )
 
 
 def touched(value: Any) -> Any:
@@ -77,20 +103,36 @@ def touched(value: Any) -> Any:
 
 def all_addresses(plain: Any) -> list[bytes]:
     """Return all addresses, in one order."""
-    return sorted({address for tx in plain.txs for utxo in (*tx.consumed, *tx.emitted) for address in utxo.addresses})
+    return sorted(
+        {
+            address
+            for tx in plain.txs
+            for utxo in (*tx.consumed, *tx.emitted)
+            for address in utxo.addresses
+        }
+    )
 
 
 def all_accounts(plain: Any) -> list[bytes]:
     """Return all accounts of the C-Chain, in one order."""
-    moved = [account for tx in plain.txs if tx.chain is PrimaryChain.C for account in (*tx.evm_inputs, *tx.evm_outputs)]
+    moved = [
+        account
+        for tx in plain.txs
+        if tx.chain is PrimaryChain.C
+        for account in (*tx.evm_inputs, *tx.evm_outputs)
+    ]
     return sorted({account.address for account in moved})
 
 
 def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
     """Return questions of every kind."""
     addresses, accounts = all_addresses(plain), all_accounts(plain)
-    queries = [TransactionQuery(chain, order=order) for chain in PrimaryChain for order in SortOrder]
-    validations = sorted({item.validation_id for tx in plain.txs for item in getattr(tx, "l1_changes", ())})
+    queries = [
+        TransactionQuery(chain, order=order) for chain in PrimaryChain for order in SortOrder
+    ]
+    validations = sorted(
+        {item.validation_id for tx in plain.txs for item in getattr(tx, "l1_changes", ())}
+    )
     for _ in range(60):
         chain = random.choice([tx.chain for tx in plain.txs])
         kinds = sorted({tx.kind for tx in plain.txs})
@@ -100,7 +142,9 @@ def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
             TransactionQuery(
                 chain,
                 addresses=() if with_validation and random.random() < 0.5 else tuple(sorted(some)),  # type: ignore[arg-type]
-                evm_addresses=tuple(accounts) if chain is PrimaryChain.C and random.random() < 0.5 else (),
+                evm_addresses=tuple(accounts)
+                if chain is PrimaryChain.C and random.random() < 0.5
+                else (),
                 validation_id=random.choice(validations) if with_validation else None,
                 kinds=frozenset(random.sample(kinds, 3)) if random.random() < 0.5 else frozenset(),
                 times=some_times(plain, random) if random.random() < 0.5 else TimeRange(),
@@ -113,14 +157,21 @@ def transaction_queries(plain: Any, random: Random) -> list[TransactionQuery]:
 def some_times(plain: Any, random: Random) -> TimeRange:
     """Return a range of times: with and without bounds, also an empty or reversed one."""
     times = sorted(tx.time for tx in plain.txs)
-    moments = [None, times[0] - 1, times[-1] + 1, *(random.choice(times) + random.choice((-1, 0, 1)) for _ in range(4))]
+    moments = [
+        None,
+        times[0] - 1,
+        times[-1] + 1,
+        *(random.choice(times) + random.choice((-1, 0, 1)) for _ in range(4)),
+    ]
     return TimeRange(random.choice(moments), random.choice(moments))
 
 
 def block_queries(plain: Any, random: Random) -> list[BlockQuery]:
     """Return questions about blocks."""
     plainly = [BlockQuery(chain) for chain in PrimaryChain]
-    return plainly + [BlockQuery(random.choice(list(PrimaryChain)), some_times(plain, random)) for _ in range(20)]
+    return plainly + [
+        BlockQuery(random.choice(list(PrimaryChain)), some_times(plain, random)) for _ in range(20)
+    ]
 
 
 def reward_queries(plain: Any, random: Random) -> list[RewardQuery]:
@@ -131,8 +182,12 @@ def reward_queries(plain: Any, random: Random) -> list[RewardQuery]:
         return []
     return [
         RewardQuery(
-            tuple(random.sample(owners, random.randrange(1, len(owners) + 1))) if way != "nodes" else (),
-            tuple(random.sample(nodes, random.randrange(1, len(nodes) + 1))) if way != "addresses" else (),
+            tuple(random.sample(owners, random.randrange(1, len(owners) + 1)))
+            if way != "nodes"
+            else (),
+            tuple(random.sample(nodes, random.randrange(1, len(nodes) + 1)))
+            if way != "addresses"
+            else (),
             order,
         )
         for way in ("nodes", "addresses", "both")
@@ -145,4 +200,9 @@ def validation_queries(plain: Any) -> list[ValidationQuery]:
     """Return questions about all nodes."""
     nodes = sorted({validation.node_id for validation in plain.all_validations})[:25]
     statuses = [None, *ValidationStatusType]
-    return [ValidationQuery(node, status, order) for node in nodes for status in statuses for order in SortOrder]
+    return [
+        ValidationQuery(node, status, order)
+        for node in nodes
+        for status in statuses
+        for order in SortOrder
+    ]

@@ -44,7 +44,9 @@ def history(request: pytest.FixtureRequest) -> tuple[int, int]:
     return parameters
 
 
-def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest, history: tuple[int, int]) -> None:
+def test_store_and_model_agree_after_every_block(
+    request: pytest.FixtureRequest, history: tuple[int, int]
+) -> None:
     seed, blocks = history
     is_server = history == ON_A_SERVER
     url = request.getfixturevalue("postgres_url" if is_server else "file_url")
@@ -86,9 +88,18 @@ def assert_rows_equal_model(connection: Connection, model: Model) -> None:
 
 def _assert_rows_equal_model(connection: Connection, model: Model) -> None:
     reading = ReadSession(connection)
-    last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")
-    assert tuple(last[0]) == (model.time, model.supply[PRIMARY_NETWORK], model.accrued, model.active())
-    assert unspent(reading) == {key: (coin[0], coin[1], tuple(coin[5])) for key, coin in model.coins.items()}
+    last = reading.rows(
+        "SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1"
+    )
+    assert tuple(last[0]) == (
+        model.time,
+        model.supply[PRIMARY_NETWORK],
+        model.accrued,
+        model.active(),
+    )
+    assert unspent(reading) == {
+        key: (coin[0], coin[1], tuple(coin[5])) for key, coin in model.coins.items()
+    }
     assert stakings(reading, _ACTIVE) == {
         item.tx_id: (item.start, item.end, item.weight, item.reward) for item in model.current
     }
@@ -117,9 +128,13 @@ def as_members(entries: Sequence[ValidatorEntry]) -> dict[bytes, Any]:
 
 def unspent(reading: ReadSession) -> dict[bytes, Any]:
     """Return what can be spent on the P-Chain, by id: asset, amount, owners."""
-    rows = reading.rows(f"SELECT prefix, rest, asset, amount, owner, owners FROM {ALL_UNSPENT} AS u WHERE held_on = 0")
+    rows = reading.rows(
+        f"SELECT prefix, rest, asset, amount, owner, owners FROM {ALL_UNSPENT} AS u WHERE held_on = 0"
+    )
     owners = [_owners(owner, several) for *_, owner, several in rows]
-    reading.load_ids({key for row in rows for key in [row[2]]} | {key for some in owners for key in some})
+    reading.load_ids(
+        {key for row in rows for key in [row[2]]} | {key for some in owners for key in some}
+    )
     return {
         (prefix % 2**64).to_bytes(8, "big") + bytes(rest): (
             reading.id_of(asset),

@@ -36,7 +36,9 @@ from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, parse_id
 SET_TABLES = ("set_members", "set_changes", "set_snapshots")
 
 
-def write_chain(url: str, network: Parameters, genesis: PGenesis | None, blocks: list[bytes], first: int) -> None:
+def write_chain(
+    url: str, network: Parameters, genesis: PGenesis | None, blocks: list[bytes], first: int
+) -> None:
     """Write blocks from height `first` on, behind the genesis if there is one."""
     with open_writer(url, network) as writer:
         work = PChainProcessor(writer, network, genesis, SETTINGS)
@@ -49,7 +51,11 @@ def write_chain(url: str, network: Parameters, genesis: PGenesis | None, blocks:
 def recorded_sets(calls: Iterable[dict[str, Any]]) -> list[tuple[SubnetID, int, bytes]]:
     """Return the recorded validator sets by subnet and height, as a node sent them."""
     return [
-        (SubnetID(parse_id(call["params"]["subnetID"])), call["params"]["height"], json.dumps(call["result"]).encode())
+        (
+            SubnetID(parse_id(call["params"]["subnetID"])),
+            call["params"]["height"],
+            json.dumps(call["result"]).encode(),
+        )
         for call in calls
         if call["method"] == "platform.getValidatorsAt" and "result" in call
         if isinstance(call["params"]["height"], int)
@@ -61,7 +67,9 @@ async def test_no_number_of_pages_keeps_signing_from_the_sets(tmp_path: Path) ->
     history = History(1)
     write_chain(url, PARAMS, history.genesis, [history.next_block().raw for _ in range(3)], 1)
     async with open_index(url, PARAMS) as index:
-        pages = [asyncio.create_task(index._reader.read(lambda _: released.wait())) for _ in range(200)]
+        pages = [
+            asyncio.create_task(index._reader.read(lambda _: released.wait())) for _ in range(200)
+        ]
         try:
             await asyncio.sleep(0)
             with pytest.raises(StoreDown, match="too many reads"):
@@ -72,7 +80,9 @@ async def test_no_number_of_pages_keeps_signing_from_the_sets(tmp_path: Path) ->
             await asyncio.gather(*pages, return_exceptions=True)
 
 
-async def check_recorded(url: str, network: Parameters, sets: list[tuple[SubnetID, int, bytes]]) -> None:
+async def check_recorded(
+    url: str, network: Parameters, sets: list[tuple[SubnetID, int, bytes]]
+) -> None:
     """Assert that the index has the recorded sets."""
     assert {height for _, height, _ in sets} == set(range(20))
     async with open_index(url, network) as index:
@@ -88,13 +98,17 @@ async def check_recorded(url: str, network: Parameters, sets: list[tuple[SubnetI
         assert await reader.all_members_at(20) is None
 
 
-async def test_the_sets_of_a_recorded_network_are_those_of_its_node_at_every_height(tmp_path: Path) -> None:
+async def test_the_sets_of_a_recorded_network_are_those_of_its_node_at_every_height(
+    tmp_path: Path,
+) -> None:
     url, genesis = f"sqlite:///{tmp_path}/index.db", parse_p_genesis(genesis_bytes("localnet"))
     write_chain(url, params(), genesis, [block.raw for block in p_blocks()], 1)
     await check_recorded(url, params(), recorded_sets(lines("platform.jsonl")))
 
 
-async def test_the_sets_of_a_network_with_helicon_are_those_of_its_node_at_every_height(any_index_url: str) -> None:
+async def test_the_sets_of_a_network_with_helicon_are_those_of_its_node_at_every_height(
+    any_index_url: str,
+) -> None:
     calls = recording("helicon")
     times = next(call["result"] for call in calls if call["method"] == "info.upgrades")
     helicon_s = int(datetime.fromisoformat(times["heliconTime"].replace("Z", "+00:00")).timestamp())
@@ -126,7 +140,9 @@ async def test_an_index_whose_sets_begin_late_has_sets_from_then_on_and_all_afte
     await check_model(url, sets[:101], SetHeights(at_height, 100))
     settings, counts = replace(small_settings(url), refresh_s=0.0), list[tuple[str, int, int]]()
     monkeypatch.setattr(index_queries, "_REBUILD_STEP_S", 0.0)
-    index_queries.rebuild_rows(index_url(settings, None), PARAMS, settings, lambda *count: counts.append(count))
+    index_queries.rebuild_rows(
+        index_url(settings, None), PARAMS, settings, lambda *count: counts.append(count)
+    )
     assert (counts[0][0], counts[-1]) == ("blocks", ("blocks", 101, 101))
     write_chain(url, PARAMS, history.genesis, blocks[100:], 101)
     await check_model(url, sets, SetHeights(0, 120))
@@ -142,7 +158,9 @@ async def check_model(url: str, sets: list[Any], expected_heights: SetHeights) -
                 assert members is None
             else:
                 assert members is not None
-                assert {subnet: as_members(entries) for subnet, entries in members.items()} == expected
+                assert {
+                    subnet: as_members(entries) for subnet, entries in members.items()
+                } == expected
 
 
 async def test_an_index_without_the_genesis_has_no_sets(tmp_path: Path) -> None:

@@ -111,7 +111,9 @@ class Tx:
 class MadeUpChain:
     """A chain that grows by `add`. has_roots: whether headers get the receiptsRoot of their receipts (else zeros)."""
 
-    def __init__(self, seed: int = 1, *, evm_chain_id: int = 99_999, has_roots: bool = True) -> None:
+    def __init__(
+        self, seed: int = 1, *, evm_chain_id: int = 99_999, has_roots: bool = True
+    ) -> None:
         self.random = Random(seed)
         self._seed = sha256(b"%d" % seed).digest()
         self._has_roots = has_roots
@@ -134,7 +136,9 @@ class MadeUpChain:
         """Add a block with these transactions, some seconds after its parent."""
         chain, number = self.chain, len(self.chain.headers)
         block_hash = "0x" + self._hash(b"block %d" % number).hex()
-        tx_hashes = ["0x" + self._hash(b"tx %d %d" % (number, index)).hex() for index in range(len(txs))]
+        tx_hashes = [
+            "0x" + self._hash(b"tx %d %d" % (number, index)).hex() for index in range(len(txs))
+        ]
         receipts, encoded, bloom, log_index, gas_used = [], [], 0, 0, 0
         for index, tx in enumerate(txs):
             gas_used += tx.gas_used
@@ -151,7 +155,16 @@ class MadeUpChain:
         root = receipts_trie_root(encoded) if self._has_roots else bytes(32)
         parent = chain.hashes[-1] if chain.hashes else "0x" + bytes(32).hex()
         chain.headers.append(
-            _header_json(number, block_hash, parent, GENESIS_TIME + seconds * number, gas_used, bloom, root, tx_hashes)
+            _header_json(
+                number,
+                block_hash,
+                parent,
+                GENESIS_TIME + seconds * number,
+                gas_used,
+                bloom,
+                root,
+                tx_hashes,
+            )
         )
         chain.receipts.append(f"[{','.join(receipts)}]".encode())
         chain.hashes.append(block_hash)
@@ -167,13 +180,17 @@ def erc721_transfer(contract: bytes, sender: bytes, recipient: bytes, token_id: 
     return Log(contract, (TRANSFER, word(sender), word(recipient), word(token_id)))
 
 
-def erc1155_transfer(contract: bytes, sender: bytes, recipient: bytes, token_id: int, amount: int) -> Log:
+def erc1155_transfer(
+    contract: bytes, sender: bytes, recipient: bytes, token_id: int, amount: int
+) -> Log:
     """Return the log of an ERC-1155 transfer of one token."""
     topics = (TRANSFER_SINGLE, word(sender), word(sender), word(recipient))
     return Log(contract, topics, word(token_id) + word(amount))
 
 
-def erc1155_batch(contract: bytes, sender: bytes, recipient: bytes, amounts: Sequence[tuple[int, int]]) -> Log:
+def erc1155_batch(
+    contract: bytes, sender: bytes, recipient: bytes, amounts: Sequence[tuple[int, int]]
+) -> Log:
     """Return the log of an ERC-1155 transfer of several (token id, amount)."""
     topics = (TRANSFER_BATCH, word(sender), word(sender), word(recipient))
     count = len(amounts)
@@ -199,7 +216,9 @@ def transfer_blocks(count: int, seed: int = 1, *, has_roots: bool = True) -> Ser
     return chain.chain
 
 
-def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, has_roots: bool = True) -> ServedChain:
+def dense_blocks(
+    count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, has_roots: bool = True
+) -> ServedChain:
     """Return a chain of blocks with `txs` * `logs` logs each; one in 50 logs is of an NFT, the others are ERC-20."""
     chain = MadeUpChain(seed, has_roots=has_roots)
     nfts = _Collections(chain)
@@ -213,7 +232,9 @@ def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, ha
             made_logs = [
                 nfts.transfer()
                 if random.random() < 0.02
-                else erc20_transfer(random.choice(tokens), sender, random.choice(people), random.getrandbits(60))
+                else erc20_transfer(
+                    random.choice(tokens), sender, random.choice(people), random.getrandbits(60)
+                )
                 for _ in range(logs)
             ]
             block.append(Tx(sender, tokens[0], made_logs, gas_used=120_000))
@@ -221,7 +242,9 @@ def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, ha
     return chain.chain
 
 
-def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = True) -> ServedChain:
+def nft_blocks(
+    count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = True
+) -> ServedChain:
     """Return a chain of blocks with `txs` NFT transfers each: mints, sales and burns of ERC-721 and ERC-1155.
 
     coin_txs: ERC-20 transfers behind them, of two coins among few holders, who have what they send.
@@ -230,7 +253,9 @@ def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, h
     nfts, coins = _Collections(chain), _Coins(chain)
     for _ in range(count):
         logs = [nfts.transfer() for _ in range(txs)] + [coins.transfer() for _ in range(coin_txs)]
-        chain.add([Tx(chain.address("market"), log.address, (log,), gas_used=90_000) for log in logs])
+        chain.add(
+            [Tx(chain.address("market"), log.address, (log,), gas_used=90_000) for log in logs]
+        )
     return chain.chain
 
 
@@ -239,7 +264,9 @@ class _Coins:
 
     def __init__(self, chain: MadeUpChain) -> None:
         self._random = chain.random
-        self._balances = [{chain.address(f"saver {number}"): 0 for number in range(20)} for _ in range(2)]
+        self._balances = [
+            {chain.address(f"saver {number}"): 0 for number in range(20)} for _ in range(2)
+        ]
         self._contracts = [chain.address(f"coin {number}") for number in range(2)]
 
     def transfer(self) -> Log:
@@ -270,7 +297,9 @@ class _Collections:
         """Return the log of the next transfer. Contracts with an even number are ERC-721, the others ERC-1155."""
         roll, random = self._random.random(), self._random
         if roll < 0.4 or not self._held:
-            contract = min(random.randrange(len(self._contracts)), random.randrange(len(self._contracts)))
+            contract = min(
+                random.randrange(len(self._contracts)), random.randrange(len(self._contracts))
+            )
             token_id = self._next_id[contract]
             self._next_id[contract] += 1
             sender, amount = ZERO, 1 if contract % 2 == 0 else random.randrange(1, 1_000)
@@ -310,7 +339,10 @@ def receipts_trie_root(encoded: Sequence[bytes]) -> bytes:
 
     It is written out here and not taken from the library that the indexer uses, so that each one checks the other.
     """
-    pairs = [(_nibbles(rlp(index.to_bytes((index.bit_length() + 7) // 8))), raw) for index, raw in enumerate(encoded)]
+    pairs = [
+        (_nibbles(rlp(index.to_bytes((index.bit_length() + 7) // 8))), raw)
+        for index, raw in enumerate(encoded)
+    ]
     return keccak(_node(pairs)) if pairs else EMPTY_ROOT
 
 
@@ -327,7 +359,12 @@ def _node(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
     while len({key[shared] for key, _ in pairs}) == 1:
         shared += 1
     if shared:
-        return rlp([_compact(pairs[0][0][:shared], 0), _reference([(key[shared:], value) for key, value in pairs])])
+        return rlp(
+            [
+                _compact(pairs[0][0][:shared], 0),
+                _reference([(key[shared:], value) for key, value in pairs]),
+            ]
+        )
     children: list[bytes | _Encoded] = []
     for nibble in range(16):
         below = [(key[1:], value) for key, value in pairs if key[0] == nibble]
@@ -396,7 +433,14 @@ def _hex_list(values: Sequence[bytes]) -> str:
 
 
 def _header_json(
-    number: int, block_hash: str, parent: str, time: int, gas_used: int, bloom: int, root: bytes, tx_hashes: list[str]
+    number: int,
+    block_hash: str,
+    parent: str,
+    time: int,
+    gas_used: int,
+    bloom: int,
+    root: bytes,
+    tx_hashes: list[str],
 ) -> bytes:
     zeros = "0" * 64
     txs = ",".join([f'"{tx_hash}"' for tx_hash in tx_hashes])

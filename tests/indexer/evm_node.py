@@ -145,7 +145,9 @@ class EvmReplayNode:
             header = self.chain.headers[self.tip].decode()
             params = f'{{"subscription":"{_SUBSCRIPTION}","result":{header}}}'
             for client in list(self._sockets):
-                await client.send_str(f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}')
+                await client.send_str(
+                    f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}'
+                )
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one HTTP request, or serve one WebSocket."""
@@ -184,7 +186,10 @@ class EvmReplayNode:
     def _call_reply(self, call: Call) -> bytes:
         self.call_counts[call.method] += 1
         try:
-            return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (bytes(call.id), self._result(call.method, call.params))
+            return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
+                bytes(call.id),
+                self._result(call.method, call.params),
+            )
         except Refused as error:
             return _error(bytes(call.id), error.code, error.message)
 
@@ -202,7 +207,9 @@ class EvmReplayNode:
                 return self._tx_receipt(params[0])
             case "eth_getBlockTransactionCountByNumber":
                 header = self._header(self._number(params[0]))
-                return _NULL if header == _NULL else b'"%#x"' % len(json.loads(header)["transactions"])
+                return (
+                    _NULL if header == _NULL else b'"%#x"' % len(json.loads(header)["transactions"])
+                )
             case "eth_getBlockByHash":
                 is_indexed = params[0] in self.chain.hashes
                 return self._header(self.chain.hashes.index(params[0])) if is_indexed else _NULL
@@ -259,7 +266,9 @@ class EvmReplayNode:
             return _NULL
         number, index = self._tx_places[tx_hash]
         try:
-            receipts = msgspec.json.decode(self._block_receipts(number), type=list[msgspec.Raw] | None)
+            receipts = msgspec.json.decode(
+                self._block_receipts(number), type=list[msgspec.Raw] | None
+            )
         except Refused:
             return _NULL
         return _NULL if receipts is None else bytes(receipts[index])

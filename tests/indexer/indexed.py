@@ -134,7 +134,9 @@ async def index_all(folder: Path, *nodes: IndexedNode, settings: IndexerSettings
     async with indexing(folder, *nodes, settings=settings) as indexer:
         await until_caught_up(indexer)
         # The status of the chains is written after the blocks.
-        await until(lambda: query(folder, "SELECT count(*) FROM chain_status") == [(len(settings.chains),)])
+        await until(
+            lambda: query(folder, "SELECT count(*) FROM chain_status") == [(len(settings.chains),)]
+        )
 
 
 def only(*chains: PrimaryChain, settings: IndexerSettings = FAST) -> IndexerSettings:

@@ -53,9 +53,13 @@ def recorded_chains() -> Chains:
     reply = (call for call in lines("index-node.jsonl") if call["method"] == "eth_getBlockByNumber")
     c = sorted((call["result"] for call in reply), key=lambda block: int(block["number"], 16))
     containers = {
-        call["path"].removeprefix("/ext/index/"): call["result"]["containers"] for call in lines("index.jsonl")
+        call["path"].removeprefix("/ext/index/"): call["result"]["containers"]
+        for call in lines("index.jsonl")
     }
-    txs = {params["txID"]: result["tx"] for params, result in results("avm.jsonl", "avm.getTx", encoding="hex")}
+    txs = {
+        params["txID"]: result["tx"]
+        for params, result in results("avm.jsonl", "avm.getTx", encoding="hex")
+    }
     return Chains(p, x, c, containers, txs)
 
 
@@ -109,7 +113,11 @@ class ReplayNode:
         if isinstance(body, list):
             if len(body) > self.most_in_batch:
                 return web.json_response(
-                    {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "batch too large"}}
+                    {
+                        "jsonrpc": "2.0",
+                        "id": None,
+                        "error": {"code": -32600, "message": "batch too large"},
+                    }
                 )
             return web.json_response([self._reply(request.path, call) for call in body])
         if request.path.startswith("/ext/index/") and not self.has_index:
@@ -144,7 +152,10 @@ class ReplayNode:
                 return hex(self.tip("C"))
             case "platform.getBlockByHeight" | "avm.getBlockByHeight":
                 chain = "P" if method.startswith("platform") else "X"
-                return {"block": checked_hex(self.block(chain, int(params["height"]))), "encoding": "hex"}
+                return {
+                    "block": checked_hex(self.block(chain, int(params["height"]))),
+                    "encoding": "hex",
+                }
             case "eth_getBlockByNumber":
                 number = int(params[0], 16)
                 self.heights["C", number] += 1
@@ -170,7 +181,9 @@ class ReplayNode:
             raise Refused(-32000, f"rpc: can't find method {method!r}")
         start, count = int(params["startIndex"]), int(params["numToFetch"])
         if count > 1024 or start >= len(containers):
-            raise Refused(-32000, f"start index ({start}) > last accepted index ({len(containers) - 1})")
+            raise Refused(
+                -32000, f"start index ({start}) > last accepted index ({len(containers) - 1})"
+            )
         for container in containers[start : start + count]:
             self.heights[chain, int(container["index"]) + 1] += 1
         return {"containers": containers[start : start + count]}
@@ -221,9 +234,12 @@ def _balance_at(recorded_balance: Message, unix_s: float) -> Message:
         return recorded_balance
     locked, unlocked = recorded_balance["lockedStakeables"], recorded_balance["unlockeds"]
     return recorded_balance | {
-        "unlocked": str(int(recorded_balance["unlocked"]) + int(recorded_balance["lockedStakeable"])),
+        "unlocked": str(
+            int(recorded_balance["unlocked"]) + int(recorded_balance["lockedStakeable"])
+        ),
         "lockedStakeable": "0",
-        "unlockeds": unlocked | {asset: str(int(unlocked.get(asset, 0)) + int(locked[asset])) for asset in locked},
+        "unlockeds": unlocked
+        | {asset: str(int(unlocked.get(asset, 0)) + int(locked[asset])) for asset in locked},
         "lockedStakeables": {},
     }
 

@@ -42,7 +42,10 @@ _TABLES = {
 def rows(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return the rows of the index in a folder, by table."""
     with sqlite3.connect(folder / "index.db") as database:
-        return {name: sorted(database.execute(text).fetchall(), key=repr) for name, text in _TABLES.items()}
+        return {
+            name: sorted(database.execute(text).fetchall(), key=repr)
+            for name, text in _TABLES.items()
+        }
 
 
 def query(folder: Path, text: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -58,4 +61,6 @@ def flip_stored_bytes(folder: Path, random: Random, share: float) -> None:
             content = bytearray(body)
             for _ in range(max(1, int(share * len(content)))):
                 content[random.randrange(len(content))] ^= random.randrange(1, 256)
-            database.execute("UPDATE raw_blocks SET body = ? WHERE number = ?", (bytes(content), number))
+            database.execute(
+                "UPDATE raw_blocks SET body = ? WHERE number = ?", (bytes(content), number)
+            )

@@ -60,7 +60,9 @@ async def until_stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
 
 def read_status(folder: Path, chain: int = 0) -> ChainStatus:
     """Return the written status of a chain."""
-    return decode_status(query(folder, "SELECT body FROM chain_status WHERE chain = ?", chain)[0][0])
+    return decode_status(
+        query(folder, "SELECT body FROM chain_status WHERE chain = ?", chain)[0][0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,11 @@ async def test_an_invalid_block_stops_its_chain_until_the_node_has_the_valid_blo
     async with serving(node), indexing(tmp_path, node) as indexer:
         status = await until_stopped(indexer, tmp_path)
         assert (status["stopped"], status["stopped_at"], status["height"]) == (reason, 7, 6)
-        await until(lambda: all(indexer.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
+        await until(
+            lambda: all(
+                indexer.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)
+            )
+        )
         await until(lambda: read_status(tmp_path).stopped != "")
         state = read_status(tmp_path)
         assert (state.stopped, state.stopped_at, state.raw) == (reason, 7, raw)
@@ -90,8 +96,13 @@ async def test_an_invalid_block_stops_its_chain_until_the_node_has_the_valid_blo
     assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 0") == [(20,)]
 
 
-async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(tmp_path: Path) -> None:
-    liar, honest = ReplayNode(has_index=False, replaced={("P", 7): WRONG_PARENT}), ReplayNode(has_index=False)
+async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(
+    tmp_path: Path,
+) -> None:
+    liar, honest = (
+        ReplayNode(has_index=False, replaced={("P", 7): WRONG_PARENT}),
+        ReplayNode(has_index=False),
+    )
     async with serving(liar), serving(honest):
         await index_all(tmp_path, liar, honest, settings=only(PrimaryChain.P))
     assert query(tmp_path, "SELECT height FROM chains") == [(19,)]
@@ -106,48 +117,75 @@ def forge(first: int) -> dict[tuple[str, int], bytes]:
     return forged
 
 
-async def test_a_node_that_adds_blocks_of_its_own_is_outvoted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_node_that_adds_blocks_of_its_own_is_outvoted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The liar is asked first, and says that it has more blocks than there are."""
     fork = forge(16)
-    liar = ReplayNode(has_index=False, replaced=fork | {("P", 7): WRONG_PARENT, ("P", 9): SEVENTH.raw[:-1]})
+    liar = ReplayNode(
+        has_index=False, replaced=fork | {("P", 7): WRONG_PARENT, ("P", 9): SEVENTH.raw[:-1]}
+    )
     honest = ReplayNode(has_index=False), ReplayNode()
     async with serving(liar), serving(honest[0]), serving(honest[1]):
         # One node is believed.
-        async with indexing(tmp_path / "one", ReplayNode(url=liar.url), settings=only(PrimaryChain.P)) as indexer:
+        async with indexing(
+            tmp_path / "one", ReplayNode(url=liar.url), settings=only(PrimaryChain.P)
+        ) as indexer:
             assert (await until_stopped(indexer, tmp_path / "one"))["stopped_at"] == 7
         liar.tips["P"] = 1_000
         settings = only(PrimaryChain.P)
-        async with indexing(tmp_path / "two", liar, *honest, settings=settings, quorum=2) as indexer:
+        async with indexing(
+            tmp_path / "two", liar, *honest, settings=settings, quorum=2
+        ) as indexer:
             await until_caught_up(indexer)
         # A node that joins it later finds the fork refused as well.
         liar.replaced = fork
         async with indexing(tmp_path / "forged", liar, settings=settings) as indexer:
             await until(lambda: indexer.chains[PrimaryChain.P].height == 19)
     ids = [(block.id,) for block in p_blocks()]
-    assert query(tmp_path / "two", "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key")[1:] == ids
-    stored = query(tmp_path / "forged", "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key")[1:]
-    assert (stored[:15] == ids[:15], stored[15:]) == (True, [(sha256(raw).digest(),) for raw in fork.values()])
+    assert (
+        query(tmp_path / "two", "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key")[1:]
+        == ids
+    )
+    stored = query(tmp_path / "forged", "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key")[
+        1:
+    ]
+    assert (stored[:15] == ids[:15], stored[15:]) == (
+        True,
+        [(sha256(raw).digest(),) for raw in fork.values()],
+    )
     assert "upstream node contradicts the others" in caplog.text
 
 
-async def test_two_nodes_that_differ_hold_the_index_until_a_third_one_decides(tmp_path: Path) -> None:
-    nodes = ReplayNode(has_index=False, replaced=forge(16)), ReplayNode(has_index=False), ReplayNode(has_index=False)
+async def test_two_nodes_that_differ_hold_the_index_until_a_third_one_decides(
+    tmp_path: Path,
+) -> None:
+    nodes = (
+        ReplayNode(has_index=False, replaced=forge(16)),
+        ReplayNode(has_index=False),
+        ReplayNode(has_index=False),
+    )
     settings = only(PrimaryChain.P)
     async with serving(nodes[0]), serving(nodes[1]), serving(nodes[2]):
         async with indexing(tmp_path, *nodes[:2], settings=settings, quorum=2) as indexer:
-            await until(lambda: indexer.chains[PrimaryChain.P].as_fields()["waiting_for"] == "nodes")
+            await until(
+                lambda: indexer.chains[PrimaryChain.P].as_fields()["waiting_for"] == "nodes"
+            )
             assert (indexer.chains[PrimaryChain.P].height or 0) < 16
         async with indexing(tmp_path, *nodes, settings=settings, quorum=2) as indexer:
             await until_caught_up(indexer)
-    assert query(tmp_path, "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1") == [
-        (p_blocks()[18].id,)
-    ]
+    assert query(
+        tmp_path, "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1"
+    ) == [(p_blocks()[18].id,)]
 
 
 async def test_blocks_are_read_one_by_one_if_the_containers_do_not_match(tmp_path: Path) -> None:
     recorded = recorded_chains()
     shuffled = dict(recorded.containers)
-    shuffled["P/block"] = [*recorded.containers["P/block"][:9], *recorded.containers["P/block"][10:]]
+    shuffled["P/block"] = [
+        *recorded.containers["P/block"][:9],
+        *recorded.containers["P/block"][10:],
+    ]
     node = ReplayNode(chains=dataclasses.replace(recorded, containers=shuffled))
     async with serving(node):
         await index_all(tmp_path, node, settings=only(PrimaryChain.P))
@@ -169,13 +207,17 @@ async def test_the_genesis_of_another_network_stops_the_chain(tmp_path: Path) ->
         await stack.enter_async_context(serving(node))
         change = lambda subject: replace(subject, genesis=other)  # noqa: E731
         settings = only(PrimaryChain.P)
-        indexer = await stack.enter_async_context(indexing(tmp_path, node, settings=settings, change=change))
+        indexer = await stack.enter_async_context(
+            indexing(tmp_path, node, settings=settings, change=change)
+        )
         status = await until_stopped(indexer, tmp_path)
     assert (status["stopped"], status["stopped_at"]) == ("wrong_genesis", 0)
     assert query(tmp_path, "SELECT * FROM chains") == []
 
 
-async def test_a_node_below_the_height_of_another_node_is_reported_as_behind(tmp_path: Path) -> None:
+async def test_a_node_below_the_height_of_another_node_is_reported_as_behind(
+    tmp_path: Path,
+) -> None:
     slow, fast = ReplayNode(tips={"P": 9}), ReplayNode()
     async with serving(slow), serving(fast):
         async with indexing(tmp_path, slow, fast, settings=only(PrimaryChain.P)) as indexer:
@@ -192,13 +234,17 @@ async def test_a_bootstrapping_node_is_reported_as_behind(tmp_path: Path) -> Non
     assert read_status(tmp_path).is_node_behind
 
 
-async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(tmp_path: Path) -> None:
+async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(
+    tmp_path: Path,
+) -> None:
     """If the indexer is gone or reaches no node, equal heights do not prove that the index is current."""
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
     reported_at, later_s = read_status(tmp_path).reported_at, [0.0]
     settings, text = IndexSettings(), network_text(params())
-    async with Index(index_url(settings, tmp_path), text, settings, lambda: reported_at + later_s[0]) as index:
+    async with Index(
+        index_url(settings, tmp_path), text, settings, lambda: reported_at + later_s[0]
+    ) as index:
         assert [freshness.lag_s(reported_at) for freshness in index.freshness()] == [0, 0, 0]
         later_s[0] = 62.0
         await index.refresh()
@@ -210,8 +256,14 @@ async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(
 @pytest.mark.parametrize(
     ("chain", "reply"),
     [
-        (PrimaryChain.P, "node 0: platform.getBlockByHeight: couldn't get block at height 7: not found (-32000)"),
-        (PrimaryChain.X, "node 0: avm.getBlockByHeight: couldn't get block at height 7: not found (-32000)"),
+        (
+            PrimaryChain.P,
+            "node 0: platform.getBlockByHeight: couldn't get block at height 7: not found (-32000)",
+        ),
+        (
+            PrimaryChain.X,
+            "node 0: avm.getBlockByHeight: couldn't get block at height 7: not found (-32000)",
+        ),
         (PrimaryChain.C, "eth_getBlockByNumber 7: null"),
     ],
 )
@@ -241,7 +293,11 @@ async def test_a_chain_that_waits_for_a_node_that_lags_says_so(
 ) -> None:
     lagging, ahead = ReplayNode(tips={"P": 6}), ReplayNode()
     settings = only(PrimaryChain.P)
-    async with serving(lagging), serving(ahead), indexing(tmp_path, lagging, ahead, settings=settings) as indexer:
+    async with (
+        serving(lagging),
+        serving(ahead),
+        indexing(tmp_path, lagging, ahead, settings=settings) as indexer,
+    ):
         await until(lambda: indexer.chains[PrimaryChain.P].height == 6)
         polls = ahead.call_counts["platform.getHeight"]
         await until(lambda: ahead.call_counts["platform.getHeight"] > polls + 2)
@@ -249,7 +305,9 @@ async def test_a_chain_that_waits_for_a_node_that_lags_says_so(
     assert "has no block behind 6, another one has " in records[0]["reason"]
 
 
-async def test_the_height_of_the_node_is_written_repeatedly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_height_of_the_node_is_written_repeatedly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(chain_follower, "_MAX_STATUS_INTERVAL_S", 0.0)
     node = ReplayNode()
     async with serving(node), indexing(tmp_path, node, settings=only(PrimaryChain.P)) as indexer:

@@ -62,11 +62,17 @@ def test_the_rows_do_not_depend_on_the_number_of_runs(
 @pytest.mark.parametrize("is_committed", [False, True])
 @pytest.mark.parametrize("failing", range(1, 6))
 async def test_a_failed_write_is_repeated_without_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single_run_rows: TableRows, failing: int, is_committed: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    single_run_rows: TableRows,
+    failing: int,
+    is_committed: bool,
 ) -> None:
     writes, write = 0, IndexWriter.write
 
-    def failing_write(index: IndexWriter, records: Sequence[Record], *args: Any, **kwargs: Any) -> None:
+    def failing_write(
+        index: IndexWriter, records: Sequence[Record], *args: Any, **kwargs: Any
+    ) -> None:
         nonlocal writes
         writes += 1
         if writes != failing or is_committed:
@@ -81,7 +87,9 @@ async def test_a_failed_write_is_repeated_without_loss(
     assert writes >= failing
 
 
-async def test_new_blocks_are_indexed_while_the_indexer_runs(tmp_path: Path, single_run_rows: TableRows) -> None:
+async def test_new_blocks_are_indexed_while_the_indexer_runs(
+    tmp_path: Path, single_run_rows: TableRows
+) -> None:
     node = ReplayNode(tips={"P": 3, "X": 2, "C": 1})
     async with serving(node), indexing(tmp_path, node) as indexer:
         await until_caught_up(indexer)
@@ -92,7 +100,9 @@ async def test_new_blocks_are_indexed_while_the_indexer_runs(tmp_path: Path, sin
     assert rows(tmp_path) == single_run_rows
 
 
-async def test_requests_that_got_429_are_repeated(tmp_path: Path, single_run_rows: TableRows) -> None:
+async def test_requests_that_got_429_are_repeated(
+    tmp_path: Path, single_run_rows: TableRows
+) -> None:
     node = ReplayNode(has_index=False)
     async with serving(node), indexing(tmp_path, node) as indexer:
         for _ in range(5):
@@ -102,13 +112,19 @@ async def test_requests_that_got_429_are_repeated(tmp_path: Path, single_run_row
     assert without_proposers(rows(tmp_path)) == without_proposers(single_run_rows)
 
 
-async def test_the_indexer_waits_for_a_node_that_restarts(tmp_path: Path, single_run_rows: TableRows) -> None:
+async def test_the_indexer_waits_for_a_node_that_restarts(
+    tmp_path: Path, single_run_rows: TableRows
+) -> None:
     node = ReplayNode(tips={"P": 5, "X": 5, "C": 5})
     async with AsyncExitStack() as stack:
         async with serving(node):
             indexer = await stack.enter_async_context(indexing(tmp_path, node))
             await until_caught_up(indexer)
-        await until(lambda: all(chain.as_fields()["waiting_for"] == "nodes" for chain in indexer.chains.values()))
+        await until(
+            lambda: all(
+                chain.as_fields()["waiting_for"] == "nodes" for chain in indexer.chains.values()
+            )
+        )
         node.tips.clear()
         await stack.enter_async_context(serving(node))
         await until(lambda: written_heights(indexer) == [19, 13, 10])

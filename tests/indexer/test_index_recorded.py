@@ -29,19 +29,28 @@ async def build_index(folder: Path, node: ReplayNode | None = None) -> Path:
     return folder
 
 
-async def test_every_block_is_indexed_with_its_time_and_its_number_of_transactions(tmp_path: Path) -> None:
+async def test_every_block_is_indexed_with_its_time_and_its_number_of_transactions(
+    tmp_path: Path,
+) -> None:
     folder = await build_index(tmp_path)
     rows = {row[0]: row[1:] for row in query(folder, "SELECT key, block_id, time, txs FROM blocks")}
     expected: dict[int, tuple[bytes, int | None, int]] = {}
     expected |= {block.height: (block.id, block.time, len(block.txs)) for block in p_blocks()}
-    expected |= {1 << 40 | block.height: (block.id, block.time, len(block.txs)) for block in x_blocks()}
-    expected |= {2 << 40 | header.number: (header.hash, header.time_s, len(txs)) for header, txs in c_blocks()}
+    expected |= {
+        1 << 40 | block.height: (block.id, block.time, len(block.txs)) for block in x_blocks()
+    }
+    expected |= {
+        2 << 40 | header.number: (header.hash, header.time_s, len(txs))
+        for header, txs in c_blocks()
+    }
     genesis = rows.pop(0)
     assert rows == expected
     assert genesis[0] == replayed().p[0].block.id
 
 
-async def test_every_transaction_of_the_wallet_is_indexed_at_its_height_and_time(tmp_path: Path) -> None:
+async def test_every_transaction_of_the_wallet_is_indexed_at_its_height_and_time(
+    tmp_path: Path,
+) -> None:
     folder = await build_index(tmp_path)
     rows = {row[0]: row[1:] for row in query(folder, "SELECT tx_id, height, time FROM txs")}
     times: dict[bytes, tuple[int, int | None]] = {}
@@ -54,9 +63,14 @@ async def test_every_transaction_of_the_wallet_is_indexed_at_its_height_and_time
         assert rows[tx_id] == times[tx_id]
 
 
-async def test_the_unspent_outputs_equal_those_of_a_replay_of_all_chains_by_time(tmp_path: Path) -> None:
+async def test_the_unspent_outputs_equal_those_of_a_replay_of_all_chains_by_time(
+    tmp_path: Path,
+) -> None:
     folder = await build_index(tmp_path)
-    chains = {chain_id: number for number, chain_id in enumerate((bytes(32), params().x_chain_id, params().c_chain_id))}
+    chains = {
+        chain_id: number
+        for number, chain_id in enumerate((bytes(32), params().x_chain_id, params().c_chain_id))
+    }
     text = f"SELECT u.prefix, u.rest, u.amount, a.id, u.held_on FROM {ALL_UNSPENT} AS u JOIN ids a ON a.key = u.asset"
     expected = {
         (prefix_of(out.id), out.id[8:], out.amount, out.asset_id, chains[out.held_on])
@@ -68,7 +82,9 @@ async def test_the_unspent_outputs_equal_those_of_a_replay_of_all_chains_by_time
 
 async def test_each_block_has_the_proposer_of_its_container(tmp_path: Path) -> None:
     folder = await build_index(tmp_path / "one")
-    assert query(folder, "SELECT count(*) FROM blocks WHERE proposer IS NULL AND chain = 0") == [(1,)]
+    assert query(folder, "SELECT count(*) FROM blocks WHERE proposer IS NULL AND chain = 0") == [
+        (1,)
+    ]
     apart = await build_index(tmp_path / "other", ReplayNode(has_index=False))
     assert query(apart, "SELECT count(*) FROM blocks WHERE proposer IS NOT NULL") == [(0,)]
     one, other = rows(folder), rows(apart)
@@ -89,7 +105,9 @@ async def test_each_block_is_requested_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chain", list(PrimaryChain))
-async def test_each_chain_can_be_indexed_without_the_others(tmp_path: Path, chain: PrimaryChain) -> None:
+async def test_each_chain_can_be_indexed_without_the_others(
+    tmp_path: Path, chain: PrimaryChain
+) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=only(chain))
     heights = {PrimaryChain.P: 19, PrimaryChain.X: 13, PrimaryChain.C: 10}
@@ -97,10 +115,14 @@ async def test_each_chain_can_be_indexed_without_the_others(tmp_path: Path, chai
 
 
 async def test_a_chain_with_a_later_first_height_reports_it(tmp_path: Path) -> None:
-    begun_late = replace(only(*PrimaryChain), first_heights={PrimaryChain.P: 7, PrimaryChain.X: 5, PrimaryChain.C: 4})
+    begun_late = replace(
+        only(*PrimaryChain), first_heights={PrimaryChain.P: 7, PrimaryChain.X: 5, PrimaryChain.C: 4}
+    )
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=begun_late)
-    rows = query(tmp_path, "SELECT chain, first_height, height, is_complete FROM chains ORDER BY chain")
+    rows = query(
+        tmp_path, "SELECT chain, first_height, height, is_complete FROM chains ORDER BY chain"
+    )
     assert rows == [(0, 7, 19, 0), (1, 5, 13, 0), (2, 4, 10, 0)]
 
 
@@ -114,5 +136,7 @@ async def test_the_first_height_is_that_of_the_first_block_of_the_node(tmp_path:
 async def test_without_a_genesis_the_chain_is_marked_incomplete(tmp_path: Path) -> None:
     async with serving(ReplayNode()) as node, indexing(tmp_path, node, genesis=None) as indexer:
         await until_caught_up(indexer)
-    rows = query(tmp_path, "SELECT chain, first_height, height, is_complete FROM chains WHERE chain < 2")
+    rows = query(
+        tmp_path, "SELECT chain, first_height, height, is_complete FROM chains WHERE chain < 2"
+    )
     assert rows == [(0, 1, 19, 0), (1, 0, 13, 0)]

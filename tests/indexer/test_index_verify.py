@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.indexer.indexed import GENESIS, SimulatedNode, index_all, indexing, only, until_caught_up, upstream_of
+from tests.indexer.indexed import (
+    GENESIS,
+    SimulatedNode,
+    index_all,
+    indexing,
+    only,
+    until_caught_up,
+    upstream_of,
+)
 from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import replayed, results_of
 from tests.simnet.sessions import NOW, Clock, small_network
@@ -39,7 +47,9 @@ async def verify_recorded(folder: Path, node: ReplayNode) -> dict[str, IndexFind
     async with upstream_of(node) as upstream:
         subject = await fetch_network(upstream, node.network_id, GENESIS)
         url = StoreUrl.for_file(folder / "index.db")
-        findings = await IndexVerifier(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
+        findings = await IndexVerifier(upstream, subject.params, url, IndexSettings()).run(
+            8, ADDRESSES, seed=1
+        )
     return {finding.subject: finding for finding in findings}
 
 
@@ -61,8 +71,14 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(tmp_pat
 @pytest.mark.parametrize(
     ("change", "subject"),
     [
-        (f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)", "output"),
-        ("DELETE FROM recent_unspent WHERE output = (SELECT max(output) FROM recent_unspent)", "output"),
+        (
+            f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
+            "output",
+        ),
+        (
+            "DELETE FROM recent_unspent WHERE output = (SELECT max(output) FROM recent_unspent)",
+            "output",
+        ),
         ("UPDATE blocks SET supply = supply - 1 WHERE key = 19", "supply"),
         ("UPDATE blocks SET fees = fees + 5 WHERE key = 19", "balance of"),
         ("DELETE FROM blocks WHERE key = 7", "p-chain"),
@@ -76,17 +92,23 @@ async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: 
         with sqlite3.connect(tmp_path / "index.db") as database:
             assert database.execute(change).rowcount == 1
         findings = await verify_recorded(tmp_path, node)
-    assert any(finding.difference and name.startswith(subject) for name, finding in findings.items())
+    assert any(
+        finding.difference and name.startswith(subject) for name, finding in findings.items()
+    )
 
 
-async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_nothing_wrong(tmp_path: Path) -> None:
+async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_nothing_wrong(
+    tmp_path: Path,
+) -> None:
     async with serving(ReplayNode()) as node:
         async with indexing(tmp_path, node, genesis=None) as indexer:
             await until_caught_up(indexer)
         node.replies["platform.getCurrentSupply"] = SUPPLY
         findings = await verify_recorded(tmp_path, node)
     assert [finding for finding in findings.values() if finding.difference] == []
-    skipped = {subject: finding.reason for subject, finding in findings.items() if not finding.is_compared}
+    skipped = {
+        subject: finding.reason for subject, finding in findings.items() if not finding.is_compared
+    }
     assert "genesis-file" in skipped["supply"]
     for address in ADDRESSES:
         assert "genesis-file" in skipped[f"balance of {address}"]
@@ -110,7 +132,9 @@ async def test_verify_compares_only_validator_sets_with_a_node_at_another_height
 async def check_sets(folder: Path, network_id: int, upstream: Upstream) -> list[Finding]:
     """Return the findings of `warpseal doctor` about the validator sets of an index."""
     index = IndexSettings(f"sqlite:///{folder}/index.db")
-    config: Any = SimpleNamespace(index=index, peers=SimpleNamespace(data_dir=folder), indexer=only(PrimaryChain.P))
+    config: Any = SimpleNamespace(
+        index=index, peers=SimpleNamespace(data_dir=folder), indexer=only(PrimaryChain.P)
+    )
     return await nodes.check_index_sets(config, network_id, upstream)
 
 
@@ -134,7 +158,10 @@ async def test_verify_finds_l1_fees_and_sets_of_a_simulated_network_right(
         ):
             clock.now += seconds
             change()
-        state, genesis = StateAt(network.state, chain.height), parse_p_genesis(network.state.ledger.genesis)
+        state, genesis = (
+            StateAt(network.state, chain.height),
+            parse_p_genesis(network.state.ledger.genesis),
+        )
         assert (state.chain_time, state.balance(first), state.balance(third)) == (NOW + 605, 0, 277)
         node = SimulatedNode(network)
         settings = only(PrimaryChain.P)

@@ -27,30 +27,48 @@ X_TXS = [tx for block in x_blocks() for tx in block.txs]
 def early_chains() -> Chains:
     """Return the recorded network as if its X-Chain had been linearized after all of its transactions."""
     recorded = recorded_chains()
-    times = ["2026-11-21T02:02:43.5Z", "2026-11-21T02:03:00Z", *["2027-01-01T00:00:00Z"] * len(X_TXS)]
+    times = [
+        "2026-11-21T02:02:43.5Z",
+        "2026-11-21T02:03:00Z",
+        *["2027-01-01T00:00:00Z"] * len(X_TXS),
+    ]
     containers: list[Message] = [
-        {"id": "", "bytes": checked_hex(tx.raw), "timestamp": times[index], "encoding": "hex", "index": str(index)}
+        {
+            "id": "",
+            "bytes": checked_hex(tx.raw),
+            "timestamp": times[index],
+            "encoding": "hex",
+            "index": str(index),
+        }
         for index, tx in enumerate(X_TXS)
     ]
     return dataclasses.replace(
-        recorded, x=recorded.x[:1], containers={**recorded.containers, "X/block": [], "X/tx": containers}
+        recorded,
+        x=recorded.x[:1],
+        containers={**recorded.containers, "X/block": [], "X/tx": containers},
     )
 
 
 def with_cortina(subject: IndexedNetwork) -> IndexedNetwork:
     """Return the network with a linearization of its X-Chain."""
     return IndexedNetwork(
-        replace(subject.params, upgrades=replace(subject.params.upgrades, cortina_s=CORTINA_S)), subject.genesis
+        replace(subject.params, upgrades=replace(subject.params.upgrades, cortina_s=CORTINA_S)),
+        subject.genesis,
     )
 
 
-async def test_transactions_before_linearization_are_indexed_in_order_before_block_0(tmp_path: Path) -> None:
+async def test_transactions_before_linearization_are_indexed_in_order_before_block_0(
+    tmp_path: Path,
+) -> None:
     settings = only(PrimaryChain.X)
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode(chains=early_chains())))
         running = indexing(tmp_path, node, settings=settings, change=with_cortina)
         await until_caught_up(await stack.enter_async_context(running))
-    rows = query(tmp_path, "SELECT tx_id, height, time FROM txs WHERE key >= 1 << 40 AND key < 2 << 40 ORDER BY key")
+    rows = query(
+        tmp_path,
+        "SELECT tx_id, height, time FROM txs WHERE key >= 1 << 40 AND key < 2 << 40 ORDER BY key",
+    )
     genesis, *early = rows
     assert genesis[1] is None
     assert [(row[0], row[1]) for row in early] == [(tx.id, None) for tx in X_TXS]
@@ -59,12 +77,16 @@ async def test_transactions_before_linearization_are_indexed_in_order_before_blo
     assert {row[2] for row in early[2:]} == {CORTINA_S}
     assert query(tmp_path, "SELECT height, is_complete FROM chains") == [(0, 0)]
     unspent = {
-        (out.id[8:], out.amount) for out in replayed().outputs.unspent.values() if out.created_on == params().x_chain_id
+        (out.id[8:], out.amount)
+        for out in replayed().outputs.unspent.values()
+        if out.created_on == params().x_chain_id
     }
     assert unspent <= set(query(tmp_path, f"SELECT rest, amount FROM {ALL_UNSPENT} AS u"))
 
 
-async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp_path: Path) -> None:
+async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(
+    tmp_path: Path,
+) -> None:
     late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=late_settings)
@@ -72,7 +94,9 @@ async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp
     assert incomplete(tmp_path) == set()
 
 
-async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplete(tmp_path: Path) -> None:
+async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplete(
+    tmp_path: Path,
+) -> None:
     late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode(chains=dataclasses.replace(recorded_chains(), x_txs={}))) as node:
         await index_all(tmp_path, node, settings=late_settings)

@@ -60,7 +60,9 @@ async def test_a_missing_index_is_not_logged_as_a_warning(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_damaged_index_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_index_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "index.db").write_bytes(b"this is no database" * 1_000)
     async with refreshed_index(tmp_path / "index.db") as index:
         await until(lambda: index.reads > 3)

@@ -24,7 +24,12 @@ from warpseal.index.schema import ALL_UNSPENT, create_row_tables
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.chains import PrimaryChain
 
-BLOCKS = ("platform.getBlockByHeight", "avm.getBlockByHeight", "eth_getBlockByNumber", "index.getContainerRange")
+BLOCKS = (
+    "platform.getBlockByHeight",
+    "avm.getBlockByHeight",
+    "eth_getBlockByNumber",
+    "index.getContainerRange",
+)
 
 
 def change_schema(folder: Path) -> None:
@@ -37,7 +42,9 @@ def change_schema(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("has_index", [True, False])
-async def test_a_schema_change_rebuilds_the_rows_without_reading_a_block_again(tmp_path: Path, has_index: bool) -> None:
+async def test_a_schema_change_rebuilds_the_rows_without_reading_a_block_again(
+    tmp_path: Path, has_index: bool
+) -> None:
     async with serving(ReplayNode(has_index=has_index)) as node:
         await index_all(tmp_path, node)
         before, raw_blocks = rows(tmp_path), query(tmp_path, "SELECT * FROM raw_blocks")
@@ -105,7 +112,9 @@ async def test_a_block_without_derivable_rows_stops_the_rebuild_until_the_parser
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_stored_blocks_with_flipped_bytes_are_reported_as_damage(tmp_path: Path, seed: int) -> None:
+async def test_stored_blocks_with_flipped_bytes_are_reported_as_damage(
+    tmp_path: Path, seed: int
+) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
         change_schema(tmp_path)
@@ -134,9 +143,13 @@ async def test_a_c_chain_block_that_repeats_imports_changes_no_balance(tmp_path:
     async with serving(node):
         async with indexing(tmp_path, node, settings=FAST, change=network) as indexer:
             await until_caught_up(indexer)
-        assert query(tmp_path, "SELECT * FROM txs WHERE height = ? AND key >= 2 << 40", number) == []
+        assert (
+            query(tmp_path, "SELECT * FROM txs WHERE height = ? AND key >= 2 << 40", number) == []
+        )
         with sqlite3.connect(tmp_path / "index.db") as database:
-            before = database.execute(f"SELECT count(*), sum(amount) FROM {ALL_UNSPENT} AS u").fetchall()
+            before = database.execute(
+                f"SELECT count(*), sum(amount) FROM {ALL_UNSPENT} AS u"
+            ).fetchall()
         change_schema(tmp_path)
         async with indexing(tmp_path, node, settings=FAST, change=network) as indexer:
             await until_caught_up(indexer)

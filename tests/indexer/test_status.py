@@ -76,7 +76,12 @@ def test_without_an_index_the_status_is_empty() -> None:
 
 def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta() -> None:
     state = IndexedChainState(
-        height="70", node_height="100", lag_blocks=30, first_height="5", blocks_per_second=15.0, eta_seconds=2
+        height="70",
+        node_height="100",
+        lag_blocks=30,
+        first_height="5",
+        blocks_per_second=15.0,
+        eta_seconds=2,
     )
     assert states_of(status_of(CatchingUpIndex())) == {"p-chain": state}
 
@@ -111,10 +116,14 @@ def test_a_stopped_chain_without_blocks_is_named() -> None:
 def test_a_chain_that_waits_for_minutes_is_named_with_what_its_nodes_replied() -> None:
     index = CatchingUpIndex()
     reason = "no node answers: node 0: HTTP 403 (HTML): the provider refuses this key or address"
-    last = ChainStatus(PrimaryChain.P, 100, False, waiting=reason, written_at=1_000, waiting_since=880)
+    last = ChainStatus(
+        PrimaryChain.P, 100, False, waiting=reason, written_at=1_000, waiting_since=880
+    )
     index.chain_statuses = lambda: {PrimaryChain.P: last}  # type: ignore[method-assign]
     status = status_of(index)
-    assert status.stalled_chains() == [f"indexing the p-chain waits since 1970-01-01T00:14:40Z: {reason}"]
+    assert status.stalled_chains() == [
+        f"indexing the p-chain waits since 1970-01-01T00:14:40Z: {reason}"
+    ]
     outcome = indexer_check(lambda: 1.0, HealthSettings(), status.stalled_chains).run()
     assert isinstance(outcome, CheckOutcome)
     assert outcome.error == status.stalled_chains()[0]
@@ -127,14 +136,18 @@ def test_metrics_report_every_chain_as_far_as_it_is_known() -> None:
     ]
 
 
-async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(tmp_path: Path) -> None:
+async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(
+    tmp_path: Path,
+) -> None:
     name, now = "chain", float(NOW)
     url = evm_index_url(h.SETTINGS, tmp_path, h.CHAIN.blockchain_id)
     async with EvmIndex(url, h.SETTINGS, lambda: now) as index:
         status = EvmIndexStatus(lambda: now)
         status.indexes = lambda: {name: index}
         await status.refresh_if_old()
-        assert list(status.samples()) == [IndexSample(name, waiting="the indexer has not begun with this chain")]
+        assert list(status.samples()) == [
+            IndexSample(name, waiting="the indexer has not begun with this chain")
+        ]
         with h.open_writer(tmp_path) as writer:
             h.write_history(writer)
             writer.write_status(h.status_of(h.CHAIN, stopped="another_hash", stopped_at=7))
@@ -147,8 +160,17 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(t
             await status.refresh_if_old()
         (sample,) = status.samples()
     tip, requested = h.CHAIN.tip, {"contract": 0, "shown_token": 0, "reindex": 0}
-    assert (sample.height, sample.node_height, sample.lag_s, sample.traced_height) == (tip, tip, 0, tip)
-    assert (sample.stopped, sample.waiting, sample.evm_chain_id) == ("another_hash", "", h.CHAIN.evm_chain_id)
+    assert (sample.height, sample.node_height, sample.lag_s, sample.traced_height) == (
+        tip,
+        tip,
+        0,
+        tip,
+    )
+    assert (sample.stopped, sample.waiting, sample.evm_chain_id) == (
+        "another_hash",
+        "",
+        h.CHAIN.evm_chain_id,
+    )
     assert (sample.pages, sample.requests) == ({"collectibles": 1}, requested)
     assert sample.documents == Counter(str(document.status) for document in h.DOCUMENTS)
     assert status.stalled_chains() == [
@@ -158,15 +180,25 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(t
 
 async def test_metrics_count_stuck_messages_by_source_and_destination(tmp_path: Path) -> None:
     start, url = made_block(0).time, f"sqlite:///{tmp_path}/index.db"
-    messages = [Message(A, chain_id, nonce, PEOPLE[0], PEOPLE[1]) for nonce, chain_id in enumerate((B, B, ABSENT), 1)]
+    messages = [
+        Message(A, chain_id, nonce, PEOPLE[0], PEOPLE[1])
+        for nonce, chain_id in enumerate((B, B, ABSENT), 1)
+    ]
     blocks = {
         A: [block_of(0, [message.sent() for message in messages])],
-        B: [made_block(0), replace(block_of(1, [messages[1].received(*RELAYERS, is_executed=True)]), time=start + 301)],
+        B: [
+            made_block(0),
+            replace(
+                block_of(1, [messages[1].received(*RELAYERS, is_executed=True)]), time=start + 301
+            ),
+        ],
     }
     with icm_writers(url) as writers:
         for chain_id, writer in writers.items():
             writer.write(blocks[chain_id])
-            writer.write_status(ChainStatus(id_text(chain_id), 1, False, reported_at=NOW, written_at=NOW))
+            writer.write_status(
+                ChainStatus(id_text(chain_id), 1, False, reported_at=NOW, written_at=NOW)
+            )
         join(writers)
     status, settings = EvmIndexStatus(lambda: NOW), small_settings(url)
     async with AsyncExitStack() as stack:

@@ -55,7 +55,9 @@ class BrowserTab:
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript, which must be JSON."""
-        result = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        result = await self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
@@ -82,7 +84,11 @@ class BrowserTab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         await self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         picture = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(picture["data"])
@@ -121,11 +127,16 @@ async def open_tab() -> AsyncIterator[BrowserTab]:
                     assert line, "chromium ended"
             draining = asyncio.create_task(process.stderr.read())
             url = line.partition(_ADDRESS)[2].strip()
-            async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0) as socket:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.ws_connect(url, max_msg_size=0) as socket,
+            ):
                 tab = BrowserTab(socket)
                 reading = asyncio.create_task(tab.read())
                 target = await tab.call("Target.createTarget", url="about:blank")
-                attached = await tab.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+                attached = await tab.call(
+                    "Target.attachToTarget", targetId=target["targetId"], flatten=True
+                )
                 tab.session_id = attached["sessionId"]
                 for domain in ("Page", "Runtime", "Log"):
                     await tab.call(f"{domain}.enable")

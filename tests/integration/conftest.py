@@ -32,5 +32,9 @@ def pytest_asyncio_loop_factories(
 def no_logged_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Assert that the daemon logged no error: misbehaviour of peers and clients is none."""
     yield
-    errors = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    errors = [
+        record.getMessage()
+        for record in caplog.get_records("call")
+        if record.levelno >= logging.ERROR
+    ]
     assert not errors

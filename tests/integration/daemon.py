@@ -60,7 +60,9 @@ class Reply:
     @property
     def detail(self) -> dict[str, Any]:
         """The machine-readable part of an error response, with the names of /v1 also if they were in kebab-case."""
-        detail: dict[str, Any] = json.loads(_KEBAB_NAME.sub(_camel_name, json.dumps(self.body["detail"])))
+        detail: dict[str, Any] = json.loads(
+            _KEBAB_NAME.sub(_camel_name, json.dumps(self.body["detail"]))
+        )
         return detail
 
 
@@ -82,7 +84,9 @@ class Daemon:
         """Aggregate by the endpoint of the specification."""
         return await self.post(AGGREGATE_V1_PATH, {**_message_fields(message), **fields})
 
-    async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
+    async def post(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Reply:
         """Post JSON, and assert that the OpenAPI document describes the response."""
         async with self.session.post(self.api_url + path, json=body, headers=headers) as response:
             reply = Reply(response.status, response.headers, await response.json())
@@ -118,7 +122,9 @@ class Daemon:
         async def is_indexed() -> bool:
             follower = (await self.ready()).body.get("follower", {})
             return (
-                follower.get("height") is not None and int(follower["height"]) >= height and follower["backfilled"] == 1
+                follower.get("height") is not None
+                and int(follower["height"]) >= height
+                and follower["backfilled"] == 1
             )
 
         await until(is_indexed)
@@ -180,7 +186,9 @@ async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
     task = asyncio.create_task(serve(config, lambda *urls: listening.set_result(urls)))
     _daemons.add(task)
     try:
-        await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_S)
+        await asyncio.wait(
+            (task, listening), return_when=asyncio.FIRST_COMPLETED, timeout=TIMEOUT_S
+        )
         if task.done():
             await task
         connector = aiohttp.TCPConnector(limit=0)
@@ -192,7 +200,9 @@ async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
         _daemons.discard(task)
     assert task.cancelled(), "the daemon ended by itself"
     if not _daemons:  # Another daemon's tasks look like leaked ones.
-        await until(lambda: not list(_leaked_tasks()))  # A request under way may end a moment later.
+        await until(
+            lambda: not list(_leaked_tasks())
+        )  # A request under way may end a moment later.
 
 
 def build_config(
@@ -203,11 +213,16 @@ def build_config(
     Packages set what has no key, such as the time between pings.
     """
     config = load(write_config_file(network, folder, keys), {}, {}).config
-    tuned = {package: replace(getattr(config, package), **settings) for package, settings in packages.items()}
+    tuned = {
+        package: replace(getattr(config, package), **settings)
+        for package, settings in packages.items()
+    }
     return replace(config, **tuned)
 
 
-def write_config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None) -> Path:
+def write_config_file(
+    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None
+) -> Path:
     """Write a config file for a network: the simulation's own with a data folder, on free loopback ports."""
     own: dict[str, Any] = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1"}
     # A request that is to succeed has its time also on a busy machine.

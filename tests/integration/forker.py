@@ -55,7 +55,9 @@ def serve(connection: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _watch(arguments: list[str], environ: dict[str, str], stdin: int, stdout: int, stderr: int, status: int) -> None:
+def _watch(
+    arguments: list[str], environ: dict[str, str], stdin: int, stdout: int, stderr: int, status: int
+) -> None:
     """Fork a command and report its pid and its end."""
     if (pid := os.fork()) == 0:
         os.close(status)

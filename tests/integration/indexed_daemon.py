@@ -25,7 +25,9 @@ SYNTHETIC_BLOCKS = 260
 
 
 @asynccontextmanager
-async def run_recorded_daemon(folder: Path, node: ReplayNode | None = None, **keys: Any) -> AsyncIterator[Daemon]:
+async def run_recorded_daemon(
+    folder: Path, node: ReplayNode | None = None, **keys: Any
+) -> AsyncIterator[Daemon]:
     """Run a daemon with the recorded network's index. keys: of the config file, `_` for `-`."""
     chains = [chain for chain in PrimaryChain if chain.value[0] in keys.get("index_chains", "pxc")]
     async with serving(node or ReplayNode()) as served:
@@ -51,7 +53,13 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
         serving(ReplayNode(network_id=made_up.NETWORK_ID, replies=responses)) as node,
         # The keys of the made-up validators are no points of a curve.
         run_daemon(
-            build_config(folder, node, index_url=url, index_chains=["p"], **{"validator_sets": "node", **keys})
+            build_config(
+                folder,
+                node,
+                index_url=url,
+                index_chains=["p"],
+                **{"validator_sets": "node", **keys},
+            )
         ) as daemon,
     ):
         yield daemon
@@ -83,9 +91,13 @@ def write_config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
         # Tests that run at the same time would leave a low-priority process no CPU time.
         "index-low-priority": False,
     }
-    own |= dict.fromkeys(("api-host",), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
+    own |= dict.fromkeys(("api-host",), "127.0.0.1") | dict.fromkeys(
+        ("api-port", "metrics-port"), 0
+    )
     file = folder / "config.json"
-    file.write_text(json.dumps(own | {name.replace("_", "-"): value for name, value in keys.items()}))
+    file.write_text(
+        json.dumps(own | {name.replace("_", "-"): value for name, value in keys.items()})
+    )
     return file
 
 
@@ -118,5 +130,7 @@ def _write_index(folder: Path, seed: int) -> str:
     """Write the index of a synthetic history and return its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{folder}/made-up.db"
-    write_all(url, made_up.PARAMS, [record for record, _ in made_up_history(seed, SYNTHETIC_BLOCKS)])
+    write_all(
+        url, made_up.PARAMS, [record for record, _ in made_up_history(seed, SYNTHETIC_BLOCKS)]
+    )
     return url

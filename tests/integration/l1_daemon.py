@@ -24,7 +24,12 @@ SIGNING_SUBNET = "X-Warpseal-Signing-Subnet-Id"
 L1_PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, epoch_blocks=40)
 # Lookups expire soon, so that a test sees each change; their timeout is long enough for a busy machine.
 QUICK: Mapping[str, Mapping[str, Any]] = {
-    "l1": {"validity_ttl_s": 0.0, "miss_ttl_s": 0.0, "recheck_interval_s": 0.1, "lookup_timeout_s": 10.0},
+    "l1": {
+        "validity_ttl_s": 0.0,
+        "miss_ttl_s": 0.0,
+        "recheck_interval_s": 0.1,
+        "lookup_timeout_s": 10.0,
+    },
     "follower": {"follow_poll_s": 0.05},
     "validators": {"height_poll_s": 0.05},
 }
@@ -48,7 +53,9 @@ class L1Daemon:
 
     def nodes_of_l1(self) -> list[int]:
         """Return the indices of the nodes that track the L1."""
-        return [validator.index for validator in self.network.validators if self.l1 in validator.subnets]
+        return [
+            validator.index for validator in self.network.validators if self.l1 in validator.subnets
+        ]
 
     def verify(self, reply: Reply, transaction: Transaction) -> VerifiedMessage:
         """Assert that a reply has the attested message, signed by 67 percent at the height in its header."""
@@ -56,7 +63,9 @@ class L1Daemon:
         attested = attested_message(transaction)
         height = int(reply.headers[HEIGHT])
         signer = attested.signing_subnet_id
-        return verify_signed_message(self.network, reply.signed, attested.unsigned.raw, signer, 67, height)
+        return verify_signed_message(
+            self.network, reply.signed, attested.unsigned.raw, signer, 67, height
+        )
 
     async def deliver(self, transaction: Transaction, **query: Any) -> Reply:
         """Assert that the daemon signs a transaction's message and that the L1's manager accepts it."""
@@ -67,7 +76,9 @@ class L1Daemon:
         assert delivery.accepted, delivery.reason
         return reply
 
-    async def expect_error(self, status: int, code: str, transaction: Transaction | str, **query: Any) -> Reply:
+    async def expect_error(
+        self, status: int, code: str, transaction: Transaction | str, **query: Any
+    ) -> Reply:
         """Assert that the reply is an error with this status and code."""
         reply = await self.daemon.l1_message(transaction, **query)
         assert (reply.status, reply.body.get("code")) == (status, code), reply.body
@@ -80,7 +91,9 @@ class L1Daemon:
         replies: list[Reply] = []
 
         async def is_complete() -> bool:
-            replies.append(await self.expect_error(503, "quorum_not_reached", transaction, timeoutSeconds=2))
+            replies.append(
+                await self.expect_error(503, "quorum_not_reached", transaction, timeoutSeconds=2)
+            )
             return has_all_replies(replies[-1].detail)
 
         await until(is_complete)
@@ -89,19 +102,31 @@ class L1Daemon:
 
 @asynccontextmanager
 async def run_l1_network(
-    folder: Path, plan: Plan = L1_PLAN, keys: Mapping[str, Any] | None = None, **sections: Mapping[str, Any]
+    folder: Path,
+    plan: Plan = L1_PLAN,
+    keys: Mapping[str, Any] | None = None,
+    **sections: Mapping[str, Any],
 ) -> AsyncIterator[L1Daemon]:
     """Run a network and a daemon over it."""
-    async with run_network(plan) as network, run_l1_daemon(network, folder, keys, **sections) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_l1_daemon(network, folder, keys, **sections) as daemon,
+    ):
         yield daemon
 
 
 @asynccontextmanager
 async def run_l1_daemon(
-    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **sections: Mapping[str, Any]
+    network: SimulatedNetwork,
+    folder: Path,
+    keys: Mapping[str, Any] | None = None,
+    **sections: Mapping[str, Any],
 ) -> AsyncIterator[L1Daemon]:
     """Run a daemon over a running network; a second daemon in the same folder continues with its data."""
-    tuned = {section: {**QUICK.get(section, {}), **sections.get(section, {})} for section in {*QUICK, *sections}}
+    tuned = {
+        section: {**QUICK.get(section, {}), **sections.get(section, {})}
+        for section in {*QUICK, *sections}
+    }
     async with run_daemon(build_config(network, folder, keys, **tuned)) as daemon:
         yield L1Daemon(network, daemon)
 
@@ -123,7 +148,9 @@ def validation_id_of(transaction: Transaction) -> ValidationID:
     return transaction.validation_id
 
 
-async def until_status(running: L1Daemon, status: int, transaction: Transaction, **query: Any) -> Reply:
+async def until_status(
+    running: L1Daemon, status: int, transaction: Transaction, **query: Any
+) -> Reply:
     """Repeat a request until its reply has this status; return the reply."""
     replies: list[Reply] = []
 

@@ -32,7 +32,12 @@ class VerifiedMessage:
 
 
 def verify_signed_message(
-    network: SimulatedNetwork, signed: str, unsigned: bytes, subnet_id: SubnetID, quorum: int, height: int | None = None
+    network: SimulatedNetwork,
+    signed: str,
+    unsigned: bytes,
+    subnet_id: SubnetID,
+    quorum: int,
+    height: int | None = None,
 ) -> VerifiedMessage:
     """Assert that `signed` (hex) is `unsigned` signed by `quorum` percent of a subnet's weight at a height.
 
@@ -46,14 +51,18 @@ def verify_signed_message(
     assert indices[-1] < len(keys)
     chosen = [keys[index] for index in indices]
     weight = sum(weight for _, weight in chosen)
-    assert Fraction(weight, total) >= Fraction(quorum, 100), f"{weight} of {total} is below {quorum} %"
+    assert Fraction(weight, total) >= Fraction(quorum, 100), (
+        f"{weight} of {total} is below {quorum} %"
+    )
     assert fast_aggregate_verify([key for key, _ in chosen], unsigned, signature)
     return VerifiedMessage(unsigned, tuple(key for key, _ in chosen), signature, weight, total)
 
 
 def verify_with_py_ecc(verdict: VerifiedMessage) -> None:
     """Verify the signature with py-ecc as well; this takes a second."""
-    assert G2ProofOfPossession.FastAggregateVerify(list(verdict.signers), verdict.unsigned, verdict.signature)  # type: ignore[arg-type]
+    assert G2ProofOfPossession.FastAggregateVerify(
+        list(verdict.signers), verdict.unsigned, verdict.signature
+    )  # type: ignore[arg-type]
 
 
 def parse_signed_message(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:

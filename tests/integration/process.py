@@ -85,10 +85,14 @@ class FinishedCommand:
 
 
 @asynccontextmanager
-async def start_command(*arguments: object, environ: Mapping[str, str] | None = None) -> AsyncIterator[RunningCommand]:
+async def start_command(
+    *arguments: object, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[RunningCommand]:
     """Run `warpseal …` in a process group of its own, and kill it at the end if it still runs."""
     stdin, *outputs = _fork([*map(str, arguments)], _environment(environ))
-    transports, (stdout, stderr, status) = zip(*[await _open_reader(output) for output in outputs], strict=True)
+    transports, (stdout, stderr, status) = zip(
+        *[await _open_reader(output) for output in outputs], strict=True
+    )
     command = RunningCommand(int(await status.readline()), stdin, stdout)
     watching = asyncio.create_task(_watch(command, stderr, status))
     try:
@@ -101,7 +105,9 @@ async def start_command(*arguments: object, environ: Mapping[str, str] | None = 
             transport.close()
 
 
-async def run_command(*arguments: object, environ: Mapping[str, str] | None = None) -> FinishedCommand:
+async def run_command(
+    *arguments: object, environ: Mapping[str, str] | None = None
+) -> FinishedCommand:
     """Run `warpseal …` to its end."""
     async with start_command(*arguments, environ=environ) as command:
         async with asyncio.timeout(TIMEOUT_S):
@@ -127,7 +133,9 @@ def _forker() -> socket.socket:
     return ours
 
 
-def _fork(arguments: list[str], environ: dict[str, str]) -> tuple[BinaryIO, BinaryIO, BinaryIO, BinaryIO]:
+def _fork(
+    arguments: list[str], environ: dict[str, str]
+) -> tuple[BinaryIO, BinaryIO, BinaryIO, BinaryIO]:
     """Return our ends of the pipes of a new process: standard input, output and error, and its pid and exit code."""
     (stdin, ours), *pipes = [os.pipe() for _ in range(4)]
     request = json.dumps([arguments, environ]).encode()
@@ -150,11 +158,15 @@ async def _open_reader(pipe: BinaryIO) -> tuple[asyncio.ReadTransport, asyncio.S
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment without the developer's own settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")
+    }
     return {**environment, **(more or {})}
 
 
-async def _watch(command: RunningCommand, stderr: asyncio.StreamReader, status: asyncio.StreamReader) -> None:
+async def _watch(
+    command: RunningCommand, stderr: asyncio.StreamReader, status: asyncio.StreamReader
+) -> None:
     async for line in stderr:
         command.stderr.append(line.decode())
     command.exit_code.set_result(int(await status.readline()))

@@ -91,8 +91,13 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
         serve_node(Node(replies={"eth_getBlockByNumber": GENESIS})) as node,
         serve_nodes(gateway := GatewayNode(network_id=network.state.network_id)),
     ):
-        epoch = next(row["result"] for row in recorded() if row["method"] == "proposervm.getCurrentEpoch")
-        gateway.replies |= {"proposervm.getCurrentEpoch": epoch, "index.isAccepted": {"isAccepted": True}}
+        epoch = next(
+            row["result"] for row in recorded() if row["method"] == "proposervm.getCurrentEpoch"
+        )
+        gateway.replies |= {
+            "proposervm.getCurrentEpoch": epoch,
+            "index.isAccepted": {"isAccepted": True},
+        }
         conversion = next(tx for tx in network.p_chain.transactions if tx.attested is not None)
         assert load_examples()["getAggregatedSignatures"].parameters["txHash"] == conversion.text
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
@@ -111,13 +116,24 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             await daemon.until_ready()
             router = interfaces[0].router
-            await until(lambda: any(target.template.endswith("/validators") for target in router._routes.values()))
-            served = {shown(route.path): route.methods for served_app in apps for route in served_app.routes}  # type: ignore[attr-defined]
+            await until(
+                lambda: any(
+                    target.template.endswith("/validators") for target in router._routes.values()
+                )
+            )
+            served = {
+                shown(route.path): route.methods
+                for served_app in apps
+                for route in served_app.routes
+            }  # type: ignore[attr-defined]
             templates = {shown(target.template) for target in router._routes.values()}
             assert {shown(path) for path in DOCUMENT["paths"]} == served.keys() | templates
             for path, item in DOCUMENT["paths"].items():
                 methods = served.get(shown(path))
-                assert not methods or {method.upper() for method in item if method != "servers"} <= methods
+                assert (
+                    not methods
+                    or {method.upper() for method in item if method != "servers"} <= methods
+                )
             await until(partial(is_healthy, daemon))
             assert (await daemon.get("/openapi.json")).body == DOCUMENT
             await assert_requests_can_be_sent(daemon)
@@ -134,7 +150,9 @@ async def assert_requests_can_be_sent(daemon: Daemon) -> None:
         if request.name in NEED_INDEX | NO_RESPONSE:
             continue
         url = daemon.api_url + request.path.replace(EXAMPLE_WEBHOOK_ID, webhook_id)
-        async with daemon.session.request(request.method, url, json=request.body, headers=headers) as reply:
+        async with daemon.session.request(
+            request.method, url, json=request.body, headers=headers
+        ) as reply:
             text = await reply.text()
         if request.name == "addWebhook":
             webhook_id = json.loads(text)["id"]
@@ -162,7 +180,9 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
         await tab.load(daemon.api_url + "/docs")
         names = [operation["operationId"] for *_, operation in operations()]
         await tab.until(f"document.querySelectorAll('.opblock').length === {len(names)}")
-        shown_names = await tab.evaluate("[...document.querySelectorAll('.opblock')].map((block) => block.id)")
+        shown_names = await tab.evaluate(
+            "[...document.querySelectorAll('.opblock')].map((block) => block.id)"
+        )
         assert sorted(name.rpartition("-")[2] for name in shown_names) == sorted(names)
         assert shown_names[0].endswith("-aggregateSignatures")
         block = f"document.getElementById('{shown_names[0]}')"
@@ -171,8 +191,12 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
             await tab.evaluate(f"{block}.querySelector('{button}').click()")
         reply = f"{block}.querySelector('.live-responses-table tbody')"
         await tab.until(f"{reply}?.querySelector('pre')")
-        assert (await tab.evaluate(f"{reply}.querySelector('.response-col_status').textContent")).startswith("201")
-        signed = json.loads(await tab.evaluate(f"{reply}.querySelector('pre').textContent"))["signedMessage"]
+        assert (
+            await tab.evaluate(f"{reply}.querySelector('.response-col_status').textContent")
+        ).startswith("201")
+        signed = json.loads(await tab.evaluate(f"{reply}.querySelector('pre').textContent"))[
+            "signedMessage"
+        ]
         message = SignedMessage.parse(bytes.fromhex(signed)).unsigned
         (source,) = [item for item in network.messages if item.unsigned.raw == message.raw]
         verify_signed_message(network, signed, message.raw, source.signing_subnet_id, 67)
@@ -186,7 +210,13 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
 @needs_chromium
 async def test_a_phone_shows_descriptions_parameters_and_responses_in_all_of_its_width() -> None:
     async with serving(ApiSetup().app()) as server, open_tab() as tab:
-        await tab.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+        await tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=390,
+            height=844,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
         await tab.load(server.url + "/docs")
         await tab.until("document.querySelectorAll('.opblock-tag small').length > 5")
 
@@ -204,7 +234,9 @@ async def test_a_phone_shows_descriptions_parameters_and_responses_in_all_of_its
         assert tab.log == []
 
 
-async def test_the_example_of_an_l1_message_brings_its_justification_and_signing_subnet(tmp_path: Path) -> None:
+async def test_the_example_of_an_l1_message_brings_its_justification_and_signing_subnet(
+    tmp_path: Path,
+) -> None:
     async with run_l1_network(tmp_path) as running:
         # Validators sign the removal of an initial validator only with its justification.
         removal = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 2))
@@ -212,8 +244,13 @@ async def test_the_example_of_an_l1_message_brings_its_justification_and_signing
         document = (await running.daemon.get("/openapi.json")).body
         for path, network in ((V1_PATH, "fuji"), ("/aggregate-signatures", "")):
             operation = document["paths"][path]["post"]
-            ((name, example),) = operation["requestBody"]["content"]["application/json"]["examples"].items()
-            assert (name, example["value"]["signingSubnetId"]) == ("a message of this network", id_text(running.l1))
+            ((name, example),) = operation["requestBody"]["content"]["application/json"][
+                "examples"
+            ].items()
+            assert (name, example["value"]["signingSubnetId"]) == (
+                "a message of this network",
+                id_text(running.l1),
+            )
             url = running.daemon.api_url + path.replace("{network}", network)
             async with running.daemon.session.post(url, json=example["value"]) as reply:
                 assert reply.status in (200, 201), await reply.text()

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import Daemon, build_config, run_daemon, run_network, write_config_file
+from tests.integration.daemon import (
+    Daemon,
+    build_config,
+    run_daemon,
+    run_network,
+    write_config_file,
+)
 from warpseal.cli.main import main
 from warpseal.warp.ids import PRIMARY_NETWORK
 from warpseal_simnet.plan import Plan
@@ -32,7 +38,8 @@ async def test_a_restored_daemon_has_the_identity_the_signatures_and_the_api_key
     async with run_network(Plan(validators=4, l1s=(), messages=2)) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         first, second = (
-            ("--config", str(write_config_file(network, folder))) for folder in (tmp_path, tmp_path / "other")
+            ("--config", str(write_config_file(network, folder)))
+            for folder in (tmp_path, tmp_path / "other")
         )
         async with run_daemon(build_config(network, tmp_path)) as daemon:
             signed, name = (await daemon.aggregate(message)).signed, await node_id(daemon)

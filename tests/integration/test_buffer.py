@@ -20,7 +20,9 @@ SHORT = {"buffer_wait_s": 0.4}
 
 
 def build_plan(rule: str) -> Plan:
-    return Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule(rule),))
+    return Plan(
+        validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule(rule),)
+    )
 
 
 async def aggregate_with_buffer(
@@ -39,7 +41,9 @@ async def test_a_request_waits_for_a_buffer_that_can_still_come(tmp_path: Path) 
         run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
-        verified = await aggregate_with_buffer(daemon, network, network.messages_of(PRIMARY_NETWORK)[0])
+        verified = await aggregate_with_buffer(
+            daemon, network, network.messages_of(PRIMARY_NETWORK)[0]
+        )
         assert len(verified.signers) == 9
 
 
@@ -54,8 +58,12 @@ async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path)
         verified = await aggregate_with_buffer(daemon, network, message, quorum_percentage=70)
         assert len(verified.signers) == 7
         # The cached result serves equal requests at once: before another message's request, which waits for its buffer.
-        waiting = asyncio.create_task(aggregate_with_buffer(daemon, network, other, quorum_percentage=70))
-        repeated = asyncio.create_task(aggregate_with_buffer(daemon, network, message, quorum_percentage=70))
+        waiting = asyncio.create_task(
+            aggregate_with_buffer(daemon, network, other, quorum_percentage=70)
+        )
+        repeated = asyncio.create_task(
+            aggregate_with_buffer(daemon, network, message, quorum_percentage=70)
+        )
         done_tasks, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
         assert done_tasks == {repeated}
         assert len((await repeated).signers) == len((await waiting).signers) == 7
@@ -67,7 +75,9 @@ async def test_a_request_does_not_wait_for_a_buffer_that_cannot_come(tmp_path: P
         run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
-        message = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
+        message = next(
+            message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN
+        )
         verified = await aggregate_with_buffer(daemon, network, message)
         assert len(verified.signers) == 7
 
@@ -91,7 +101,14 @@ async def test_a_request_without_a_buffer_completes_at_its_quorum(tmp_path: Path
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         reply = await finish(daemon.aggregate_v1(message, quorumPercentage=70))
-        assert len(verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70).signers) == 7
+        assert (
+            len(
+                verify_signed_message(
+                    network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70
+                ).signers
+            )
+            == 7
+        )
 
 
 async def test_one_caller_waits_for_its_buffer_while_another_is_answered(tmp_path: Path) -> None:
@@ -104,7 +121,14 @@ async def test_one_caller_waits_for_its_buffer_while_another_is_answered(tmp_pat
         buffered = asyncio.create_task(aggregate_with_buffer(daemon, network, message))
         plain = await daemon.aggregate(message, quorum_percentage=60)
         assert not buffered.done()
-        assert len(verify_signed_message(network, plain.signed, message.unsigned.raw, PRIMARY_NETWORK, 60).signers) == 6
+        assert (
+            len(
+                verify_signed_message(
+                    network, plain.signed, message.unsigned.raw, PRIMARY_NETWORK, 60
+                ).signers
+            )
+            == 6
+        )
         verified = await buffered
         assert len(verified.signers) == 9
         assert sum(validator.counts.app_requests for validator in network.validators) <= 10 + 3

@@ -17,11 +17,40 @@ from warpseal_simnet.rpc import Outage, OutageKind
 from warpseal_simnet.values import SimMessage
 
 BEHAVIOURS = (
-    *("", "", "", "slow=20ms-200ms", "silent", "after=200ms", "refuse=1", "refuse=-2", "refuse=11", "wrong", "stolen"),
-    *("garbage", "notapoint", "short", "long", "empty", "truncated", "oversized", "drop", "duplicate=3", "twice=wrong"),
+    *(
+        "",
+        "",
+        "",
+        "slow=20ms-200ms",
+        "silent",
+        "after=200ms",
+        "refuse=1",
+        "refuse=-2",
+        "refuse=11",
+        "wrong",
+        "stolen",
+    ),
+    *(
+        "garbage",
+        "notapoint",
+        "short",
+        "long",
+        "empty",
+        "truncated",
+        "oversized",
+        "drop",
+        "duplicate=3",
+        "twice=wrong",
+    ),
     *("lost-pongs", "flood=2000"),
 )
-CODES = {"quorum_not_reached", "quorum_impossible", "node_unavailable", "height_too_old", "height_too_new"}
+CODES = {
+    "quorum_not_reached",
+    "quorum_impossible",
+    "node_unavailable",
+    "height_too_old",
+    "height_too_new",
+}
 REQUESTS = 150
 # However slow the machine is, no more are under way: what they wait for is trouble, and not each other.
 AT_ONCE = 20
@@ -52,8 +81,16 @@ async def disturb(network: SimulatedNetwork, random: Random) -> None:
             case 4:
                 network.advance(random.randint(1, 3))
             case 5:
-                kinds = (None, OutageKind.HTTP_500, OutageKind.GARBAGE, OutageKind.DROP, OutageKind.HANG)
-                network.nodes[0].rpc.outages = {"*": Outage(random.choice(kinds), random.choice((0.0, 0.05)))}
+                kinds = (
+                    None,
+                    OutageKind.HTTP_500,
+                    OutageKind.GARBAGE,
+                    OutageKind.DROP,
+                    OutageKind.HANG,
+                )
+                network.nodes[0].rpc.outages = {
+                    "*": Outage(random.choice(kinds), random.choice((0.0, 0.05)))
+                }
 
 
 async def pause(seconds: float) -> None:
@@ -63,7 +100,9 @@ async def pause(seconds: float) -> None:
     await asyncio.sleep((time.monotonic() - start - seconds) * 10)
 
 
-async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMessage, random: Random) -> str:
+async def one_request(
+    daemon: Daemon, network: SimulatedNetwork, message: SimMessage, random: Random
+) -> str:
     """Request a message in one of many ways, check the reply and return its code."""
     quorum, buffer = random.choice(((67, 0), (50, 20), (34, 0), (80, 5)))
     fields = {
@@ -85,7 +124,9 @@ async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMes
 def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int) -> str:
     if reply.status == 201:
         height = int(reply.headers["X-Warpseal-P-Chain-Height"])
-        verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
+        verify_signed_message(
+            network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height
+        )
         return "ok"
     assert reply.body["code"] in CODES, reply.body
     assert reply.status in (400, 502, 503)
@@ -93,7 +134,9 @@ def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum:
 
 
 @pytest.mark.parametrize("seed", [1])
-async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(seed: int, tmp_path: Path) -> None:
+async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(
+    seed: int, tmp_path: Path
+) -> None:
     random = Random(seed)
     l1s = (L1Plan(shared=True), L1Plan(validators=7))
     plan = Plan(validators=12, weights="equal:1000", l1s=l1s, seed=seed, messages=30, nodes=2)
@@ -102,7 +145,11 @@ async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(seed
         config = build_config(network, tmp_path, {"p-chain-api": nodes, "info-api": nodes}, **TUNED)
         async with run_daemon(config) as daemon:
             await daemon.until_ready()
-            messages = [message for subnet in network.subnets for message in network.messages_of(subnet.subnet_id)]
+            messages = [
+                message
+                for subnet in network.subnets
+                for message in network.messages_of(subnet.subnet_id)
+            ]
             troubling = asyncio.create_task(disturb(network, random))
             chosen = [random.choice(messages) for _ in range(REQUESTS)]
             slots = asyncio.Semaphore(AT_ONCE)
@@ -119,4 +166,12 @@ async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(seed
             network.nodes[0].rpc.outages = {}
             await daemon.until_connected(len(network.validators))
             for message in messages[::9]:
-                assert judged(network, message, await daemon.aggregate_v1(message, quorumPercentage=90), 90) == "ok"
+                assert (
+                    judged(
+                        network,
+                        message,
+                        await daemon.aggregate_v1(message, quorumPercentage=90),
+                        90,
+                    )
+                    == "ok"
+                )

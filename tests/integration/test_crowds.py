@@ -7,7 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 from tests.eventually import until
-from tests.integration.daemon import AGGREGATE_PATH, ASKED_ONCE, Daemon, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    ASKED_ONCE,
+    Daemon,
+    build_config,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.warp.ids import PRIMARY_NETWORK
 from warpseal_simnet.network import SimulatedNetwork
@@ -42,7 +49,8 @@ async def test_two_hundred_equal_requests_at_once_make_one_fan_out(tmp_path: Pat
         message = network.messages_of(PRIMARY_NETWORK)[0]
         half = CROWD // 2
         replies = await asyncio.gather(
-            *(daemon.aggregate(message) for _ in range(half)), *(daemon.aggregate_v1(message) for _ in range(half))
+            *(daemon.aggregate(message) for _ in range(half)),
+            *(daemon.aggregate_v1(message) for _ in range(half)),
         )
         assert {reply.status for reply in replies[:half]} == {200}
         assert {reply.status for reply in replies[half:]} == {201}
@@ -70,7 +78,9 @@ async def test_the_log_data_of_a_message_is_the_same_request_as_the_message(tmp_
         assert asked(network) == 8
 
 
-async def test_callers_of_one_message_with_different_quorums_share_its_shares(tmp_path: Path) -> None:
+async def test_callers_of_one_message_with_different_quorums_share_its_shares(
+    tmp_path: Path,
+) -> None:
     async with (
         run_network(Plan(validators=10, l1s=())) as network,
         run_daemon(build_config(network, tmp_path, aggregation=ASKED_ONCE)) as daemon,
@@ -78,13 +88,19 @@ async def test_callers_of_one_message_with_different_quorums_share_its_shares(tm
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         quorums = [1 + place % 100 for place in range(CROWD)]
-        replies = await asyncio.gather(*(daemon.aggregate(message, quorum_percentage=quorum) for quorum in quorums))
+        replies = await asyncio.gather(
+            *(daemon.aggregate(message, quorum_percentage=quorum) for quorum in quorums)
+        )
         for quorum, reply in zip(quorums, replies, strict=True):
-            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum)
+            verify_signed_message(
+                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum
+            )
         assert asked(network) == 10
 
 
-async def test_requests_beyond_the_limit_are_refused_and_the_others_are_served(tmp_path: Path) -> None:
+async def test_requests_beyond_the_limit_are_refused_and_the_others_are_served(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=8, l1s=(), messages=CROWD, rules=(parse_rule("all:silent"),))
     async with (
         run_network(plan) as network,
@@ -109,13 +125,18 @@ async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_
     plan = Plan(validators=4, l1s=(), messages=CROWD, rules=(parse_rule("all:slow=100ms"),))
     # Each validator answers ten requests a second.
     keys, peers = {"request-timeout-seconds": 8}, {"max_outstanding": 1}
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys, peers=peers)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, keys, peers=peers)) as daemon,
+    ):
         await daemon.until_connected(4)
         first_message, late_message, *messages = network.messages_of(PRIMARY_NETWORK)
         assert (await daemon.aggregate(first_message)).status == 200
         clients = [asyncio.create_task(daemon.aggregate(message)) for message in messages]
         # The messages whose turn cannot come are refused while others still wait for theirs; a new one is so at once.
-        await until(lambda: any(client.done() and client.result().status == 503 for client in clients))
+        await until(
+            lambda: any(client.done() and client.result().status == 503 for client in clients)
+        )
         clients.append(asyncio.create_task(daemon.aggregate(late_message, timeout_seconds=2)))
         assert (await clients[-1]).status == 503
         assert (await clients[-1]).body["detail"]["waiting"] > 5
@@ -130,7 +151,11 @@ async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_
         assert Counter(client.result().status for client in clients)[200] > 0
         assert (await daemon.aggregate(first_message)).status == 200
         counted = await daemon.metrics()
-        assert counted['warpseal_aggregation_duration_seconds_count{outcome="overloaded"}'] == len(refused) > 0
+        assert (
+            counted['warpseal_aggregation_duration_seconds_count{outcome="overloaded"}']
+            == len(refused)
+            > 0
+        )
 
 
 async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> None:
@@ -142,7 +167,9 @@ async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> Non
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         leaving = [asyncio.create_task(daemon.aggregate(message)) for _ in range(20)]
-        staying = [asyncio.create_task(daemon.aggregate(message, quorum_percentage=80)) for _ in range(3)]
+        staying = [
+            asyncio.create_task(daemon.aggregate(message, quorum_percentage=80)) for _ in range(3)
+        ]
         await until(lambda: has_taken(daemon, 23))
         for item in leaving:
             item.cancel()
@@ -170,7 +197,9 @@ async def test_no_validator_is_asked_after_the_last_client_leaves(tmp_path: Path
         assert asked(network) == before
 
 
-async def test_a_caller_with_a_short_deadline_does_not_end_the_round_of_others(tmp_path: Path) -> None:
+async def test_a_caller_with_a_short_deadline_does_not_end_the_round_of_others(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:slow=700ms"),))
     async with (
         run_network(plan) as network,
@@ -178,13 +207,17 @@ async def test_a_caller_with_a_short_deadline_does_not_end_the_round_of_others(t
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        short, long = await asyncio.gather(daemon.aggregate(message, timeout_seconds=0.3), daemon.aggregate(message))
+        short, long = await asyncio.gather(
+            daemon.aggregate(message, timeout_seconds=0.3), daemon.aggregate(message)
+        )
         assert short.status == 504
         verify_signed_message(network, long.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         assert asked(network) == 10
 
 
-async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_others(tmp_path: Path) -> None:
+async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_others(
+    tmp_path: Path,
+) -> None:
     async with (
         run_network(Plan(validators=8, l1s=())) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
@@ -198,7 +231,9 @@ async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_other
         await asyncio.sleep(0.2)
         leaving.cancel()
         reply = await staying
-        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height=11)
+        verify_signed_message(
+            network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height=11
+        )
         assert network.calls["platform.getValidatorsAt"] - before == 1
 
 

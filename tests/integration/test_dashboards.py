@@ -50,7 +50,9 @@ def alert_queries() -> Iterator[tuple[str, str]]:
 
 def documented_labels() -> Labels:
     """Return the labels of each series of docs/metrics.md, which a test holds against the page of metrics."""
-    rows = re.findall(r"^\| `(\w+)` \| \w+ \| (.*?) \| .+ \|$", (DOCS / "metrics.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| \w+ \| (.*?) \| .+ \|$", (DOCS / "metrics.md").read_text(), re.M
+    )
     return {name: set(re.findall(r"\w+", labels)) for name, labels in rows}
 
 
@@ -61,7 +63,10 @@ def base_name(series: str, labels: Labels) -> str:
 
 async def scrape(daemon: Daemon) -> Labels:
     """Return the labels of each metric that a daemon has; empty for those that have no series now."""
-    async with aiohttp.ClientSession() as session, session.get(f"{daemon.metrics_url}/metrics") as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{daemon.metrics_url}/metrics") as response,
+    ):
         text = await response.text()
     scraped: Labels = {name: set() for name in re.findall(r"^# TYPE (\w+) \w+$", text, re.M)}
     for series, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.M):
@@ -69,9 +74,14 @@ async def scrape(daemon: Daemon) -> Labels:
     return scraped
 
 
-async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes(tmp_path: Path) -> None:
+async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes(
+    tmp_path: Path,
+) -> None:
     async with run_network(Plan(validators=5)) as network:
-        metered = {"usage-enabled": True, "evm-chains": [{"blockchain-id": CHAIN, "rpc": ["http://127.0.0.1:1"]}]}
+        metered = {
+            "usage-enabled": True,
+            "evm-chains": [{"blockchain-id": CHAIN, "rpc": ["http://127.0.0.1:1"]}],
+        }
         config = build_config(network, tmp_path / "signing", metered)
         async with run_daemon(config) as daemon:
             await daemon.until_connected(5)
@@ -85,13 +95,17 @@ async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes
             scraped[name] = scraped.get(name, set()) | labels
     documented = documented_labels()
     queries = [*dashboard_queries(), *alert_queries()]
-    queried = {base_name(series, scraped) for query, _ in queries for series in SERIES.findall(query)}
+    queried = {
+        base_name(series, scraped) for query, _ in queries for series in SERIES.findall(query)
+    }
     assert len(queried) > 40
     assert queried - scraped.keys() == set()
     for query, text in queries:
         series = {base_name(name, scraped) for name in SERIES.findall(query)}
         # A series without rows now, such as a stopped follower, has its documented labels.
-        label_names = set().union(*(scraped[name] or documented[name] for name in series), FOREIGN_LABELS)
+        label_names = set().union(
+            *(scraped[name] or documented[name] for name in series), FOREIGN_LABELS
+        )
         grouped = {label.strip() for group in GROUPING.findall(query) for label in group.split(",")}
         used = grouped | set(MATCHER.findall(query)) | set(TEMPLATE.findall(text)) - NO_LABELS
         assert used <= label_names, (query, used - label_names)
@@ -100,34 +114,60 @@ async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes
 def test_the_alerts_cover_what_stops_or_endangers_signing() -> None:
     alerts = set(re.findall(r"^ +- alert: Warpseal(\w+)", ALERTS.read_text(), flags=re.M))
     assert alerts >= {
-        *("CannotSign", "QuorumMarginLow", "NodeStale", "IndexLag", "StoreDown", "CertificateExpires", "DiskFull"),
+        *(
+            "CannotSign",
+            "QuorumMarginLow",
+            "NodeStale",
+            "IndexLag",
+            "StoreDown",
+            "CertificateExpires",
+            "DiskFull",
+        ),
     }
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_accepts_the_alerts() -> None:
-    checked = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        ["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False
+    )
     assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_the_alerts_of_an_l1_fire_a_week_ahead_and_not_for_validators_that_are_inactive(tmp_path: Path) -> None:
+def test_the_alerts_of_an_l1_fire_a_week_ahead_and_not_for_validators_that_are_inactive(
+    tmp_path: Path,
+) -> None:
     names = {"NodeID-short": 100, "NodeID-week": 7 * 86_400, "NodeID-inactive": 0}
     validators = [
-        {"series": f'warpseal_l1_validator_seconds_left{{subnet_id="a",node_id="{name}"}}', "values": f"{left_s}x20"}
+        {
+            "series": f'warpseal_l1_validator_seconds_left{{subnet_id="a",node_id="{name}"}}',
+            "values": f"{left_s}x20",
+        }
         for name, left_s in names.items()
     ]
     # Falls below a week in the third minute.
     quorum = [
-        {"series": 'warpseal_l1_quorum_seconds_left{subnet_id="a"}', "values": f"{7 * 86_400 + 130}-60x20"},
+        {
+            "series": 'warpseal_l1_quorum_seconds_left{subnet_id="a"}',
+            "values": f"{7 * 86_400 + 130}-60x20",
+        },
         {"series": 'warpseal_l1_quorum_seconds_left{subnet_id="b"}', "values": f"{8 * 86_400}x20"},
-        {"series": 'warpseal_l1_quorum_margin_ratio{subnet_id="a",basis="answering"}', "values": "0.04x20"},
-        {"series": 'warpseal_l1_quorum_margin_ratio{subnet_id="a",basis="active"}', "values": "0.06x20"},
+        {
+            "series": 'warpseal_l1_quorum_margin_ratio{subnet_id="a",basis="answering"}',
+            "values": "0.04x20",
+        },
+        {
+            "series": 'warpseal_l1_quorum_margin_ratio{subnet_id="a",basis="active"}',
+            "values": "0.06x20",
+        },
     ]
     firing = {
         ("2m", "Halts"): [],
         ("3m", "Halts"): [{"severity": "critical", "subnet_id": "a"}],
-        ("3m", "ValidatorRunsOut"): [{"severity": "warning", "subnet_id": "a", "node_id": "NodeID-short"}],
+        ("3m", "ValidatorRunsOut"): [
+            {"severity": "warning", "subnet_id": "a", "node_id": "NodeID-short"}
+        ],
         ("9m", "MarginLow"): [],
         ("11m", "MarginLow"): [{"severity": "warning", "subnet_id": "a", "basis": "answering"}],
     }
@@ -145,7 +185,9 @@ def test_the_alerts_of_an_l1_fire_a_week_ahead_and_not_for_validators_that_are_i
     (tmp_path / "alerts.yml").write_text(texts.sub("", ALERTS.read_text()))
     file = tmp_path / "test.json"
     file.write_text(json.dumps({"rule_files": ["alerts.yml"], "tests": [test]}))
-    checked = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, check=False
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -156,10 +198,15 @@ def test_the_alert_of_an_l1_that_halts_says_when_or_that_it_has_halted(tmp_path:
         "b": "cannot reach its quorum now",
     }
     series = [
-        {"series": f'warpseal_l1_quorum_seconds_left{{subnet_id="{subnet}"}}', "values": f"{left_s}x5"}
+        {
+            "series": f'warpseal_l1_quorum_seconds_left{{subnet_id="{subnet}"}}',
+            "values": f"{left_s}x5",
+        }
         for subnet, left_s in (("a", 90_000), ("b", 0))
     ]
-    description = "warpseal forecast names the validators to fund, and the amounts; docs/forecast.md."
+    description = (
+        "warpseal forecast names the validators to fund, and the amounts; docs/forecast.md."
+    )
     expected = [
         {
             "exp_labels": {"severity": "critical", "subnet_id": subnet},
@@ -171,5 +218,7 @@ def test_the_alert_of_an_l1_that_halts_says_when_or_that_it_has_halted(tmp_path:
     test = {"interval": "1m", "input_series": series, "alert_rule_test": [rule]}
     file = tmp_path / "test.json"
     file.write_text(json.dumps({"rule_files": [str(ALERTS.absolute())], "tests": [test]}))
-    checked = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, check=False
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -11,7 +11,9 @@ from warpseal_simnet.plan import Plan
 PLAN = Plan(validators=5)
 
 
-async def test_without_an_index_blockchains_and_validators_come_from_the_node(tmp_path: Path) -> None:
+async def test_without_an_index_blockchains_and_validators_come_from_the_node(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         subnet = network.subnets[1]
         assert subnet.manager_chain_id is not None

@@ -30,7 +30,9 @@ PLAN = Plan(
     epoch_s=3600,
 )
 # Two L1s; the chain of the second one has no blocks but those that a test builds.
-IDLE = Plan(validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3)
+IDLE = Plan(
+    validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3
+)
 QUICK = {"height_poll_s": 0.05, "validator_refresh_period_s": 0.1}
 METRIC = "warpseal_messages_reissued_total"
 
@@ -53,7 +55,9 @@ def l1_messages(network: SimulatedNetwork) -> list[SimMessage]:
 def sorted_keys(network: SimulatedNetwork, subnet_id: SubnetID) -> list[bytes]:
     """Return the keys of a subnet in canonical order."""
     members = network.state.set_at(subnet_id, network.state.heights.current)
-    return sorted((member.public_key for member in members if member.public_key), key=canonical_sort_key)
+    return sorted(
+        (member.public_key for member in members if member.public_key), key=canonical_sort_key
+    )
 
 
 def count_requests(network: SimulatedNetwork) -> int:
@@ -61,7 +65,9 @@ def count_requests(network: SimulatedNetwork) -> int:
 
 
 async def deliver(daemon: Daemon, message: SimMessage, chain_id: ChainID, **fields: Any) -> Reply:
-    return await daemon.aggregate_v1(message, destinationBlockchainId=id_text(chain_id), report=True, **fields)
+    return await daemon.aggregate_v1(
+        message, destinationBlockchainId=id_text(chain_id), report=True, **fields
+    )
 
 
 def accepts(network: SimulatedNetwork, chain_id: ChainID, signed: str) -> bool:
@@ -78,7 +84,10 @@ def weights_of(reply: Reply) -> dict[str, tuple[str, str, bool]]:
 async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_epoch_of_its_destination(
     tmp_path: Path,
 ) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle = chain_of(network, 2)
         c_chain = network.state.chains_of(network.subnets[0].subnet_id)[-1]
@@ -96,7 +105,9 @@ async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_ep
         assert reply.headers["X-Warpseal-Quorum"] == "80; source=genesis"
         assert reply.headers["X-Warpseal-Verifies-Now"] == "true"
         assert reply.headers["X-Warpseal-Epoch"] == str(report["epoch"]["number"])
-        other = next(message for message in network.messages if message.unsigned.source_chain_id == c_chain)
+        other = next(
+            message for message in network.messages if message.unsigned.source_chain_id == c_chain
+        )
         reply = await deliver(daemon, other, idle, quorumPercentage=100)
         assert accepts(network, idle, reply.signed)
         assert (reply.body["report"]["signedBy"], reply.body["report"]["signingSubnetId"]) == (
@@ -110,14 +121,19 @@ async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_ep
 
 
 async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.change_weight(l1, 4, 900_000)
         height = network.change_weight(l1, 7, 1)
         await until_proposed(daemon, height)
         message = l1_messages(network)[0]
-        reply = await deliver(daemon, message, idle, pChainHeight=height, signingSubnetId=id_text(l1))
+        reply = await deliver(
+            daemon, message, idle, pChainHeight=height, signingSubnetId=id_text(l1)
+        )
         report = reply.body["report"]
         assert (report["pChainHeight"], report["pChainHeightSource"], report["signedBy"]) == (
             str(height),
@@ -126,7 +142,9 @@ async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None
         )
         assert report["verifiesNow"] is accepts(network, idle, reply.signed) is False
         assert report["servesNext"] is True
-        kebab = await daemon.aggregate(message, destination_blockchain_id=id_text(idle), report=True)
+        kebab = await daemon.aggregate(
+            message, destination_blockchain_id=id_text(idle), report=True
+        )
         assert kebab.body["report"]["p-chain-height-source"] == "epoch"
         assert kebab.body["report"]["verifies-now"] is accepts(network, idle, kebab.signed) is True
         plain = await daemon.aggregate_v1(message, destinationBlockchainId=id_text(idle))
@@ -134,8 +152,13 @@ async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None
         assert plain.headers["X-Warpseal-Verifies-Now"] == "true"
 
 
-async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(
+    tmp_path: Path,
+) -> None:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         message = l1_messages(network)[0]
         network.nodes[0].stop_chain(chain_of(network, 1))
@@ -168,7 +191,10 @@ async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(tm
 
 
 async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_path: Path) -> None:
-    async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(IDLE) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
@@ -192,11 +218,19 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
         await until(has_next)
         assert reply is not None
         assert reply.body["next"].keys() == {"pChainHeight", "predicted", "signedMessage"}
-        assert (reply.body["next"]["pChainHeight"], reply.body["next"]["predicted"]) == (str(height), True)
+        assert (reply.body["next"]["pChainHeight"], reply.body["next"]["predicted"]) == (
+            str(height),
+            True,
+        )
         assert accepts(network, idle, reply.signed)
         assert not accepts(network, idle, reply.body["next"]["signedMessage"])
-        assert (reply.body["report"]["verifiesNow"], reply.body["report"]["servesNext"]) == (True, False)
-        assert "advice" not in reply.body["report"], "a block would end the epoch in which the message verifies"
+        assert (reply.body["report"]["verifiesNow"], reply.body["report"]["servesNext"]) == (
+            True,
+            False,
+        )
+        assert "advice" not in reply.body["report"], (
+            "a block would end the epoch in which the message verifies"
+        )
         ahead = (await deliver(daemon, message, idle, pChainHeight=height)).body["report"]
         assert (ahead["verifiesNow"], ahead["advice"]["neededHeight"]) == (False, str(height))
         network.build_block(idle)
@@ -205,8 +239,13 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
 
 
 async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
+    )
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
@@ -224,8 +263,13 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_pa
 async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_next_one(
     tmp_path: Path,
 ) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
+    )
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
@@ -242,9 +286,13 @@ async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_n
 
 
 async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)), messages=3)
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)), messages=3
+    )
     async with run_network(plan) as network:
-        config = build_config(network, tmp_path, validators=QUICK, aggregation={"below_buffer_ttl_s": 0.0})
+        config = build_config(
+            network, tmp_path, validators=QUICK, aggregation={"below_buffer_ttl_s": 0.0}
+        )
         async with run_daemon(config) as daemon:
             await daemon.until_connected(9)
             idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
@@ -255,7 +303,9 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Pa
             first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
             assert accepts(network, idle, first.signed)
             requests = count_requests(network)
-            request = asyncio.create_task(daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33))
+            request = asyncio.create_task(
+                daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
+            )
             await until(lambda: count_requests(network) > requests)
             height = network.change_weight(l1, 4, 0)
             network.build_block(idle)
@@ -268,11 +318,15 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Pa
 async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_next_epoch(
     tmp_path: Path,
 ) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
+    )
     async with run_network(plan) as network:
         # Validators are asked again for the same message.
         nothing_kept = {"validators": QUICK, "aggregation": {"cache_bytes": 1}}
-        async with run_daemon(build_config(network, tmp_path, {"store-url": "off"}, **nothing_kept)) as daemon:
+        async with run_daemon(
+            build_config(network, tmp_path, {"store-url": "off"}, **nothing_kept)
+        ) as daemon:
             await daemon.until_connected(8)
             idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
             network.build_block(idle)
@@ -292,7 +346,10 @@ async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_
 
 
 async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, message = chain_of(network, 2), l1_messages(network)[0]
         reply = await deliver(daemon, message, idle)
@@ -309,7 +366,10 @@ async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path:
 
 
 async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> None:
-    async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(IDLE) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
@@ -345,13 +405,20 @@ async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> No
         assert "advice" not in reply.body["report"]
 
 
-async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(tmp_path: Path) -> None:
-    async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(
+    tmp_path: Path,
+) -> None:
+    async with (
+        run_network(IDLE) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour((4, 5), "silent")
-        request = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle, timeoutSeconds=3))
+        request = asyncio.create_task(
+            deliver(daemon, l1_messages(network)[0], idle, timeoutSeconds=3)
+        )
         await until(lambda: count_requests(network) >= 4)
         network.change_weight(l1, 4, 0)
         height = network.change_weight(l1, 5, 0)
@@ -364,8 +431,13 @@ async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(tm
 
 
 async def test_messages_of_a_past_epoch_are_made_again_from_stored_shares(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=5)
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=5
+    )
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)

@@ -26,7 +26,12 @@ from warpseal_simnet.plan import L1Plan, Plan
 from warpseal_simnet.values import SentMessage, SimMessage
 
 # Two L1s; the chain of the second one has no blocks but those that a test builds.
-PLAN = Plan(network_id=NETWORK_ID, validators=4, l1s=(L1Plan(validators=8), L1Plan(shared=True, idle=True)), messages=1)
+PLAN = Plan(
+    network_id=NETWORK_ID,
+    validators=4,
+    l1s=(L1Plan(validators=8), L1Plan(shared=True, idle=True)),
+    messages=1,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +48,14 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
     def write(chain_id: ChainID, block: EvmBlockFacts) -> None:
         with icm_writer(index_url, chain_id) as writer:
             writer.write([block])
-            writer.write_status(ChainStatus(id_text(chain_id), block.number, False, reported_at=int(time.time())))
+            writer.write_status(
+                ChainStatus(id_text(chain_id), block.number, False, reported_at=int(time.time()))
+            )
 
     def stored(query: str) -> list[tuple[Any, ...]]:
-        with sqlite3.connect(f"file:{tmp_path}/data/{NETWORK_ID}/store.db?mode=ro", uri=True) as connection:
+        with sqlite3.connect(
+            f"file:{tmp_path}/data/{NETWORK_ID}/store.db?mode=ro", uri=True
+        ) as connection:
             return connection.execute(query).fetchall()
 
     async with run_network(PLAN) as network:
@@ -57,7 +66,11 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
             "index-url": index_url,
             "eager-icm": [id_text(network.subnets[1].subnet_id)],
             "evm-chains": [
-                {"blockchain-id": id_text(id_), "rpc": [f"{rpc}/{id_text(id_)}/rpc"], "index": {"metadata": "off"}}
+                {
+                    "blockchain-id": id_text(id_),
+                    "rpc": [f"{rpc}/{id_text(id_)}/rpc"],
+                    "index": {"metadata": "off"},
+                }
                 for id_ in (source, destination)
             ],
         }
@@ -78,7 +91,9 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
             relayed = SimMessage(unsigned, b"", network.subnets[1].subnet_id)
 
             async def deliver() -> None:
-                reply = await daemon.aggregate_v1(relayed, destinationBlockchainId=id_text(destination))
+                reply = await daemon.aggregate_v1(
+                    relayed, destinationBlockchainId=id_text(destination)
+                )
                 assert network.verify_next(destination, bytes.fromhex(reply.signed)).accepted
 
             await deliver()
@@ -86,14 +101,18 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
             digest = stored("SELECT set_digest FROM icm_tasks")
             network.change_weight(network.subnets[1].subnet_id, 4, 0)
             network.build_block(destination)
-            await until(lambda: stored("SELECT set_digest FROM icm_tasks") not in (digest, [(None,)]))
+            await until(
+                lambda: stored("SELECT set_digest FROM icm_tasks") not in (digest, [(None,)])
+            )
             assert (await daemon.metrics())[METRIC] == 1
             await deliver()
             assert (await daemon.metrics())[METRIC] == 1
             assert count_requests(network) == requests
             write(destination, block_of(1, [message.received(RELAYERS[0], RELAYERS[1])]))
             await until(lambda: not stored("SELECT 1 FROM icm_tasks"))
-        events = [bytes(row[0]).decode() for row in stored("SELECT body FROM events ORDER BY number")]
+        events = [
+            bytes(row[0]).decode() for row in stored("SELECT body FROM events ORDER BY number")
+        ]
     kinds = ("icm_sent", "message_signed", "message_signed", "icm_received", "icm_executed")
     assert [kind for event in events for kind in set(kinds) if f'"{kind}"' in event] == list(kinds)
     assert f'"0x{unsigned.id.hex()}"' in events[0]

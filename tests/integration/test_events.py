@@ -61,7 +61,11 @@ async def listening(daemon: Daemon, query: str = "", **headers: str) -> AsyncIte
 async def count_ended(daemon: Daemon) -> float:
     """Return how many streams have ended."""
     series = (await daemon.metrics()).items()
-    return sum(value for name, value in series if name.startswith("warpseal_http_requests_total") and EVENTS in name)
+    return sum(
+        value
+        for name, value in series
+        if name.startswith("warpseal_http_requests_total") and EVENTS in name
+    )
 
 
 def webhook(*arguments: str) -> int:
@@ -80,17 +84,25 @@ def others_of(network: SimulatedNetwork) -> list[Any]:
     return [message for message in network.messages if message.unsigned.source_chain_id != P_CHAIN]
 
 
-async def test_signed_and_impossible_messages_are_pushed_and_a_restart_loses_none(tmp_path: Path) -> None:
+async def test_signed_and_impossible_messages_are_pushed_and_a_restart_loses_none(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         config = build_config(network, tmp_path)
-        refused = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
+        refused = next(
+            message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN
+        )
         async with run_daemon(config) as daemon:
             await daemon.until_connected(10)
             async with listening(daemon) as stream:
                 begin = (await next_part(stream))["id"]
-                assert (await daemon.aggregate(refused, quorum_percentage=90)).body["code"] == "quorum_impossible"
+                assert (await daemon.aggregate(refused, quorum_percentage=90)).body[
+                    "code"
+                ] == "quorum_impossible"
                 missed = await read_events(stream, 4)
-                assert (await daemon.aggregate(refused, quorum_percentage=90)).body["code"] == "quorum_impossible"
+                assert (await daemon.aggregate(refused, quorum_percentage=90)).body[
+                    "code"
+                ] == "quorum_impossible"
         kinds = [event["type"] for event in missed]
         assert (kinds[0], kinds[1:]) == ("quorum_impossible", ["validator_missing"] * 3)
         assert missed[0]["messageId"] == f"0x{refused.unsigned.id.hex()}"
@@ -103,7 +115,10 @@ async def test_signed_and_impossible_messages_are_pushed_and_a_restart_loses_non
                 assert await read_events(stream, 4) == missed
                 assert (await daemon.aggregate(signed)).status == 200
                 (event,) = await read_events(stream, 1)
-    assert (event["type"], event["messageId"]) == ("message_signed", f"0x{signed.unsigned.id.hex()}")
+    assert (event["type"], event["messageId"]) == (
+        "message_signed",
+        f"0x{signed.unsigned.id.hex()}",
+    )
     assert event["sourceBlockchainId"] == id_text(signed.unsigned.source_chain_id)
     assert event["cursor"].partition("-")[2] == "5"
 
@@ -120,11 +135,20 @@ async def test_daemons_of_one_store_push_each_others_events_and_send_them_once_t
         monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
         keys = {"store-url": postgres_url, "admin-token": TOKEN, "webhook-allowed-hosts": [PUBLIC]}
         configs = [build_config(network, tmp_path / name, keys) for name in ("first", "second")]
-        async with receiving() as receiver, run_daemon(configs[0]) as first, run_daemon(configs[1]) as second:
+        async with (
+            receiving() as receiver,
+            run_daemon(configs[0]) as first,
+            run_daemon(configs[1]) as second,
+        ):
             daemons = (first, second)
             for daemon in daemons:
                 await daemon.until_connected(10)
-            assert await asyncio.to_thread(webhook, "add", receiver.url(), "--json", "--url", second.api_url) == 0
+            assert (
+                await asyncio.to_thread(
+                    webhook, "add", receiver.url(), "--json", "--url", second.api_url
+                )
+                == 0
+            )
             added = json.loads(capsys.readouterr().out)
             async with listening(daemons[listener]) as stream:
                 messages = others_of(network)[:2]
@@ -138,20 +162,29 @@ async def test_daemons_of_one_store_push_each_others_events_and_send_them_once_t
 
             await until(has_both)
             path = (added["id"], "--url", first.api_url)
-            assert [await asyncio.to_thread(webhook, name, *path) for name in ("test", "remove", "remove")] == [0, 0, 1]
+            assert [
+                await asyncio.to_thread(webhook, name, *path)
+                for name in ("test", "remove", "remove")
+            ] == [0, 0, 1]
             assert await listed(second, capsys) == {"webhooks": []}
     # One of the daemons leads, and sends what both have signed.
-    assert [json.loads(request.body)["events"] for request in receiver.requests if request.numbers] in (
+    assert [
+        json.loads(request.body)["events"] for request in receiver.requests if request.numbers
+    ] in (
         [events],
         [[event] for event in events],
     )
     assert all(request.is_signed_with(added["secret"]) for request in receiver.requests)
-    assert [event["messageId"] for event in events] == [f"0x{message.unsigned.id.hex()}" for message in messages]
+    assert [event["messageId"] for event in events] == [
+        f"0x{message.unsigned.id.hex()}" for message in messages
+    ]
 
 
 async def test_signed_l1_transactions_are_pushed(tmp_path: Path) -> None:
     async with run_l1_network(tmp_path) as running, listening(running.daemon) as stream:
-        transaction = running.network.p_chain.register(running.l1, running.nodes_of_l1()[-1], weight=500)
+        transaction = running.network.p_chain.register(
+            running.l1, running.nodes_of_l1()[-1], weight=500
+        )
         await running.deliver(transaction)
         await running.deliver(transaction)
         signed, event = await read_events(stream, 2)
@@ -161,7 +194,10 @@ async def test_signed_l1_transactions_are_pushed(tmp_path: Path) -> None:
 
 
 async def test_a_forecast_of_a_halt_is_pushed(tmp_path: Path) -> None:
-    async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, **QUICK)) as daemon:
+    async with (
+        run_network(HALF) as network,
+        run_daemon(build_config(network, tmp_path, **QUICK)) as daemon,
+    ):
         async with listening(daemon, "?types=l1_halts_soon") as stream:
             (event,) = await read_events(stream, 1)
         l1 = network.subnets[1].subnet_id
@@ -195,29 +231,45 @@ async def test_a_height_that_no_database_holds_ends_no_event_source_and_no_signi
         for chain_id, node_height in zip(chains, (1 << 43, 0), strict=True):
             with icm_writer(index_url, chain_id) as writer:
                 writer.write([made_block(0)])
-                writer.write_status(ChainStatus(id_text(chain_id), node_height, False, reported_at=int(time.time())))
+                writer.write_status(
+                    ChainStatus(id_text(chain_id), node_height, False, reported_at=int(time.time()))
+                )
         rpc = f"{network.node_uri}/ext/bc"
         keys = {
             "index-url": index_url,
             "evm-chains": [
-                {"blockchain-id": id_text(id_), "rpc": [f"{rpc}/{id_text(id_)}/rpc"], "index": {"metadata": "off"}}
+                {
+                    "blockchain-id": id_text(id_),
+                    "rpc": [f"{rpc}/{id_text(id_)}/rpc"],
+                    "index": {"metadata": "off"},
+                }
                 for id_ in chains
             ],
         }
         for _ in range(2):
             async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
-                name = f'warpseal_background_failures_total{{part="events of {id_text(chains[0])}"}}'
+                name = (
+                    f'warpseal_background_failures_total{{part="events of {id_text(chains[0])}"}}'
+                )
 
                 async def has_failed(daemon: Daemon = daemon, name: str = name) -> bool:
                     return (await daemon.metrics()).get(name, 0) > 0
 
                 await until(has_failed)
-                reply = await daemon.aggregate(network.messages_of(network.subnets[-1].subnet_id)[0])
+                reply = await daemon.aggregate(
+                    network.messages_of(network.subnets[-1].subnet_id)[0]
+                )
                 assert reply.status == 200, reply.body
                 degraded = (await daemon.get("/status.json")).body["degraded"]
-                assert any(f"events of {id_text(chains[0])} failed" in sentence for sentence in degraded)
-        with sqlite3.connect(tmp_path / "data" / str(network.network_id) / "store.db") as connection:
-            assert connection.execute("SELECT source FROM event_sources").fetchall() == [(id_text(chains[1]),)]
+                assert any(
+                    f"events of {id_text(chains[0])} failed" in sentence for sentence in degraded
+                )
+        with sqlite3.connect(
+            tmp_path / "data" / str(network.network_id) / "store.db"
+        ) as connection:
+            assert connection.execute("SELECT source FROM event_sources").fetchall() == [
+                (id_text(chains[1]),)
+            ]
     assert {record.message for record in caplog.records if record.levelno >= logging.ERROR} == {
         "internal error of background work"
     }

@@ -31,7 +31,10 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
     described = tmp_path / "data" / "contracts" / CHAIN_ID / f"{h.text(h.CATS)}.json"
     described.parent.mkdir(parents=True)
     described.write_text(json.dumps({"name": "Described"}))
-    async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
+    async with (
+        run_network(Plan(validators=2)) as network,
+        serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
+    ):
         folder = tmp_path / "data" / str(network.plan.network_id)
         folder.mkdir(parents=True)
         with h.open_writer(folder) as writer:
@@ -50,9 +53,16 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
             status = await daemon.get("/status.json")
             metrics = await daemon.metrics()
     own = f"{daemon.api_url}/ext/bc/{CHAIN_ID}/rpc"
-    assert (chain.body["chainName"], chain.body["rpcUrl"], chain.body["status"]) == ("Mine", own, "OK")
+    assert (chain.body["chainName"], chain.body["rpcUrl"], chain.body["status"]) == (
+        "Mine",
+        own,
+        "OK",
+    )
     assert chains.body == {"chains": [chain.body]}
-    assert (block.body["blockHash"], block.body["cumulativeTransactions"]) == (h.CHAIN.hashes[-1], "12")
+    assert (block.body["blockHash"], block.body["cumulativeTransactions"]) == (
+        h.CHAIN.hashes[-1],
+        "12",
+    )
     assert [token["name"] for token in tokens.body["tokens"]] == ["Described"] * 2
     # No indexer runs, and what it wrote last is old.
     assert "stale" in tokens.headers["x-warpseal-index"].split(";")
@@ -76,19 +86,30 @@ async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own
     caplog.set_level("INFO")
     day = h.block_time(0) // 86_400 * 86_400
     tps = f"/v1/avg_tps/{h.CHAIN.evm_chain_id}?to={day}"
-    async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
+    async with (
+        run_network(Plan(validators=2)) as network,
+        serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
+    ):
         folder = tmp_path / "data" / str(network.plan.network_id)
         folder.mkdir(parents=True)
         with h.open_writer(folder) as writer:
             h.write_history(writer)
             # While the index has all of its node's blocks, the newest day is today.
-            writer.write_status(h.status_of(h.CHAIN, reported_at=int(time.time()), written_at=int(time.time())))
-        keys = {"evm-chains": [entry(node, index=True)], "metrics-api-port": 0, "require-api-key": True}
+            writer.write_status(
+                h.status_of(h.CHAIN, reported_at=int(time.time()), written_at=int(time.time()))
+            )
+        keys = {
+            "evm-chains": [entry(node, index=True)],
+            "metrics-api-port": 0,
+            "require-api-key": True,
+        }
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             first_day = await daemon.get(tps)
             newest = await daemon.get("/v1/avg_tps/total?pageSize=1")
             chain = await daemon.get(h.PATH)
-            (listening,) = (record for record in caplog.records if record.getMessage() == "listening")
+            (listening,) = (
+                record for record in caplog.records if record.getMessage() == "listening"
+            )
             own = f"http://{vars(listening)['metrics_api']}"
             alone = [await get_json(daemon, own + path) for path in (tps, h.PATH, "/health")]
     assert first_day.status == 200
@@ -119,7 +140,9 @@ async def test_a_metrics_database_that_never_answers_holds_up_nothing(tmp_path: 
         with h.open_writer(folder) as writer:
             h.write_history(writer)
         url = f"postgresql://user@127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
-        config = build_config(network, tmp_path, {"evm-chains": [entry(node, index=True)], "metrics-db-url": url})
+        config = build_config(
+            network, tmp_path, {"evm-chains": [entry(node, index=True)], "metrics-db-url": url}
+        )
         async with open_metrics_database(config, folder) as database:
             # It is yielded before its first connection has failed.
             assert database is not None
@@ -131,7 +154,9 @@ async def test_a_metrics_database_that_never_answers_holds_up_nothing(tmp_path: 
     assert chain.status == 200
 
 
-async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(tmp_path: Path) -> None:
+async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_its_node(
+    tmp_path: Path,
+) -> None:
     async with (
         run_network(Plan(validators=2)) as network,
         serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
@@ -145,7 +170,9 @@ async def test_a_chain_without_an_index_is_described_and_its_blocks_come_from_it
     assert (tokens.status, tokens.body["code"]) == (404, "index_not_enabled")
 
 
-async def test_the_l1s_that_a_node_serves_are_served_without_being_configured(tmp_path: Path) -> None:
+async def test_the_l1s_that_a_node_serves_are_served_without_being_configured(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=2, l1s=(L1Plan(validators=2),))
     async with run_network(plan) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
         subnet = next(subnet for subnet in network.subnets if subnet.manager_chain_id is not None)
@@ -162,7 +189,10 @@ async def test_the_l1s_that_a_node_serves_are_served_without_being_configured(tm
             chain = await daemon.get(f"/v1/chains/{h.CHAIN.evm_chain_id}")
             block = await daemon.get(f"/v1/chains/{chain_id}/blocks/3")
             tokens = await daemon.get(TOKENS)
-    assert (chain.body["platformChainId"], chain.body["subnetId"]) == (chain_id, id_text(subnet.subnet_id))
+    assert (chain.body["platformChainId"], chain.body["subnetId"]) == (
+        chain_id,
+        id_text(subnet.subnet_id),
+    )
     assert (chain.body["status"], chain.body["enabledFeatures"]) == ("OK", ["nftIndexing"])
     assert block.body["blockHash"] == h.CHAIN.hashes[3]
     # No indexer runs.

@@ -15,10 +15,17 @@ from warpseal_simnet.plan import Plan, parse_rule
 
 
 @pytest.mark.parametrize("rule", ["0:flood=20000", "0:flood=20000+bomb", "0:flood=300"])
-async def test_a_flood_of_garbage_from_one_peer_stalls_no_request(rule: str, tmp_path: Path) -> None:
+async def test_a_flood_of_garbage_from_one_peer_stalls_no_request(
+    rule: str, tmp_path: Path
+) -> None:
     plan = Plan(validators=10, weights="equal:1000", l1s=(), messages=40, rules=(parse_rule(rule),))
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, LONG)) as daemon:
-        await until(lambda: all(validator.counts.finished_handshakes for validator in network.validators))
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+    ):
+        await until(
+            lambda: all(validator.counts.finished_handshakes for validator in network.validators)
+        )
         for message in network.messages_of(PRIMARY_NETWORK)[:30]:
             reply = await finish(daemon.aggregate(message, quorum_percentage=90))
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 90)
@@ -27,7 +34,9 @@ async def test_a_flood_of_garbage_from_one_peer_stalls_no_request(rule: str, tmp
         assert [validator.counts.connections for validator in network.validators[1:]] == [1] * 9
 
         async def is_counted() -> bool:
-            return (await daemon.metrics()).get('warpseal_peer_disconnects_total{reason="flood"}', 0) >= 1
+            return (await daemon.metrics()).get(
+                'warpseal_peer_disconnects_total{reason="flood"}', 0
+            ) >= 1
 
         await until(is_counted)
 

@@ -70,8 +70,13 @@ async def forecast_when(
     return body
 
 
-async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead_of_time(tmp_path: Path) -> None:
-    async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, **QUICK)) as daemon:
+async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead_of_time(
+    tmp_path: Path,
+) -> None:
+    async with (
+        run_network(HALF) as network,
+        run_daemon(build_config(network, tmp_path, **QUICK)) as daemon,
+    ):
         l1 = network.subnets[1].subnet_id
         short = network.validators[4].name
         # The first number that is known counts both validators, though they connect one after the other.
@@ -96,16 +101,23 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
 
         async def both_respond() -> bool:
             metrics.update(await daemon.metrics())
-            return metrics.get(f'warpseal_l1_quorum_margin_ratio{{basis="answering",{of_l1}}}') == 0.33
+            return (
+                metrics.get(f'warpseal_l1_quorum_margin_ratio{{basis="answering",{of_l1}}}') == 0.33
+            )
 
         await until(both_respond)
         assert len([name for name in metrics if name.startswith("warpseal_l1_")]) == 5
         impossible_s = metrics[f"warpseal_l1_quorum_seconds_left{{{of_l1}}}"]
-        assert 0 < impossible_s == left_s < threshold("WarpsealL1Halts", "warpseal_l1_quorum_seconds_left")
-        name = (
-            f'warpseal_l1_validator_seconds_left{{node_id="{short}",{of_l1},validation_id="{top_up["validationId"]}"}}'
+        assert (
+            0
+            < impossible_s
+            == left_s
+            < threshold("WarpsealL1Halts", "warpseal_l1_quorum_seconds_left")
         )
-        assert metrics[name] < threshold("WarpsealL1ValidatorRunsOut", "warpseal_l1_validator_seconds_left")
+        name = f'warpseal_l1_validator_seconds_left{{node_id="{short}",{of_l1},validation_id="{top_up["validationId"]}"}}'
+        assert metrics[name] < threshold(
+            "WarpsealL1ValidatorRunsOut", "warpseal_l1_validator_seconds_left"
+        )
         assert metrics[f'warpseal_l1_quorum_margin_ratio{{basis="active",{of_l1}}}'] == 0.33
 
         status = (await daemon.get("/status.json")).body["forecasts"]
@@ -116,9 +128,17 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
         assert output.code == 1
         assert "halts       in 2 d 6 h (" in output.stdout
         assert f"1.2272 AVAX to validation {top_up['validationId']} of {short}" in output.stdout
-        network.p_chain.increase_balance(network.state.validation_of(l1, network.validators[4].node_id).id, 10**11)
-        await forecast_when(daemon, l1, lambda body: body["today"]["quorumImpossibleAt"] > body["asOf"] + 30 * 86_400)
-        saved = await run_command("forecast", "--url", daemon.api_url, "--json", "--subnet", id_text(l1))
+        network.p_chain.increase_balance(
+            network.state.validation_of(l1, network.validators[4].node_id).id, 10**11
+        )
+        await forecast_when(
+            daemon,
+            l1,
+            lambda body: body["today"]["quorumImpossibleAt"] > body["asOf"] + 30 * 86_400,
+        )
+        saved = await run_command(
+            "forecast", "--url", daemon.api_url, "--json", "--subnet", id_text(l1)
+        )
         assert (saved.code, '"topUps": []' in saved.stdout) == (0, True)
 
 
@@ -131,9 +151,17 @@ async def test_validators_leave_with_the_first_block_of_the_forecast_second(tmp_
         fees=FeeConfig(100, 500, target=0, capacity=3),
         etna_height=20,
         settings=NodeSettings(clock=clock, max_clock_difference_s=1e12),
-        rules=tuple(map(parse_rule, ("l1-0/0:balance=30000", "l1-0/1:balance=90000", "l1-0/2:balance=900000"))),
+        rules=tuple(
+            map(
+                parse_rule,
+                ("l1-0/0:balance=30000", "l1-0/1:balance=90000", "l1-0/2:balance=900000"),
+            )
+        ),
     )
-    async with SimulatedNetwork(plan) as network, run_daemon(build_config(network, tmp_path, **QUICK)) as daemon:
+    async with (
+        SimulatedNetwork(plan) as network,
+        run_daemon(build_config(network, tmp_path, **QUICK)) as daemon,
+    ):
         l1 = network.subnets[1].subnet_id
         clock.now += 5
         network.advance()
@@ -147,7 +175,11 @@ async def test_validators_leave_with_the_first_block_of_the_forecast_second(tmp_
         first = forecast["validators"][0]
         assert first["nodeId"] == network.validators[3].name
         leaves_at = first["runsOutAt"]
-        assert forecast["today"]["losses"][0]["at"] == forecast["today"]["quorumImpossibleAt"] == leaves_at
+        assert (
+            forecast["today"]["losses"][0]["at"]
+            == forecast["today"]["quorumImpossibleAt"]
+            == leaves_at
+        )
         assert clock.now + 60 < leaves_at
         validation = network.state.validation_of(l1, network.validators[3].node_id)
         clock.now = leaves_at - 1
@@ -157,7 +189,10 @@ async def test_validators_leave_with_the_first_block_of_the_forecast_second(tmp_
         network.advance()
         assert not validation.active
         after = await forecast_when(daemon, l1, lambda body: body["asOf"] == clock.now)
-        assert (after["quorum"]["margin"] < 0, after["today"]["quorumImpossibleAt"]) == (True, clock.now)
+        assert (after["quorum"]["margin"] < 0, after["today"]["quorumImpossibleAt"]) == (
+            True,
+            clock.now,
+        )
 
 
 async def test_the_index_has_the_number_of_active_validators(tmp_path: Path) -> None:
@@ -168,19 +203,31 @@ async def test_the_index_has_the_number_of_active_validators(tmp_path: Path) -> 
             method: recorded_result(method, **of_l1)
             for method in ("platform.getCurrentValidators", "platform.getSubnet")
         },
-        **{method: recorded_result(method) for method in (FEE_STATE, "platform.getValidatorFeeConfig")},
+        **{
+            method: recorded_result(method)
+            for method in (FEE_STATE, "platform.getValidatorFeeConfig")
+        },
     }
     node = ReplayNode(replies=responses)
     async with run_recorded_daemon(tmp_path, node) as daemon:
         body = await forecast_when(daemon, L1, lambda body: body["fee"]["source"] == "index")
-        assert (await daemon.metrics())['warpseal_index_pages_total{chain="p-chain",kind="blocks"}'] == 1
-    assert (body["fee"]["activeValidators"], body["fee"]["price"], body["asOf"]) == (3, "1", 1_795_226_807)
+        assert (await daemon.metrics())[
+            'warpseal_index_pages_total{chain="p-chain",kind="blocks"}'
+        ] == 1
+    assert (body["fee"]["activeValidators"], body["fee"]["price"], body["asOf"]) == (
+        3,
+        "1",
+        1_795_226_807,
+    )
     assert body["today"] == {"losses": [], "topUps": [], "topUpTotal": "0"}
 
 
 async def test_untracked_subnets_and_subnets_without_nodes_have_no_forecast(tmp_path: Path) -> None:
     keys: dict[str, list[str]] = {"tracked-subnet-ids": []}
-    async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon:
+    async with (
+        run_network(HALF) as network,
+        run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon,
+    ):
         await daemon.until_connected(4)
         l1 = network.subnets[1].subnet_id
         assert "forecasts" not in (await daemon.get("/status.json")).body

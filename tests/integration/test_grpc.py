@@ -16,7 +16,9 @@ from grpc import StatusCode, aio, insecure_channel
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha import reflection_pb2
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 
 from tests.eventually import finish, until
 from tests.integration.l1_daemon import L1_PLAN, attested_message, run_l1_network
@@ -45,24 +47,46 @@ async def test_a_client_signs_and_gets_messages_and_misses_no_event(
         async with aio.insecure_channel(address) as channel:
             stub: Any = WarpsealStub(channel)  # type: ignore[no-untyped-call]
             first, second = others_of(network)[:2]
-            stream = stub.ListenEvents(pb.ListenEventsRequest(types=["message_signed"]), wait_for_ready=True)
+            stream = stub.ListenEvents(
+                pb.ListenEventsRequest(types=["message_signed"]), wait_for_ready=True
+            )
             start = await finish(stream.read())
             assert not start.events
 
-            signed = await stub.AggregateSignatures(pb.AggregateSignaturesRequest(message=first.unsigned.raw))
+            signed = await stub.AggregateSignatures(
+                pb.AggregateSignaturesRequest(message=first.unsigned.raw)
+            )
             assert signed.signing_subnet_id == id_text(PRIMARY_NETWORK)
             verify_signed_message(
-                network, signed.signed_message.hex(), first.unsigned.raw, PRIMARY_NETWORK, 67, signed.p_chain_height
+                network,
+                signed.signed_message.hex(),
+                first.unsigned.raw,
+                PRIMARY_NETWORK,
+                67,
+                signed.p_chain_height,
             )
             (event,) = (await finish(stream.read())).events
-            assert (event.type, event.message_id) == ("message_signed", f"0x{first.unsigned.id.hex()}")
+            assert (event.type, event.message_id) == (
+                "message_signed",
+                f"0x{first.unsigned.id.hex()}",
+            )
             # What the client does not hear while it is away, it gets when it returns.
             stream.cancel()
-            transaction = network.p_chain.register(running.l1, running.nodes_of_l1()[-1], weight=500)
-            by_tx = await stub.GetSignedMessage(pb.GetSignedMessageRequest(tx_hash=transaction.text))
+            transaction = network.p_chain.register(
+                running.l1, running.nodes_of_l1()[-1], weight=500
+            )
+            by_tx = await stub.GetSignedMessage(
+                pb.GetSignedMessageRequest(tx_hash=transaction.text)
+            )
             attested = attested_message(transaction)
             verify_signed_message(
-                *(network, by_tx.signed_message.hex(), attested.unsigned.raw, attested.signing_subnet_id, 67),
+                *(
+                    network,
+                    by_tx.signed_message.hex(),
+                    attested.unsigned.raw,
+                    attested.signing_subnet_id,
+                    67,
+                ),
                 by_tx.p_chain_height,
             )
             stream = stub.ListenEvents(pb.ListenEventsRequest(cursor=event.cursor))
@@ -72,26 +96,38 @@ async def test_a_client_signs_and_gets_messages_and_misses_no_event(
             assert kinds == ["message_signed", "l1_transaction_signed"]
 
             # A message that the store has is named by its id, as in the event.
-            by_id = await stub.GetSignedMessage(pb.GetSignedMessageRequest(message_id=event.message_id))
+            by_id = await stub.GetSignedMessage(
+                pb.GetSignedMessageRequest(message_id=event.message_id)
+            )
             assert by_id.signed_message == signed.signed_message
 
             # The error comes before the deadline does, with its detail.
             height = network.state.heights.proposed + 5
             with pytest.raises(aio.AioRpcError) as caught:
                 await stub.AggregateSignatures(
-                    pb.AggregateSignaturesRequest(message=second.unsigned.raw, p_chain_height=height), timeout=1
+                    pb.AggregateSignaturesRequest(
+                        message=second.unsigned.raw, p_chain_height=height
+                    ),
+                    timeout=1,
                 )
             info = ErrorInfo()
-            details = Status.FromString(dict(caught.value.trailing_metadata())["grpc-status-details-bin"]).details
+            details = Status.FromString(
+                dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+            ).details
             assert details[0].Unpack(info)
-            assert (caught.value.code(), info.reason) == (StatusCode.UNAVAILABLE, "quorum_not_reached")
+            assert (caught.value.code(), info.reason) == (
+                StatusCode.UNAVAILABLE,
+                "quorum_not_reached",
+            )
             assert json.loads(info.metadata["hints"])
 
             health: Any = HealthStub(channel)
             check = health_pb2.HealthCheckRequest(service="warpseal.v1.Warpseal")
 
             async def is_serving() -> bool:
-                return bool((await health.Check(check)).status == health_pb2.HealthCheckResponse.SERVING)
+                return bool(
+                    (await health.Check(check)).status == health_pb2.HealthCheckResponse.SERVING
+                )
 
             await until(is_serving)
             watch = health.Watch(check)
@@ -99,7 +135,11 @@ async def test_a_client_signs_and_gets_messages_and_misses_no_event(
             assert await asyncio.to_thread(read_services, address) == SERVICES
             assert await finish(read_services_by_v1(channel)) == SERVICES
             metrics = await running.daemon.metrics()
-        calls = [value for name, value in metrics.items() if "/warpseal.v1.Warpseal/AggregateSignatures" in name]
+        calls = [
+            value
+            for name, value in metrics.items()
+            if "/warpseal.v1.Warpseal/AggregateSignatures" in name
+        ]
         assert calls == [1, 1]
 
 
@@ -111,12 +151,16 @@ async def read_services_by_v1(channel: aio.Channel) -> list[str]:
         reflection_pb2.ServerReflectionResponse.FromString,
     )()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
-    services = sorted(service.name for service in (await call.read()).list_services_response.service)
+    services = sorted(
+        service.name for service in (await call.read()).list_services_response.service
+    )
     for name in services:
         await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name))
         files = (await call.read()).file_descriptor_response.file_descriptor_proto
         described = [descriptor_pb2.FileDescriptorProto.FromString(file) for file in files]
-        assert name in [f"{file.package}.{service.name}" for file in described for service in file.service]
+        assert name in [
+            f"{file.package}.{service.name}" for file in described for service in file.service
+        ]
     call.cancel()
     return services
 

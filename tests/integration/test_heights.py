@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import finish, until
-from tests.integration.daemon import AGGREGATE_PATH, ASKED_ONCE, LONG, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    ASKED_ONCE,
+    LONG,
+    Reply,
+    build_config,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -27,18 +35,30 @@ def asked(network: SimulatedNetwork) -> int:
     return sum(validator.counts.app_requests for validator in network.validators)
 
 
-def verified_height(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int = 67) -> int:
+def verified_height(
+    network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int = 67
+) -> int:
     """Verify a reply with the set at the height that it names; return that height."""
     height = int(reply.headers["X-Warpseal-P-Chain-Height"])
-    verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height)
+    verify_signed_message(
+        network, reply.signed, message.unsigned.raw, message.signing_subnet_id, quorum, height
+    )
     return height
 
 
 async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(10)
         message, subnet_id = l1_message(network), network.subnets[1].subnet_id
-        assert verified_height(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == 20
+        assert (
+            verified_height(
+                network, message, await daemon.aggregate(message, quorum_percentage=100), 100
+            )
+            == 20
+        )
         before = asked(network)
         for index in range(3):
             network.change_weight(subnet_id, index, 5000 + index)
@@ -48,28 +68,52 @@ async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_pa
             return (await daemon.metrics())["warpseal_proposed_height"] == height
 
         await until(is_at_the_new_height)
-        assert verified_height(network, message, await daemon.aggregate(message, quorum_percentage=100), 100) == height
+        assert (
+            verified_height(
+                network, message, await daemon.aggregate(message, quorum_percentage=100), 100
+            )
+            == height
+        )
         assert asked(network) == before
 
 
-async def test_while_sets_change_with_every_block_all_responses_fit_the_height_they_name(tmp_path: Path) -> None:
+async def test_while_sets_change_with_every_block_all_responses_fit_the_height_they_name(
+    tmp_path: Path,
+) -> None:
     plan = Plan(
-        validators=10, l1s=(L1Plan(shared=True),), height=20, block_interval_s=0.05, churn_every=1, messages=40, seed=5
+        validators=10,
+        l1s=(L1Plan(shared=True),),
+        height=20,
+        block_interval_s=0.05,
+        churn_every=1,
+        messages=40,
+        seed=5,
     )
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         heights = set()
         for place in range(40):
             message = l1_message(network, place % 35)
-            heights.add(verified_height(network, message, await daemon.aggregate(message, quorum_percentage=80), 80))
+            heights.add(
+                verified_height(
+                    network, message, await daemon.aggregate(message, quorum_percentage=80), 80
+                )
+            )
             await asyncio.sleep(0.02)
         assert len(heights) > 5
 
 
 async def test_a_validator_that_joins_is_connected_and_asked(tmp_path: Path) -> None:
-    plan = Plan(validators=5, l1s=(L1Plan(validators=4),), height=20, rules=(parse_rule("l1-0/3:joins=21"),))
+    plan = Plan(
+        validators=5, l1s=(L1Plan(validators=4),), height=20, rules=(parse_rule("l1-0/3:joins=21"),)
+    )
     async with (
         run_network(plan) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK, aggregation=ASKED_ONCE)) as daemon,
+        run_daemon(
+            build_config(network, tmp_path, validators=QUICK, aggregation=ASKED_ONCE)
+        ) as daemon,
     ):
         await daemon.until_connected(8)
         newcomer = network.validators[8]
@@ -77,13 +121,23 @@ async def test_a_validator_that_joins_is_connected_and_asked(tmp_path: Path) -> 
         network.advance()
         await daemon.until_connected(9)
         message = l1_message(network)
-        verified_height(network, message, await daemon.aggregate(message, quorum_percentage=100), 100)
+        verified_height(
+            network, message, await daemon.aggregate(message, quorum_percentage=100), 100
+        )
         assert newcomer.counts.shares == 1
 
 
 async def test_a_validator_that_left_every_set_is_let_go(tmp_path: Path) -> None:
-    plan = Plan(validators=5, l1s=(L1Plan(validators=4),), height=20, rules=(parse_rule("l1-0/3:leaves=21"),))
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    plan = Plan(
+        validators=5,
+        l1s=(L1Plan(validators=4),),
+        height=20,
+        rules=(parse_rule("l1-0/3:leaves=21"),),
+    )
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         await daemon.until_connected(9)
         network.advance()
         await daemon.until_connected(8)
@@ -91,7 +145,10 @@ async def test_a_validator_that_left_every_set_is_let_go(tmp_path: Path) -> None
 
 
 async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         subnet_id = network.subnets[1].subnet_id
         message, other = network.messages_of(subnet_id)[:2]
         network.change_weight(subnet_id, 0, 100_000)
@@ -99,16 +156,40 @@ async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) ->
         new = await daemon.aggregate_v1(message, pChainHeight=21)
         assert verified_height(network, message, old) == 20
         assert verified_height(network, message, new) == 21
-        assert len(verify_signed_message(network, old.signed, message.unsigned.raw, subnet_id, 100, 20).signers) == 10
+        assert (
+            len(
+                verify_signed_message(
+                    network, old.signed, message.unsigned.raw, subnet_id, 100, 20
+                ).signers
+            )
+            == 10
+        )
         # One validator would suffice at 21, but the signature from 20 is valid there: no validator is asked again.
-        assert len(verify_signed_message(network, new.signed, message.unsigned.raw, subnet_id, 67, 21).signers) == 10
+        assert (
+            len(
+                verify_signed_message(
+                    network, new.signed, message.unsigned.raw, subnet_id, 67, 21
+                ).signers
+            )
+            == 10
+        )
         equal = await daemon.aggregate(other, pchain_height=20)
-        assert len(verify_signed_message(network, equal.signed, other.unsigned.raw, subnet_id, 67, 20).signers) == 7
+        assert (
+            len(
+                verify_signed_message(
+                    network, equal.signed, other.unsigned.raw, subnet_id, 67, 20
+                ).signers
+            )
+            == 7
+        )
 
 
 async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: Path) -> None:
     keys = {"max-p-chain-lookback": 5}
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, keys)) as daemon,
+    ):
         message = l1_message(network)
         for reply in (
             await daemon.aggregate(message, pchain_height=14),
@@ -117,7 +198,10 @@ async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: 
             assert reply.status == 400
             assert reply.body["code"] == "height_too_old"
             assert "max-p-chain-lookback" in str(reply.body)
-        assert verified_height(network, message, await daemon.aggregate(message, pchain_height=15)) == 15
+        assert (
+            verified_height(network, message, await daemon.aggregate(message, pchain_height=15))
+            == 15
+        )
 
 
 async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Path) -> None:
@@ -130,20 +214,30 @@ async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Pat
         message, other = l1_message(network), l1_message(network, 1)
         # The epoch of five blocks began at 20; at 24 that is too far back, except for the epoch's height.
         network.advance(2)
-        assert verified_height(network, message, await daemon.aggregate(message, pchain_height=22)) == 22
+        assert (
+            verified_height(network, message, await daemon.aggregate(message, pchain_height=22))
+            == 22
+        )
         network.advance(2)
 
         async def is_at_24() -> bool:
             return (await daemon.metrics())["warpseal_proposed_height"] == 24
 
         await until(is_at_24)
-        assert verified_height(network, other, await daemon.aggregate(other, pchain_height=22)) == 22
-        assert verified_height(network, other, await daemon.aggregate(other, pchain_height=20)) == 20
+        assert (
+            verified_height(network, other, await daemon.aggregate(other, pchain_height=22)) == 22
+        )
+        assert (
+            verified_height(network, other, await daemon.aggregate(other, pchain_height=20)) == 20
+        )
         assert (await daemon.aggregate(other, pchain_height=21)).body["code"] == "height_too_old"
 
 
 async def test_a_height_far_beyond_the_tip_is_refused_at_once(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, LONG)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+    ):
         message = l1_message(network)
         replies = [
             await finish(daemon.aggregate(message, pchain_height=31)),
@@ -156,7 +250,10 @@ async def test_a_height_far_beyond_the_tip_is_refused_at_once(tmp_path: Path) ->
 
 
 async def test_a_height_a_little_ahead_is_waited_for(tmp_path: Path) -> None:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
+    ):
         message = l1_message(network)
         request = asyncio.create_task(daemon.aggregate(message, pchain_height=30))
         await asyncio.sleep(0.2)
@@ -181,7 +278,12 @@ async def test_a_height_that_does_not_come_in_time_is_wait(tmp_path: Path) -> No
 
 
 def emptying(rule: str) -> Plan:
-    return Plan(validators=6, l1s=(L1Plan(validators=3),), height=20, rules=(parse_rule(f"l1-0/all:{rule}"),))
+    return Plan(
+        validators=6,
+        l1s=(L1Plan(validators=3),),
+        height=20,
+        rules=(parse_rule(f"l1-0/all:{rule}"),),
+    )
 
 
 async def test_an_empty_set_at_a_named_height_is_the_callers_error(tmp_path: Path) -> None:
@@ -193,13 +295,20 @@ async def test_an_empty_set_at_a_named_height_is_the_callers_error(tmp_path: Pat
         network.advance()
         reply = await daemon.aggregate(message, pchain_height=21)
         assert (reply.status, reply.body["code"]) == (400, "no_validators")
-        assert verified_height(network, message, await daemon.aggregate(message, pchain_height=20)) == 20
+        assert (
+            verified_height(network, message, await daemon.aggregate(message, pchain_height=20))
+            == 20
+        )
 
 
 async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: Path) -> None:
     async with (
         run_network(emptying("joins=21")) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK, aggregation={"empty_set_retry_s": 0.1})) as daemon,
+        run_daemon(
+            build_config(
+                network, tmp_path, validators=QUICK, aggregation={"empty_set_retry_s": 0.1}
+            )
+        ) as daemon,
     ):
         message = network.messages_of(network.subnets[1].subnet_id)[0]
         await daemon.until_known(message)
@@ -241,7 +350,9 @@ async def test_a_chain_that_appears_is_found_though_it_was_unknown_before(tmp_pa
         await until(is_found)
 
 
-async def test_a_message_of_another_network_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_a_message_of_another_network_is_refused_before_anything_is_asked(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = l1_message(network).unsigned
         foreign = UnsignedMessage.build(1, message.source_chain_id, message.payload)

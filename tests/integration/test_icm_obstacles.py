@@ -21,7 +21,11 @@ from warpseal_simnet.plan import L1Plan, Plan
 from warpseal_simnet.values import SimMessage
 
 PLAN = Plan(
-    network_id=NETWORK_ID, validators=2, l1s=(L1Plan(validators=4), L1Plan(shared=True)), messages=0, epoch_s=3_600
+    network_id=NETWORK_ID,
+    validators=2,
+    l1s=(L1Plan(validators=4), L1Plan(shared=True)),
+    messages=0,
+    epoch_s=3_600,
 )
 ICM = "/v1/icm/messages"
 KINDS = ("signed", "untouched", "collecting", "unknown", "impossible", "failed", "executed")
@@ -39,7 +43,9 @@ def write_indexes(folder: Path, network: SimulatedNetwork) -> dict[str, Message]
     """Write the indexes of both chains; return the messages by what becomes of them."""
     a, b = chain_of(network, 1), chain_of(network, 2)
     messages = {
-        kind: Message(a, b, nonce + 1, PEOPLE[0], PEOPLE[1], 50_000, body=b"\1" * 32, asset=COIN, fee=3)
+        kind: Message(
+            a, b, nonce + 1, PEOPLE[0], PEOPLE[1], 50_000, body=b"\1" * 32, asset=COIN, fee=3
+        )
         for nonce, kind in enumerate(KINDS)
     }
     messages["untouched"] = messages["untouched"]._replace(relayers=RELAYERS)
@@ -48,13 +54,20 @@ def write_indexes(folder: Path, network: SimulatedNetwork) -> dict[str, Message]
         for nonce, (kind, destination) in enumerate(NOWHERE.items(), start=len(KINDS) + 1)
     }
     options = IcmOptions(network.network_id, is_indexed=lambda chain_id: True)
-    receives = {kind: messages[kind].received(*RELAYERS, is_executed=kind == "executed") for kind in KINDS[-2:]}
+    receives = {
+        kind: messages[kind].received(*RELAYERS, is_executed=kind == "executed")
+        for kind in KINDS[-2:]
+    }
     blocks = {
         a: [
             block_of(0, [message.sent() for message in messages.values()]),
             block_of(1, [messages["signed"].fee_added(9), messages["signed"].sent()]),
         ],
-        b: [made_block(0), block_of(1, list(receives.values())), *(made_block(number) for number in range(2, 200))],
+        b: [
+            made_block(0),
+            block_of(1, list(receives.values())),
+            *(made_block(number) for number in range(2, 200)),
+        ],
     }
     url = f"sqlite:///{folder}/index.db"
     with icm_writer(url, a, options) as source, icm_writer(url, b, options) as destination:
@@ -87,7 +100,11 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
         network.state.add_messages(warp.values())
         source, destination = (id_text(chain_of(network, place)) for place in (1, 2))
         chains = [
-            {"blockchain-id": chain, "rpc": [f"{network.node_uri}/ext/bc/{chain}/rpc"], "index": True}
+            {
+                "blockchain-id": chain,
+                "rpc": [f"{network.node_uri}/ext/bc/{chain}/rpc"],
+                "index": True,
+            }
             for chain in (source, destination)
         ]
         config = build_config(network, tmp_path, {"evm-chains": chains}, aggregation=ASKED_ONCE)
@@ -105,7 +122,9 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
 
             async def is_refused() -> bool:
                 await request("unknown", 1.0)
-                return bool((await block_in(daemon, messages["unknown"].id))["retry"]["action"] == "resend")
+                return bool(
+                    (await block_in(daemon, messages["unknown"].id))["retry"]["action"] == "resend"
+                )
 
             await until(is_refused)
             network.set_behaviour(SOURCE_VALIDATORS, "silent")
@@ -114,7 +133,8 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
             async def is_collecting() -> bool:
                 block = await block_in(daemon, messages["collecting"].id)
                 return bool(
-                    block["signature"]["state"] == "collecting" and block["signature"].get("signedWeight") == "2000"
+                    block["signature"]["state"] == "collecting"
+                    and block["signature"].get("signedWeight") == "2000"
                 )
 
             await until(is_collecting)
@@ -137,7 +157,9 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
             await until(is_cut_off)
             cut_off = await block_in(daemon, messages["untouched"].id)
     assert "warpseal" not in executed.body
-    states = {kind: block["signature"]["state"] for kind, block in blocks.items() if "signature" in block}
+    states = {
+        kind: block["signature"]["state"] for kind, block in blocks.items() if "signature" in block
+    }
     assert states == {
         "signed": "signed",
         "untouched": "not_asked",
@@ -155,7 +177,9 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
         "failed": "retry_execution",
     }
     assert blocks["unknown"]["retry"]["call"].keys() >= {"to", "data"}
-    assert {kind: block["retry"]["action"] for kind, block in nowhere.items()} == dict.fromkeys(NOWHERE, "none")
+    assert {kind: block["retry"]["action"] for kind, block in nowhere.items()} == dict.fromkeys(
+        NOWHERE, "none"
+    )
     assert "no transaction of the P-Chain delivers" in nowhere["p_chain"]["retry"]["text"]
     refused = nowhere["no_chain"]["delivery"]
     assert (refused["verifiesNow"], refused["reason"], refused["statement"]["accepted"]) == (
@@ -167,12 +191,17 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
     relayers = [account_text(relayer) for relayer in RELAYERS]
     assert blocks["untouched"]["allowedRelayerAddresses"] == relayers
     assert blocks["signed"]["allowedRelayerAddresses"] == []
-    assert f"Only these accounts may deliver it: {', '.join(relayers)}." in blocks["untouched"]["retry"]["text"]
+    assert (
+        f"Only these accounts may deliver it: {', '.join(relayers)}."
+        in blocks["untouched"]["retry"]["text"]
+    )
     reasons = [(signer["weight"], signer["reason"]) for signer in cut_off["signature"]["missing"]]
     assert reasons == [("1000", "not_connected")] * 2 + [("1000", "not_asked")] * 2
     assert cut_off["signature"]["state"] == "not_asked"
     assert cut_off["retry"]["action"] == "wait"
-    assert "validators with 50.0 % of the weight are unreachable: NodeID-" in cut_off["retry"]["text"]
+    assert (
+        "validators with 50.0 % of the weight are unreachable: NodeID-" in cut_off["retry"]["text"]
+    )
     sent_at = made_block(0).time
     for kind, block in blocks.items():
         unsigned = warp[kind].unsigned
@@ -181,18 +210,35 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
             f"0x{unsigned.raw.hex()}",
         )
         assert block["since"] == (made_block(1).time if kind == "failed" else sent_at)
-        assert block["fees"][0] == {"address": account_text(COIN), "value": "3", "timestamp": sent_at}
+        assert block["fees"][0] == {
+            "address": account_text(COIN),
+            "value": "3",
+            "timestamp": sent_at,
+        }
     signed = blocks["signed"]
-    weights = {name: signed["signature"][name] for name in ("signedWeight", "requiredWeight", "totalWeight")}
-    assert weights | {"signedWeight": ""} == {"signedWeight": "", "requiredWeight": "2680", "totalWeight": "4000"}
+    weights = {
+        name: signed["signature"][name]
+        for name in ("signedWeight", "requiredWeight", "totalWeight")
+    }
+    assert weights | {"signedWeight": ""} == {
+        "signedWeight": "",
+        "requiredWeight": "2680",
+        "totalWeight": "4000",
+    }
     assert int(weights["signedWeight"]) >= 3_000
-    assert (signed["delivery"]["verifiesNow"], signed["delivery"]["statement"]["accepted"]) == (True, True)
+    assert (signed["delivery"]["verifiesNow"], signed["delivery"]["statement"]["accepted"]) == (
+        True,
+        True,
+    )
     assert signed["fees"][1]["value"] == "9"
     assert signed["resentAt"] == made_block(1).time
     # 3 signers, 20 chunks of signed message, a payload of 416 bytes.
     assert int(signed["deliveryGas"]["required"]) > 50_000 + 375_750
     assert signed["deliveryGas"]["blockLimit"] == "15000000"
-    verdicts = {kind: {v["reason"]: v["verdict"] for v in blocks[kind]["signature"]["missing"]} for kind in KINDS[1:5]}
+    verdicts = {
+        kind: {v["reason"]: v["verdict"] for v in blocks[kind]["signature"]["missing"]}
+        for kind in KINDS[1:5]
+    }
     assert verdicts == {
         "untouched": {"not_asked": "wait"},
         "collecting": {"no_answer": "wait"},
@@ -213,11 +259,21 @@ async def test_each_message_says_what_hinders_it_and_what_to_do(tmp_path: Path) 
         "isStuck=false": sent_ids - open_ids | {ended["executed"]},
     }
     pending = {item["messageId"]: item["warpseal"] for item in pages["status=pending"]}
-    assert {pending[f"0x{messages[kind].id.hex()}"]["retry"]["action"] for kind in NOWHERE} == {"none"}
+    assert {pending[f"0x{messages[kind].id.hex()}"]["retry"]["action"] for kind in NOWHERE} == {
+        "none"
+    }
     listed = {item["messageId"]: item["warpseal"] for item in pages["isStuck=true"]}
     for kind in blocks:
         item = listed[f"0x{messages[kind].id.hex()}"]
-        names = {"state", "since", "warpMessageId", "allowedRelayerAddresses", "signature", "retry", "receivedBy"}
+        names = {
+            "state",
+            "since",
+            "warpMessageId",
+            "allowedRelayerAddresses",
+            "signature",
+            "retry",
+            "receivedBy",
+        }
         assert item.keys() <= names
         assert item.get("signature", {}).get("state") == states.get(kind)
         assert "call" not in item.get("retry", {})

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from tests.eventually import finish, until
-from tests.integration.daemon import ASKED_ONCE, LONG, Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    ASKED_ONCE,
+    LONG,
+    Daemon,
+    Reply,
+    build_config,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
 from warpseal_simnet.network import SimulatedNetwork
@@ -29,8 +37,17 @@ async def warm(
     rule: str, folder: Path, keys: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[tuple[SimulatedNetwork, Daemon]]:
     """Run a network of ten validators, of which four follow `rule`, and a daemon with connections to all of them."""
-    plan = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule(rule),), messages=20)
-    async with run_network(plan) as network, run_daemon(build_config(network, folder, keys, **changes)) as daemon:
+    plan = Plan(
+        validators=10,
+        weights="equal:1000",
+        l1s=(L1Plan(shared=True),),
+        rules=(parse_rule(rule),),
+        messages=20,
+    )
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, folder, keys, **changes)) as daemon,
+    ):
         await daemon.until_connected(10)
         yield network, daemon
 
@@ -80,8 +97,12 @@ async def test_final_refusals_of_p_chain_messages_have_the_verdict_never(
             assert detail["pChainHeight"] == "20"
             assert detail["signingSubnetId"] == id_text(PRIMARY_NETWORK)
             assert detail["counts"][reason] == 4
-            refused = [validator for validator in detail["validators"] if validator["reason"] == reason]
-            assert {item["nodeIds"][0] for item in refused} == {network.validators[index].name for index in range(4)}
+            refused = [
+                validator for validator in detail["validators"] if validator["reason"] == reason
+            ]
+            assert {item["nodeIds"][0] for item in refused} == {
+                network.validators[index].name for index in range(4)
+            }
             assert {item["publicKey"] for item in refused} == {
                 "0x" + network.validators[index].bls_key.hex() for index in range(4)
             }
@@ -91,7 +112,9 @@ async def test_final_refusals_of_p_chain_messages_have_the_verdict_never(
             assert detail["hints"]
 
 
-@pytest.mark.parametrize(("rule", "reason"), [("0-3:wrong", "bad_signature"), ("0-3:garbage", "malformed_answer")])
+@pytest.mark.parametrize(
+    ("rule", "reason"), [("0-3:wrong", "bad_signature"), ("0-3:garbage", "malformed_answer")]
+)
 async def test_temporary_failures_have_the_verdict_wait_at_both_endpoints(
     rule: str, reason: str, tmp_path: Path
 ) -> None:
@@ -105,7 +128,9 @@ async def test_temporary_failures_have_the_verdict_wait_at_both_endpoints(
         assert v1.detail["counts"][reason] == 4
 
 
-async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict_wait(tmp_path: Path) -> None:
+async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict_wait(
+    tmp_path: Path,
+) -> None:
     async with warm("0-3:silent", tmp_path) as (network, daemon):
         message = network.messages_of(PRIMARY_NETWORK)[0]
 
@@ -113,7 +138,8 @@ async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict
             """Return whether all others signed in time, which a busy machine may prevent."""
             started = time.monotonic()
             kebab, v1 = await asyncio.gather(
-                daemon.aggregate(message, timeout_seconds=1.5), daemon.aggregate_v1(message, timeoutSeconds=1.5)
+                daemon.aggregate(message, timeout_seconds=1.5),
+                daemon.aggregate_v1(message, timeoutSeconds=1.5),
             )
             assert time.monotonic() - started >= 1.5
             assert_wait(kebab, 504)
@@ -124,7 +150,9 @@ async def test_silent_validators_are_awaited_until_the_deadline_with_the_verdict
         await until(have_others_signed)
 
 
-async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_asked_once(tmp_path: Path) -> None:
+async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_asked_once(
+    tmp_path: Path,
+) -> None:
     async with warm(LESS_UPTIME, tmp_path, aggregation=ASKED_ONCE) as (network, daemon):
         # The ninth message of an EVM chain claims an uptime.
         reply = await daemon.aggregate(network.messages_of(network.subnets[1].subnet_id)[8])
@@ -134,31 +162,50 @@ async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_as
         assert requests == [1, 1, 1, 1]
 
 
-async def test_the_code_of_a_missing_uptime_about_another_message_may_change_and_is_asked_again(tmp_path: Path) -> None:
+async def test_the_code_of_a_missing_uptime_about_another_message_may_change_and_is_asked_again(
+    tmp_path: Path,
+) -> None:
     async with warm(LESS_UPTIME, tmp_path, aggregation={"reask_s": (0.1,)}) as (network, daemon):
         other = network.messages_of(network.subnets[1].subnet_id)[0]
         assert_wait(await daemon.aggregate(other, timeout_seconds=2), 504)
         assert all(validator.counts.app_requests >= 2 for validator in network.validators[:4])
 
 
-@pytest.mark.parametrize(("rule", "chain"), [("0-3:refuse=7", "p"), ("0-3:refuse=-2", "evm"), ("0-3:wrong", "evm")])
-async def test_a_request_fails_after_one_round_of_refusals(rule: str, chain: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rule", "chain"), [("0-3:refuse=7", "p"), ("0-3:refuse=-2", "evm"), ("0-3:wrong", "evm")]
+)
+async def test_a_request_fails_after_one_round_of_refusals(
+    rule: str, chain: str, tmp_path: Path
+) -> None:
     async with warm(rule, tmp_path, LONG, aggregation=ASKED_ONCE) as (network, daemon):
-        messages = p_chain_messages(network) if chain == "p" else network.messages_of(PRIMARY_NETWORK)
+        messages = (
+            p_chain_messages(network) if chain == "p" else network.messages_of(PRIMARY_NETWORK)
+        )
         for count, message in enumerate(messages[:8], 1):
             assert (await finish(daemon.aggregate(message))).status in (400, 503)
-            assert [validator.counts.app_requests for validator in network.validators[:4]] == [count] * 4
+            assert [validator.counts.app_requests for validator in network.validators[:4]] == [
+                count
+            ] * 4
 
 
 async def test_an_unreachable_buffer_never_fails_a_request(tmp_path: Path) -> None:
-    async with warm("0-3:refuse=7", tmp_path, LONG, aggregation={"buffer_wait_s": 600.0}) as (network, daemon):
+    async with warm("0-3:refuse=7", tmp_path, LONG, aggregation={"buffer_wait_s": 600.0}) as (
+        network,
+        daemon,
+    ):
         message = p_chain_messages(network)[0]
-        reply = await finish(daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=40))
-        verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
+        reply = await finish(
+            daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=40)
+        )
+        verdict = verify_signed_message(
+            network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60
+        )
         assert len(verdict.signers) == 6
 
 
-async def test_unreachable_validators_have_the_verdict_wait_and_retry_after_names_the_next_dial(tmp_path: Path) -> None:
+async def test_unreachable_validators_have_the_verdict_wait_and_retry_after_names_the_next_dial(
+    tmp_path: Path,
+) -> None:
     async with warm("0-3:slow=1ms", tmp_path) as (network, daemon):
         for index in range(4):
             network.stop_validator(index)
@@ -172,7 +219,11 @@ async def test_unreachable_validators_have_the_verdict_wait_and_retry_after_name
             await network.start_validator(index)
         await asyncio.sleep(int(reply.headers["Retry-After"]))
         verify_signed_message(
-            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+            network,
+            (await daemon.aggregate(message)).signed,
+            message.unsigned.raw,
+            PRIMARY_NETWORK,
+            67,
         )
 
 
@@ -195,5 +246,9 @@ async def test_refusals_are_not_remembered_for_later_requests(tmp_path: Path) ->
         assert_never(await daemon.aggregate(message))
         network.set_behaviour(range(4), "")
         verify_signed_message(
-            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+            network,
+            (await daemon.aggregate(message)).signed,
+            message.unsigned.raw,
+            PRIMARY_NETWORK,
+            67,
         )

@@ -39,11 +39,18 @@ LIES = "foreign-sets+foreign-conversion"
 
 
 @asynccontextmanager
-async def indexed_daemon(network: SimulatedNetwork, folder: Path, source: str) -> AsyncIterator[Daemon]:
+async def indexed_daemon(
+    network: SimulatedNetwork, folder: Path, source: str
+) -> AsyncIterator[Daemon]:
     """Run a daemon, and the indexer, until the index has all blocks of the network."""
     nodes = [{"base-url": node.uri} for node in network.nodes]
     subnet = id_text(l1_of(network))
-    keys = {"p-chain-api": nodes, "info-api": nodes, "tracked-subnet-ids": [subnet], "ready-subnets": [subnet]}
+    keys = {
+        "p-chain-api": nodes,
+        "info-api": nodes,
+        "tracked-subnet-ids": [subnet],
+        "ready-subnets": [subnet],
+    }
     keys |= {"index-chains": ["p"], "validator-sets": source}
     index_folder = folder / "data" / str(network.network_id)
     index_folder.mkdir(parents=True)
@@ -64,7 +71,9 @@ def l1_of(network: SimulatedNetwork) -> SubnetID:
 
 async def until_indexed(daemon: Daemon, network: SimulatedNetwork) -> None:
     async def is_indexed() -> bool:
-        return (await daemon.metrics()).get('warpseal_index_height{chain="p-chain"}') == network.p_chain.height
+        return (await daemon.metrics()).get(
+            'warpseal_index_height{chain="p-chain"}'
+        ) == network.p_chain.height
 
     await until(is_indexed)
 
@@ -91,8 +100,15 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
         # Balances, weights and validations come from rows.
         assert (await forecast(daemon, subnet_id))["quorum"]["totalWeight"] == "8"
         chain_id = network.state.chains_of(subnet_id)[0]
-        call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators", "params": {"nodeIDs": []}}
-        async with daemon.session.post(f"{daemon.api_url}/ext/bc/{id_text(chain_id)}/validators", json=call) as listed:
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "validators.getCurrentValidators",
+            "params": {"nodeIDs": []},
+        }
+        async with daemon.session.post(
+            f"{daemon.api_url}/ext/bc/{id_text(chain_id)}/validators", json=call
+        ) as listed:
             validators = (await listed.json())["result"]["validators"]
         assert sorted(validator["weight"] for validator in validators) == [1, 2, 2, 3]
         assert all(validator["isActive"] for validator in validators)
@@ -110,8 +126,12 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
         assert "X-Warpseal-Unchecked" not in reply.headers
 
 
-@pytest.mark.parametrize(("source", "lie"), [(None, "old-sets=1"), ("both", "old-sets=1+foreign-conversion")])
-async def test_no_start_beside_a_lying_node_signs_for_its_set(tmp_path: Path, source: str | None, lie: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "lie"), [(None, "old-sets=1"), ("both", "old-sets=1+foreign-conversion")]
+)
+async def test_no_start_beside_a_lying_node_signs_for_its_set(
+    tmp_path: Path, source: str | None, lie: str
+) -> None:
     plan = replace(PLAN, rules=(parse_rule("l1-0/3:silent"),))
     async with run_network(plan) as network:
         subnet_id = l1_of(network)
@@ -140,7 +160,9 @@ async def test_no_start_beside_a_lying_node_signs_for_its_set(tmp_path: Path, so
 
 
 @pytest.mark.parametrize("has_index", [True, False])
-async def test_a_leap_of_the_height_at_one_node_delays_no_signature(tmp_path: Path, has_index: bool) -> None:
+async def test_a_leap_of_the_height_at_one_node_delays_no_signature(
+    tmp_path: Path, has_index: bool
+) -> None:
     async with run_network(replace(PLAN, nodes=3)) as network, AsyncExitStack() as stack:
         subnet_id, messages = l1_of(network), iter(network.messages_of(l1_of(network)))
         liar = network.nodes[0]
@@ -152,14 +174,20 @@ async def test_a_leap_of_the_height_at_one_node_delays_no_signature(tmp_path: Pa
             liar.behaviour = parse_node_behaviour("")
 
         nodes = [{"base-url": node.uri} for node in network.nodes]
-        keys: dict[str, Any] = {"p-chain-api": nodes, "info-api": nodes, "tracked-subnet-ids": [id_text(subnet_id)]}
+        keys: dict[str, Any] = {
+            "p-chain-api": nodes,
+            "info-api": nodes,
+            "tracked-subnet-ids": [id_text(subnet_id)],
+        }
         if has_index:
             index_folder = tmp_path / "data" / str(network.network_id)
             index_folder.mkdir(parents=True)
             genesis = parse_p_genesis(network.state.ledger.genesis)
             settings, keys["index-chains"] = only(PrimaryChain.P), ["p"]
             honest = SimulatedNode(network, place=1)
-            async with indexing(index_folder, honest, settings=settings, genesis=genesis) as indexer:
+            async with indexing(
+                index_folder, honest, settings=settings, genesis=genesis
+            ) as indexer:
                 await until_caught_up(indexer)
         config = build_config(network, tmp_path, keys, validators={"height_poll_s": 0.02})
         daemon = await stack.enter_async_context(run_daemon(config))
@@ -189,7 +217,9 @@ async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path:
             # The set of the index is used at once; the difference stops signing for the subnet.
             reply = await daemon.aggregate(first)
             if reply.status == 200:
-                verify_signed_message(network, reply.signed, first.unsigned.raw, subnet_id, 67, height)
+                verify_signed_message(
+                    network, reply.signed, first.unsigned.raw, subnet_id, 67, height
+                )
 
             async def is_stopped(message: Any = first) -> bool:
                 reply = await daemon.aggregate(message)
@@ -213,7 +243,9 @@ async def forecast(daemon: Daemon, subnet_id: SubnetID) -> Any:
     return reply.body
 
 
-async def sign(daemon: Daemon, network: SimulatedNetwork, message: Any, height: int | None = None) -> int:
+async def sign(
+    daemon: Daemon, network: SimulatedNetwork, message: Any, height: int | None = None
+) -> int:
     """Assert that a message is signed by the quorum at a height, by default at the tip; return the height."""
     at = network.p_chain.height if height is None else height
     reply = await daemon.aggregate(message)

@@ -23,11 +23,17 @@ def p_chain_messages(network: SimulatedNetwork) -> list[SimMessage]:
 async def test_the_named_l1_signs_every_kind_of_p_chain_message(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in p_chain_messages(network):
-            reply = await daemon.aggregate_v1(message, signingSubnetId=id_text(message.signing_subnet_id))
-            verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+            reply = await daemon.aggregate_v1(
+                message, signingSubnetId=id_text(message.signing_subnet_id)
+            )
+            verify_signed_message(
+                network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67
+            )
 
 
-async def test_without_a_signing_subnet_the_primary_network_signs_for_the_p_chain(tmp_path: Path) -> None:
+async def test_without_a_signing_subnet_the_primary_network_signs_for_the_p_chain(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in p_chain_messages(network)[:10]:
             reply = await daemon.aggregate(message)
@@ -48,7 +54,9 @@ async def test_a_wrong_justification_fails_without_a_hint_at_another_set_that_wo
         reply = await daemon.aggregate(conversion)
         verify_signed_message(network, reply.signed, conversion.unsigned.raw, PRIMARY_NETWORK, 67)
         # A message that is signed is signed: by then no justification is needed at all.
-        assert (await daemon.aggregate_v1(conversion, justification="00" * 31)).signed == reply.signed
+        assert (
+            await daemon.aggregate_v1(conversion, justification="00" * 31)
+        ).signed == reply.signed
 
 
 @pytest.mark.parametrize("prefix", ["", "0x"])
@@ -58,25 +66,40 @@ async def test_a_subnet_id_alone_names_its_conversion(prefix: str, tmp_path: Pat
             expected = next(
                 message
                 for message in p_chain_messages(network)
-                if message.justification == subnet.subnet_id and message.signing_subnet_id == subnet.subnet_id
+                if message.justification == subnet.subnet_id
+                and message.signing_subnet_id == subnet.subnet_id
             )
             reply = await daemon.aggregate_v1(None, justification=prefix + subnet.subnet_id.hex())
             # Signed by the subnet that validates the chain of its validator manager, which is its own here.
-            verify_signed_message(network, reply.signed, expected.unsigned.raw, subnet.subnet_id, 67)
-            reply = await daemon.aggregate(None, justification=prefix + subnet.subnet_id.hex(), signing_subnet_id="")
-            verify_signed_message(network, reply.signed, expected.unsigned.raw, subnet.subnet_id, 67)
+            verify_signed_message(
+                network, reply.signed, expected.unsigned.raw, subnet.subnet_id, 67
+            )
+            reply = await daemon.aggregate(
+                None, justification=prefix + subnet.subnet_id.hex(), signing_subnet_id=""
+            )
+            verify_signed_message(
+                network, reply.signed, expected.unsigned.raw, subnet.subnet_id, 67
+            )
 
 
-async def test_a_justification_of_a_removed_validator_alone_names_its_removal(tmp_path: Path) -> None:
+async def test_a_justification_of_a_removed_validator_alone_names_its_removal(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
-        proofs = [message for message in p_chain_messages(network) if len(message.justification) > 32]
+        proofs = [
+            message for message in p_chain_messages(network) if len(message.justification) > 32
+        ]
         assert len(proofs) >= 6
         for message in proofs:
             reply = await daemon.aggregate(None, justification=message.justification.hex())
             assert parse_signed_message(bytes.fromhex(reply.signed))[0] == message.unsigned.raw
-            verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+            verify_signed_message(
+                network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67
+            )
             reply = await daemon.aggregate_v1(
-                None, justification=message.justification.hex(), signingSubnetId=id_text(PRIMARY_NETWORK)
+                None,
+                justification=message.justification.hex(),
+                signingSubnetId=id_text(PRIMARY_NETWORK),
             )
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
@@ -99,4 +122,10 @@ async def test_a_subnet_that_was_never_converted_has_no_conversion_to_sign(tmp_p
         assert (reply.status, reply.body["code"]) == (400, "subnet_not_converted")
         # Its own chain's messages are signed all the same.
         message = network.messages_of(subnet_id)[0]
-        verify_signed_message(network, (await daemon.aggregate_v1(message)).signed, message.unsigned.raw, subnet_id, 67)
+        verify_signed_message(
+            network,
+            (await daemon.aggregate_v1(message)).signed,
+            message.unsigned.raw,
+            subnet_id,
+            67,
+        )

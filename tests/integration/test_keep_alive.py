@@ -37,13 +37,17 @@ def plan_of(interval_s: float) -> Plan:
         l1s=(),
         messages=1,
         settings=NodeSettings(
-            ping_interval_s=interval_s, read_timeout_s=SILENCES * interval_s, unanswered_pings=SILENCES * 3 // 5
+            ping_interval_s=interval_s,
+            read_timeout_s=SILENCES * interval_s,
+            unanswered_pings=SILENCES * 3 // 5,
         ),
         rules=(parse_rule("0-1:lost-pongs=0.5"), parse_rule("2:lost-pongs")),
     )
 
 
-async def test_hundreds_of_pings_with_stalls_that_queue_two_and_dropped_pongs_end_no_connection(tmp_path: Path) -> None:
+async def test_hundreds_of_pings_with_stalls_that_queue_two_and_dropped_pongs_end_no_connection(
+    tmp_path: Path,
+) -> None:
     cycles = CYCLES if isinstance(asyncio.get_running_loop(), uvloop.Loop) else CYCLES_ON_ASYNCIO
     late_s = 0.0
     for attempt in range(TRIES):
@@ -54,7 +58,9 @@ async def test_hundreds_of_pings_with_stalls_that_queue_two_and_dropped_pongs_en
             run_daemon(build_config(other.network, tmp_path / str(attempt), peers=ours)) as daemon,
         ):
             await daemon.until_connected(VALIDATORS)
-            late_s = max(await stall_again_and_again(cycles * interval_s, interval_s), other.worst_lag_s)
+            late_s = max(
+                await stall_again_and_again(cycles * interval_s, interval_s), other.worst_lag_s
+            )
             violations = other.network.violations.by_kind()
             # A pong is up to half an interval old when it is sent. If the machine held up the nodes as well, a late
             # ping of theirs, our late sending and their late reading add to that. Only if these three, and what
@@ -96,7 +102,9 @@ async def assert_nobody_hung_up(other: ThreadedNetwork, daemon: Daemon) -> None:
     page = await daemon.metrics()
     assert not [name for name in page if name.startswith("warpseal_peer_disconnects_total")]
     assert page["warpseal_peer_connections"] == VALIDATORS
-    assert [validator.counts.connections for validator in other.network.validators] == [1] * VALIDATORS
+    assert [validator.counts.connections for validator in other.network.validators] == [
+        1
+    ] * VALIDATORS
     message = other.network.messages_of(PRIMARY_NETWORK)[0]
     reply = await daemon.aggregate(message, quorum_percentage=100)
     verify_signed_message(other.network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)

@@ -11,7 +11,13 @@ import aiohttp
 import pytest
 
 from tests.eventually import finish, until
-from tests.integration.daemon import AGGREGATE_PATH, build_config, run_daemon, run_network, write_config_file
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    build_config,
+    run_daemon,
+    run_network,
+    write_config_file,
+)
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import start_command
 from tests.store.fixtures import shares_in
@@ -49,7 +55,10 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
         config = write_config_file(network, tmp_path, {"store-url": store_url})
         l1 = network.subnets[1].subnet_id
         body = {"message": network.messages_of(l1)[0].unsigned.raw.hex()}
-        async with start_command("serve", "--config", config) as daemon, aiohttp.ClientSession() as session:
+        async with (
+            start_command("serve", "--config", config) as daemon,
+            aiohttp.ClientSession() as session,
+        ):
             api_url, _ = await daemon.listening()
             request = asyncio.create_task(post(session, api_url, body))
             await until(lambda: shares_in(store_url) == 2)
@@ -58,7 +67,10 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
                 await request
         network.set_behaviour(range(len(network.validators)), "")
         before = asked(network)
-        async with start_command("serve", "--config", config) as daemon, aiohttp.ClientSession() as session:
+        async with (
+            start_command("serve", "--config", config) as daemon,
+            aiohttp.ClientSession() as session,
+        ):
             api_url, _ = await daemon.listening()
             signed = (await finish(post(session, api_url, body)))["signed-message"]
         verdict = verify_signed_message(network, signed, bytes.fromhex(body["message"]), l1, 67)
@@ -68,7 +80,9 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
         assert sum(more) >= 1
 
 
-async def post(session: aiohttp.ClientSession, api_url: str, body: dict[str, str]) -> dict[str, str]:
+async def post(
+    session: aiohttp.ClientSession, api_url: str, body: dict[str, str]
+) -> dict[str, str]:
     async with session.post(api_url + AGGREGATE_PATH, json=body) as response:
         reply: dict[str, str] = await response.json()
         return reply
@@ -85,7 +99,9 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
         assert conversion.attested is not None
         config = build_config(network, tmp_path, {"store-url": store_url})
         await asyncio.to_thread(create_store, store_url)
-        await asyncio.to_thread(import_shares, network, store_url, [unsigned, conversion.attested.unsigned])
+        await asyncio.to_thread(
+            import_shares, network, store_url, [unsigned, conversion.attested.unsigned]
+        )
         async with run_daemon(config) as daemon:
             reply = await daemon.post(AGGREGATE_PATH, {"message": unsigned.raw.hex()})
             verify_signed_message(network, reply.signed, unsigned.raw, l1, 67)
@@ -94,16 +110,26 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
         assert sum(asked(network)[1:]) == 0
 
 
-def import_shares(network: SimulatedNetwork, store_url: str, messages: list[UnsignedMessage]) -> None:
+def import_shares(
+    network: SimulatedNetwork, store_url: str, messages: list[UnsignedMessage]
+) -> None:
     """Let three of the four validators sign by hand, and import what they signed."""
     lines: list[dict[str, object]] = [{"format": "warpseal-store", "version": 1}]
     for message in messages:
         for validator in network.validators[1:4]:
             signature = sign(validator.identity.bls_secret, message.raw).hex()
-            line = {"type": "share", "unsignedMessage": message.raw.hex(), "publicKey": validator.bls_key.hex()}
+            line = {
+                "type": "share",
+                "unsignedMessage": message.raw.hex(),
+                "publicKey": validator.bls_key.hex(),
+            }
             lines.append({**line, "signature": signature})
     complaints: list[str] = []
     with open_exclusive(StoreUrl.parse(store_url)) as engine:
-        importer = Importer(engine, lambda number, reason: complaints.append(f"{number}: {reason}"), for_ever=True)
-        importer.run(open_lines(io.BytesIO("\n".join(map(json.dumps, lines)).encode()))[1], lambda _: None)
+        importer = Importer(
+            engine, lambda number, reason: complaints.append(f"{number}: {reason}"), for_ever=True
+        )
+        importer.run(
+            open_lines(io.BytesIO("\n".join(map(json.dumps, lines)).encode()))[1], lambda _: None
+        )
     assert complaints == []

@@ -87,7 +87,10 @@ class DaemonSeries:
                     await self._status(session.post(AGGREGATE_PATH, json=_body(message)))
                     for message in self.signed_messages
                 ]
-                statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.transaction_ids]
+                statuses += [
+                    await self._status(session.get(GET + tx_hash))
+                    for tx_hash in self.transaction_ids
+                ]
             daemon.terminate()
             assert await daemon.ended() == 0, "".join(daemon.stderr)
         return statuses

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from tests.eventually import until
 from tests.integration.daemon import run_network
-from tests.integration.l1_daemon import L1_PLAN, L1Daemon, run_l1_daemon, run_l1_network, validation_id_of
+from tests.integration.l1_daemon import (
+    L1_PLAN,
+    L1Daemon,
+    run_l1_daemon,
+    run_l1_network,
+    validation_id_of,
+)
 from warpseal.warp.ids import id_text
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.plan import L1Plan
@@ -46,7 +52,9 @@ async def test_transactions_of_untracked_subnets_are_not_signed(tmp_path: Path) 
     l1s = (L1Plan(validators=4, spare=1), L1Plan(validators=4, spare=1))
     async with run_network(replace(L1_PLAN, l1s=l1s)) as network:
         tracked, other = (subnet.subnet_id for subnet in network.subnets[1:])
-        async with run_l1_daemon(network, tmp_path, {**EAGER, "tracked-subnet-ids": [id_text(tracked)]}) as running:
+        async with run_l1_daemon(
+            network, tmp_path, {**EAGER, "tracked-subnet-ids": [id_text(tracked)]}
+        ) as running:
             await running.daemon.until_indexed(network.p_chain.height)
             left_alone = network.p_chain.register(other)
             signed = network.p_chain.register(tracked)

@@ -14,7 +14,9 @@ from warpseal_simnet.plan import L1Plan, parse_rule
 BLIND = {"bootstrap_indices": 0}
 
 
-async def test_explain_names_the_failing_check_and_sends_no_signature_request(tmp_path: Path) -> None:
+async def test_explain_names_the_failing_check_and_sends_no_signature_request(
+    tmp_path: Path,
+) -> None:
     async with run_l1_network(tmp_path, L1_PLAN, {"follow-p-chain": False}, l1=BLIND) as running:
         p_chain = running.network.p_chain
         waiting = p_chain.base(later=True)
@@ -51,11 +53,19 @@ async def test_explain_reports_the_message_its_signers_and_its_proof(tmp_path: P
         result = await running.daemon.explanation(removal)
         attested = attested_message(removal)
         assert result["message"]["hex"] == "0x" + attested.unsigned.raw.hex()
-        assert result["message"]["fields"] == {"validationId": id_text(validation_id_of(removal)), "registered": False}
+        assert result["message"]["fields"] == {
+            "validationId": id_text(validation_id_of(removal)),
+            "registered": False,
+        }
         assert result["justification"]["hex"] == "0x" + attested.justification.hex()
         assert result["signingSubnetId"] == id_text(running.l1)
         assert result["pChainHeight"] == {"height": "20", "source": "epoch"}
-        assert result["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
+        assert result["weights"] == {
+            "total": "4000",
+            "required": "2680",
+            "withKey": "4000",
+            "validators": 4,
+        }
         assert result["stored"]["signatures"] == 0
         await running.deliver(removal)
         assert (await running.daemon.explanation(removal))["stored"]["signatures"] == 1

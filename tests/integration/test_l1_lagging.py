@@ -39,7 +39,9 @@ async def register_unsigned(running: L1Daemon) -> Transaction:
     return registration
 
 
-async def test_a_lagging_node_proves_nothing_until_a_node_reaches_the_height(tmp_path: Path) -> None:
+async def test_a_lagging_node_proves_nothing_until_a_node_reaches_the_height(
+    tmp_path: Path,
+) -> None:
     async with two_nodes(tmp_path) as running:
         network, registration = running.network, await register_unsigned(running)
         network.p_chain.remove(validation_id_of(registration))
@@ -54,7 +56,9 @@ async def test_a_lagging_node_proves_nothing_until_a_node_reaches_the_height(tmp
         assert refused.detail["superseded"]["pChainHeight"] == "22"
 
 
-async def test_a_lagging_node_without_the_validation_does_not_prove_its_removal(tmp_path: Path) -> None:
+async def test_a_lagging_node_without_the_validation_does_not_prove_its_removal(
+    tmp_path: Path,
+) -> None:
     async with two_nodes(tmp_path) as running:
         network, registration = running.network, await register_unsigned(running)
         first, second = network.nodes
@@ -84,5 +88,7 @@ async def test_the_response_without_a_node_asks_callers_to_retry(tmp_path: Path)
         registration = running.network.p_chain.register(running.l1)
         for node in running.network.nodes:
             await node.down()
-        refused = await running.expect_error(502, "node_unavailable", registration, timeoutSeconds=1)
+        refused = await running.expect_error(
+            502, "node_unavailable", registration, timeoutSeconds=1
+        )
         assert int(refused.headers["Retry-After"]) >= 1

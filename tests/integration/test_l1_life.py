@@ -65,7 +65,9 @@ async def test_every_transaction_about_a_validation_gets_the_message_that_the_p_
             unasked = p_chain.set_weight(registered, 800)
             second = p_chain.set_weight(registered, 900, later=True)
             await accept_and_deliver(running, second)
-            await accept_and_deliver(running, p_chain.increase_balance(registered, 10**9, later=True))
+            await accept_and_deliver(
+                running, p_chain.increase_balance(registered, 10**9, later=True)
+            )
             await accept_and_deliver(running, p_chain.disable(registered, later=True))
             removal = p_chain.remove(registered, later=True)
             await accept_and_deliver(running, removal)
@@ -82,7 +84,10 @@ async def test_every_transaction_about_a_validation_gets_the_message_that_the_p_
                 reply = await running.daemon.l1_message(transaction)
                 running.verify(reply, transaction)
                 assert reply.body["superseded"]["now"] == {"registered": False}
-                assert reply.body["superseded"]["message"] == "0x" + attested_message(removal).unsigned.raw.hex()
+                assert (
+                    reply.body["superseded"]["message"]
+                    == "0x" + attested_message(removal).unsigned.raw.hex()
+                )
                 assert network.manager(l1).deliver(bytes.fromhex(reply.signed)).accepted
             refused = await running.expect_error(400, "message_superseded", unasked)
             assert refused.detail["verdict"] == "never"
@@ -93,9 +98,12 @@ async def test_every_transaction_about_a_validation_gets_the_message_that_the_p_
             counts = {
                 name: value
                 for name, value in (await running.daemon.metrics()).items()
-                if name.startswith("warpseal_aggregation_duration_seconds_count") and 'outcome="ok"' not in name
+                if name.startswith("warpseal_aggregation_duration_seconds_count")
+                and 'outcome="ok"' not in name
             }
-            assert counts == {'warpseal_aggregation_duration_seconds_count{outcome="message_superseded"}': 1}
+            assert counts == {
+                'warpseal_aggregation_duration_seconds_count{outcome="message_superseded"}': 1
+            }
             status = (await running.daemon.get("/status.json")).body
             assert status["aggregations"][0]["outcome"] == "message_superseded"
 

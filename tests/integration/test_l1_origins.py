@@ -53,7 +53,9 @@ async def test_the_origin_of_an_initial_validator_is_found_without_an_index(tmp_
     l1s = (*(L1Plan(validators=2) for _ in range(6)), L1Plan(validators=4))
     async with run_l1_network(tmp_path, replace(L1_PLAN, l1s=l1s), UNFOLLOWED) as running:
         for index in (3, 0):
-            await running.deliver(running.network.p_chain.remove(bootstrap_validation_id(running.l1, index)))
+            await running.deliver(
+                running.network.p_chain.remove(bootstrap_validation_id(running.l1, index))
+            )
         assert running.network.calls["platform.getSubnets"] <= 1
 
 
@@ -83,12 +85,19 @@ async def test_the_callers_proof_is_used_only_if_it_proves_the_validation(tmp_pa
         async with run_l1_daemon(network, tmp_path, UNFOLLOWED) as running:
             assert await justification_source(running, removal) == "index"
             third, removal = register_and_remove(running)
-            await running.deliver(removal, justification=attested_message(removal).justification.hex())
+            await running.deliver(
+                removal, justification=attested_message(removal).justification.hex()
+            )
             assert third.validation_id == removal.validation_id
 
 
-async def test_the_origin_is_found_in_the_logs_of_a_configured_managers_chain(tmp_path: Path) -> None:
-    async with run_network(L1_PLAN) as network, run_l1_daemon(network, tmp_path, evm_chains(network)) as running:
+async def test_the_origin_is_found_in_the_logs_of_a_configured_managers_chain(
+    tmp_path: Path,
+) -> None:
+    async with (
+        run_network(L1_PLAN) as network,
+        run_l1_daemon(network, tmp_path, evm_chains(network)) as running,
+    ):
         registration, removal = register_and_remove(running)
         await running.deliver(removal)
         assert await justification_source(running, removal) == "manager_chain"
@@ -96,7 +105,9 @@ async def test_the_origin_is_found_in_the_logs_of_a_configured_managers_chain(tm
         assert registration.validation_id == removal.validation_id
 
 
-async def test_the_response_reports_the_progress_of_the_index_until_the_origin_is_found(tmp_path: Path) -> None:
+async def test_the_response_reports_the_progress_of_the_index_until_the_origin_is_found(
+    tmp_path: Path,
+) -> None:
     async with run_network(L1_PLAN) as network:
         network.advance(30)
         for method in BLOCKS:
@@ -117,7 +128,9 @@ async def test_the_response_reports_the_progress_of_the_index_until_the_origin_i
             assert await justification_source(running, removal) == "index"
 
 
-async def test_the_index_has_the_origins_of_initial_and_registered_validators(tmp_path: Path) -> None:
+async def test_the_index_has_the_origins_of_initial_and_registered_validators(
+    tmp_path: Path,
+) -> None:
     async with run_l1_network(tmp_path, L1_PLAN, l1=BLIND) as running:
         _, removal = register_and_remove(running)
         of_initial = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 2))

@@ -11,7 +11,11 @@ import pytest
 from tests.eventually import until
 from tests.integration.daemon import Reply, run_network
 from tests.integration.l1_daemon import HEIGHT, L1Daemon, run_l1_daemon, until_status
-from tests.integration.message_verifier import build_canonical_keys, parse_signed_message, verify_with_py_ecc
+from tests.integration.message_verifier import (
+    build_canonical_keys,
+    parse_signed_message,
+    verify_with_py_ecc,
+)
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal_simnet.ledger import Transaction
@@ -42,7 +46,10 @@ class ConvertedL1:
 
     def requests(self) -> dict[int, int]:
         """Return how many signature requests each node got."""
-        return {item: self.network.validators[item].counts.app_requests for item in (*self.members, self.first_key)}
+        return {
+            item: self.network.validators[item].counts.app_requests
+            for item in (*self.members, self.first_key)
+        }
 
 
 def convert_l1(network: SimulatedNetwork) -> ConvertedL1:
@@ -91,15 +98,21 @@ async def test_a_stored_signature_serves_a_new_set_that_has_all_signers(tmp_path
         assert moved_bits == tuple(bit + 1 for bit in bits)
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["without-a-restart", "after-a-restart"])
-async def test_only_the_missing_weight_is_requested_after_signers_left(tmp_path: Path, is_restarted: bool) -> None:
+@pytest.mark.parametrize(
+    "is_restarted", [False, True], ids=["without-a-restart", "after-a-restart"]
+)
+async def test_only_the_missing_weight_is_requested_after_signers_left(
+    tmp_path: Path, is_restarted: bool
+) -> None:
     async with run_network(PLAN) as network:
         l1 = convert_l1(network)
         leaving, *staying, silent = l1.members
         network.set_behaviour(silent, "silent")
         async with AsyncExitStack() as life:
             running = await life.enter_async_context(run_l1_daemon(network, tmp_path))
-            assert running.verify(await running.deliver(l1.conversion), l1.conversion).weight == 5_000
+            assert (
+                running.verify(await running.deliver(l1.conversion), l1.conversion).weight == 5_000
+            )
             if is_restarted:
                 await life.aclose()
             network.set_behaviour(silent, "")
@@ -113,14 +126,18 @@ async def test_only_the_missing_weight_is_requested_after_signers_left(tmp_path:
             verdict = running.verify(reply, l1.conversion)
             verify_with_py_ecc(verdict)
             assert network.manager(l1.subnet_id).deliver(bytes.fromhex(reply.signed)).accepted
-            keys = {request for request, count in l1.requests().items() if count > requests[request]}
+            keys = {
+                request for request, count in l1.requests().items() if count > requests[request]
+            }
             assert silent in keys
             assert keys <= {silent, l1.first_key}
             staying_keys = {network.validators[item].bls_key for item in staying}
             assert len(staying_keys & set(verdict.signers)) >= 2
 
 
-async def test_stored_signatures_of_a_superseded_message_serve_while_they_reach_the_quorum(tmp_path: Path) -> None:
+async def test_stored_signatures_of_a_superseded_message_serve_while_they_reach_the_quorum(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network, run_l1_daemon(network, tmp_path) as running:
         l1 = convert_l1(network)
         change = network.p_chain.set_weight(bootstrap_validation_id(l1.subnet_id, 0), 1_010)

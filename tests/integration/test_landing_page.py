@@ -22,7 +22,12 @@ from tests.api.status.test_page import DOCUMENT, FORECAST, HOSTILE
 from tests.index.evm.icm_histories import A, B
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
-from warpseal.api.status.document import MAX_VALIDATORS, AggregationStatus, ChainSummary, ValidatorStatus
+from warpseal.api.status.document import (
+    MAX_VALIDATORS,
+    AggregationStatus,
+    ChainSummary,
+    ValidatorStatus,
+)
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 
@@ -40,7 +45,9 @@ LIFE = "document.querySelector('#life > div')"
 UNFOLD = "document.getElementById('unfold').click()"
 
 
-async def assert_agreement(tab: BrowserTab, ready: dict[str, Any], metrics: dict[str, float]) -> None:
+async def assert_agreement(
+    tab: BrowserTab, ready: dict[str, Any], metrics: dict[str, float]
+) -> None:
     """Assert that the page shows the weights of /ready and of /metrics."""
     rows = await tab.evaluate(SUBNETS)
     fields = ("subnetId", "connectedWeight", "requiredWeight", "totalWeight")
@@ -82,10 +89,14 @@ async def test_the_page_agrees_with_ready_and_metrics_and_follows_them(tmp_path:
         await tab.until(f"{weight} === '21000' && {row}.dataset.state === 'connected'")
         # So it does for an aggregation.
         assert (await daemon.aggregate(network.messages_of(PRIMARY_NETWORK)[0])).status == 200
-        await tab.until("document.querySelector('#aggregations td:nth-child(2)')?.textContent === 'ok'")
+        await tab.until(
+            "document.querySelector('#aggregations td:nth-child(2)')?.textContent === 'ok'"
+        )
         assert await tab.evaluate("window.isSamePage") is True
         # Moments are relative also after a change, but that of the change itself.
-        assert (await tab.evaluate("document.querySelector('#aggregations time').textContent")).endswith(("now", "ago"))
+        assert (
+            await tab.evaluate("document.querySelector('#aggregations time').textContent")
+        ).endswith(("now", "ago"))
         assert (await tab.evaluate("document.getElementById('time').textContent")).endswith(" UTC")
         assert tab.log == []
 
@@ -113,7 +124,9 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
         async def enter(control: str, value: str) -> list[str]:
             """Return the shown names after an input of the user."""
             field = f"document.getElementById('{control}')"
-            await tab.evaluate(f"{field}.value = {value!r}; {field}.dispatchEvent(new Event('input'))")
+            await tab.evaluate(
+                f"{field}.value = {value!r}; {field}.dispatchEvent(new Event('input'))"
+            )
             names: list[str] = await tab.evaluate(NAMES)
             return names
 
@@ -130,14 +143,20 @@ async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
     setup = ApiSetup()
     rows = [
         ValidatorStatus(
-            "sub", [f"NodeID-{number}"], str(MAX_VALIDATORS - number), "connected", latency_ms=float(number)
+            "sub",
+            [f"NodeID-{number}"],
+            str(MAX_VALIDATORS - number),
+            "connected",
+            latency_ms=float(number),
         )
         for number in range(MAX_VALIDATORS)
     ]
     setup.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
     async with serving(setup.app()) as server, open_tab() as tab:
         await tab.load(server.url + "/")
-        await tab.until("document.getElementById('count').textContent === '5000 of 5000, the first 50 are shown'")
+        await tab.until(
+            "document.getElementById('count').textContent === '5000 of 5000, the first 50 are shown'"
+        )
         assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 50
         await tab.evaluate(UNFOLD)
         assert (
@@ -147,15 +166,21 @@ async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
         assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 500
         assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(500)]
         await tab.evaluate("document.querySelectorAll('#validators th button')[6].click()")
-        assert await tab.evaluate(NAMES) == [f"NodeID-{number}" for number in range(4_999, 4_499, -1)]
+        assert await tab.evaluate(NAMES) == [
+            f"NodeID-{number}" for number in range(4_999, 4_499, -1)
+        ]
         search = "document.getElementById('search')"
-        await tab.evaluate(f"{search}.value = 'NodeID-1234'; {search}.dispatchEvent(new Event('input'))")
+        await tab.evaluate(
+            f"{search}.value = 'NodeID-1234'; {search}.dispatchEvent(new Event('input'))"
+        )
         assert await tab.evaluate(NAMES) == ["NodeID-1234"]
         assert tab.log == []
 
 
 @needs_chromium
-async def test_the_page_is_a_readable_snapshot_without_javascript_and_fits_a_phone(tmp_path: Path) -> None:
+async def test_the_page_is_a_readable_snapshot_without_javascript_and_fits_a_phone(
+    tmp_path: Path,
+) -> None:
     async with (
         run_network(PLAN) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
@@ -163,10 +188,18 @@ async def test_the_page_is_a_readable_snapshot_without_javascript_and_fits_a_pho
     ):
         await daemon.until_connected(8)
         await tab.call("Emulation.setScriptExecutionDisabled", value=True)
-        await tab.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
+        await tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=360,
+            height=740,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
         await tab.load(daemon.api_url + "/")
         await assert_agreement(tab, (await daemon.ready()).body, await daemon.metrics())
-        assert await tab.evaluate("[...document.querySelectorAll('.tools, #live')].every((part) => part.hidden)")
+        assert await tab.evaluate(
+            "[...document.querySelectorAll('.tools, #live')].every((part) => part.hidden)"
+        )
         assert "Reload the page" in await tab.evaluate("document.body.innerText")
         # Nothing is wider than the screen.
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
@@ -178,17 +211,30 @@ async def test_a_value_on_a_phone_is_one_text_beside_its_label() -> None:
     setup = ApiSetup()
     setup.status.document = msgspec.structs.replace(DOCUMENT, forecasts=[FORECAST])
     async with serving(setup.app()) as server, open_tab() as tab:
-        await tab.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
+        await tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=360,
+            height=740,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
         await tab.load(server.url + "/")
         await tab.until("document.querySelectorAll('#forecasts td').length > 0")
         # A part that is a box of its own would begin a line.
         texts = "[...document.querySelectorAll('td')].map((cell) => cell.innerText)"
         assert [text for text in await tab.evaluate(texts) if "\n" in text] == []
-        assert "margin" in await tab.evaluate("document.querySelector('#forecasts td:nth-child(2)').innerText")
+        assert "margin" in await tab.evaluate(
+            "document.querySelector('#forecasts td:nth-child(2)').innerText"
+        )
         # The moments of the forecast have passed, and the last change is a time of day.
-        moments = "[...document.querySelectorAll('#forecasts time')].map((time) => time.textContent)"
+        moments = (
+            "[...document.querySelectorAll('#forecasts time')].map((time) => time.textContent)"
+        )
         assert set(await tab.evaluate(moments)) == {"now"}
-        assert await tab.evaluate("document.getElementById('time').textContent") == "2026-01-01 00:00:01 UTC"
+        assert (
+            await tab.evaluate("document.getElementById('time').textContent")
+            == "2026-01-01 00:00:01 UTC"
+        )
 
 
 @needs_chromium
@@ -206,18 +252,31 @@ async def test_a_phone_with_200_validators_stays_below_6000_pixels_and_unfolds()
         )
         for number in range(200)
     ]
-    failed = AggregationStatus("2026-01-01T00:00:00Z", "quorum_not_reached", {"total": 15.0}, "reason " * 9)
+    failed = AggregationStatus(
+        "2026-01-01T00:00:00Z", "quorum_not_reached", {"total": 15.0}, "reason " * 9
+    )
     setup.status.document = msgspec.structs.replace(
         DOCUMENT, validators=rows, forecasts=[FORECAST], aggregations=[failed] * 100
     )
     async with serving(setup.app()) as server, open_tab() as tab:
-        await tab.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+        await tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=390,
+            height=844,
+            deviceScaleFactor=1,
+            mobile=True,
+        )
         await tab.load(server.url + "/")
-        await tab.until("document.getElementById('count').textContent === '200 of 200, the first 50 are shown'")
+        await tab.until(
+            "document.getElementById('count').textContent === '200 of 200, the first 50 are shown'"
+        )
         assert await tab.evaluate("document.documentElement.scrollHeight") < 6_000
         assert await tab.evaluate("document.documentElement.scrollWidth") <= 390
         # Each id has a button that copies all of it.
-        assert await tab.evaluate("document.querySelector('#rows .copy').parentElement.title") == f"{node}1"
+        assert (
+            await tab.evaluate("document.querySelector('#rows .copy').parentElement.title")
+            == f"{node}1"
+        )
         await tab.evaluate("document.querySelector('#rows .copy').click()")
         await tab.until("document.querySelector('#rows .copy').classList.contains('done')")
         await tab.evaluate(UNFOLD)
@@ -227,26 +286,38 @@ async def test_a_phone_with_200_validators_stays_below_6000_pixels_and_unfolds()
 
 
 @needs_chromium
-async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_are_texts(tmp_path: Path) -> None:
+async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_are_texts(
+    tmp_path: Path,
+) -> None:
     write_chains(tmp_path, {A: SOURCE_BLOCKS, B: DESTINATION_BLOCKS})
     page = ApiSetup()
-    page.status.document = msgspec.structs.replace(DOCUMENT, chains=[ChainSummary("index", "A", evm_chain_id=10)])
+    page.status.document = msgspec.structs.replace(
+        DOCUMENT, chains=[ChainSummary("index", "A", evm_chain_id=10)]
+    )
     async with icm_setup(tmp_path) as data:
         page_app, data_app = page.app(), data.app()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await (data_app if scope["path"].startswith("/v1/icm") else page_app)(scope, receive, send)
+            await (data_app if scope["path"].startswith("/v1/icm") else page_app)(
+                scope, receive, send
+            )
 
         async with serving(app) as server, open_tab() as tab:
             await tab.call(
-                "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True
+                "Emulation.setDeviceMetricsOverride",
+                width=360,
+                height=740,
+                deviceScaleFactor=1,
+                mobile=True,
             )
             await tab.load(server.url + "/")
 
             async def look_up(text: str) -> Any:
                 """Return the classes and texts of the steps of a message."""
                 field = "document.getElementById('message')"
-                await tab.evaluate(f"{field}.value = {text!r}; {field}.dispatchEvent(new Event('change'))")
+                await tab.evaluate(
+                    f"{field}.value = {text!r}; {field}.dispatchEvent(new Event('change'))"
+                )
                 await tab.until(f"{LIFE} && {LIFE}.textContent !== '…'")
                 return await tab.evaluate(
                     "[...document.querySelectorAll('.steps li')].map((step) => [step.className,"
@@ -260,11 +331,16 @@ async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_
                 ["ok", "✓ executed"],
                 ["soft", "receipt", "not yet"],
             ]
-            assert await tab.evaluate(f"{LIFE}.querySelector('.copy').parentElement.title") == DELIVERED["from"]
+            assert (
+                await tab.evaluate(f"{LIFE}.querySelector('.copy').parentElement.title")
+                == DELIVERED["from"]
+            )
             assert await look_up("<img>") == []
             assert "<img>" in await tab.evaluate(f"{LIFE}.querySelector('.bad').textContent")
             # A message that waits, of which every text is hostile.
-            hostile = dict.fromkeys(("from", "to", "sourceBlockchainId", "destinationBlockchainId"), HOSTILE)
+            hostile = dict.fromkeys(
+                ("from", "to", "sourceBlockchainId", "destinationBlockchainId"), HOSTILE
+            )
             missing = [{"nodeIds": [HOSTILE], "weight": "25", "reason": HOSTILE}]
             weights = {"signedWeight": "50", "requiredWeight": "67", "totalWeight": "100"}
             block = {
@@ -284,7 +360,9 @@ async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_
             assert await tab.evaluate(f"{LIFE}.querySelectorAll('script, img').length") == 0
             assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
             # A time that no calendar has.
-            message = json.dumps({**PENDING, "sourceTransaction": {"timestamp": 2**62, "txHash": "0x"}})
+            message = json.dumps(
+                {**PENDING, "sourceTransaction": {"timestamp": 2**62, "txHash": "0x"}}
+            )
             await tab.evaluate(f"window.fetch = async () => new Response({json.dumps(message)})")
             assert await look_up("late") == []
             assert "No answer that can be shown" in await tab.evaluate(f"{LIFE}.textContent")

@@ -19,7 +19,9 @@ LATE_S = 1.2
 
 @pytest.mark.parametrize("kind", [ChainKind.EVM, ChainKind.P])
 async def test_a_request_waits_for_stake_that_signs_late(kind: ChainKind, tmp_path: Path) -> None:
-    plan = Plan(validators=10, l1s=(L1Plan(shared=True),), rules=(parse_rule(f"0-4:after={LATE_S}s"),))
+    plan = Plan(
+        validators=10, l1s=(L1Plan(shared=True),), rules=(parse_rule(f"0-4:after={LATE_S}s"),)
+    )
     # Validators that have not answered are asked again when the late ones can sign.
     patient = {"reask_s": (LATE_S * 1.2,)}
     async with (
@@ -31,12 +33,15 @@ async def test_a_request_waits_for_stake_that_signs_late(kind: ChainKind, tmp_pa
         message = next(
             message
             for message in network.messages
-            if (message.unsigned.source_chain_id == P_CHAIN) == is_p and message.signing_subnet_id != PRIMARY_NETWORK
+            if (message.unsigned.source_chain_id == P_CHAIN) == is_p
+            and message.signing_subnet_id != PRIMARY_NETWORK
         )
         started = time.monotonic()
         reply = await daemon.aggregate(message, signing_subnet_id=message.signing_subnet_id.hex())
         took_s = time.monotonic() - started
-        verify_signed_message(network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+        verify_signed_message(
+            network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67
+        )
         assert took_s >= LATE_S - 0.1
         assert network.validators[9].counts.app_requests == 1
         assert all(network.validators[index].counts.app_requests >= 2 for index in range(2))

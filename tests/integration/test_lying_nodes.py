@@ -17,7 +17,11 @@ VALIDATORS = 4
 
 @pytest.mark.parametrize(
     ("quorum", "date"),
-    [(None, "1960-01-01T00:00:00Z"), (None, "0001-01-01T00:00:00+23:59"), (2, "2100-01-01T00:00:00Z")],
+    [
+        (None, "1960-01-01T00:00:00Z"),
+        (None, "0001-01-01T00:00:00+23:59"),
+        (2, "2100-01-01T00:00:00Z"),
+    ],
 )
 async def test_peers_stay_connected_beside_a_node_that_lies_about_itself(
     tmp_path: Path, quorum: int | None, date: str
@@ -33,7 +37,11 @@ async def test_peers_stay_connected_beside_a_node_that_lies_about_itself(
             for place in range(VALIDATORS):
                 network.disconnect(place)
             # With the handshake of now.
-            await until(lambda: all(validator.counts.finished_handshakes == 2 for validator in network.validators))
+            await until(
+                lambda: all(
+                    validator.counts.finished_handshakes == 2 for validator in network.validators
+                )
+            )
             assert (await daemon.aggregate(network.messages[0])).status == 200
             assert (await daemon.ready()).status == 200
             assert (await daemon.get("/status.json")).status == 200

@@ -22,22 +22,38 @@ def keys_of(network: SimulatedNetwork, indices: tuple[int, ...]) -> set[bytes]:
 
 
 def a_plan(*rules: str, weights: str = "equal:1000") -> Plan:
-    return Plan(validators=10, weights=weights, l1s=(), rules=tuple(parse_rule(rule) for rule in rules))
+    return Plan(
+        validators=10, weights=weights, l1s=(), rules=tuple(parse_rule(rule) for rule in rules)
+    )
 
 
 @pytest.mark.parametrize("lie", [*LIES, *CUTS])
-async def test_the_quorum_is_reached_although_three_in_ten_shares_are_wrong(lie: str, tmp_path: Path) -> None:
-    async with run_network(a_plan(f"0,4,7:{lie}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+async def test_the_quorum_is_reached_although_three_in_ten_shares_are_wrong(
+    lie: str, tmp_path: Path
+) -> None:
+    async with (
+        run_network(a_plan(f"0,4,7:{lie}")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_connected(10)
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
             reply = await daemon.aggregate(message, quorum_percentage=70)
-            verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70)
+            verdict = verify_signed_message(
+                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70
+            )
             assert not set(verdict.signers) & keys_of(network, LIARS)
 
 
-@pytest.mark.parametrize("oddity", ["duplicate=3", "twice=wrong", "twice=garbage", "twice=empty", "twice=short"])
-async def test_a_good_first_share_counts_although_bad_ones_follow(oddity: str, tmp_path: Path) -> None:
-    async with run_network(a_plan(f"0,4,7:{oddity}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+@pytest.mark.parametrize(
+    "oddity", ["duplicate=3", "twice=wrong", "twice=garbage", "twice=empty", "twice=short"]
+)
+async def test_a_good_first_share_counts_although_bad_ones_follow(
+    oddity: str, tmp_path: Path
+) -> None:
+    async with (
+        run_network(a_plan(f"0,4,7:{oddity}")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
             reply = await daemon.aggregate(message, quorum_percentage=100)
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
@@ -53,16 +69,22 @@ async def test_slow_validators_are_awaited_if_the_quorum_needs_them(tmp_path: Pa
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 100)
 
 
-async def test_a_heavy_validator_with_wrong_shares_is_found_once_and_left_out_of_sums(tmp_path: Path) -> None:
+async def test_a_heavy_validator_with_wrong_shares_is_found_once_and_left_out_of_sums(
+    tmp_path: Path,
+) -> None:
     # The heaviest validator is preferred as a signer, so its wrong share enters the first sum.
     async with (
-        run_network(a_plan("0:wrong", weights="3000/1000/1000/1000/1000/1000/1000/1000/1000/1000")) as network,
+        run_network(
+            a_plan("0:wrong", weights="3000/1000/1000/1000/1000/1000/1000/1000/1000/1000")
+        ) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
     ):
         await daemon.until_connected(10)
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
             reply = await daemon.aggregate(message, quorum_percentage=75)
-            verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 75)
+            verdict = verify_signed_message(
+                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 75
+            )
             assert not set(verdict.signers) & keys_of(network, (0,))
         page = await daemon.metrics()
         name = network.validators[0].name
@@ -71,7 +93,10 @@ async def test_a_heavy_validator_with_wrong_shares_is_found_once_and_left_out_of
 
 
 async def test_a_validator_that_stops_sending_wrong_shares_counts_again(tmp_path: Path) -> None:
-    async with run_network(a_plan("0-3:wrong")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+    async with (
+        run_network(a_plan("0-3:wrong")) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
         assert (await daemon.aggregate(message)).status == 503
@@ -82,11 +107,22 @@ async def test_a_validator_that_stops_sending_wrong_shares_counts_again(tmp_path
 
 async def test_a_request_succeeds_despite_every_kind_of_misbehaviour(tmp_path: Path) -> None:
     rules = [f"{place}:{lie}" for place, lie in enumerate((*LIES, *CUTS))]
-    rules += ["12:duplicate=5", "13:twice=wrong", "14:slow=200ms", "15:flood=500", "16:after=700ms", "17:twice=drop"]
-    plan = Plan(validators=40, weights="equal:1000", l1s=(), rules=tuple(parse_rule(rule) for rule in rules))
+    rules += [
+        "12:duplicate=5",
+        "13:twice=wrong",
+        "14:slow=200ms",
+        "15:flood=500",
+        "16:after=700ms",
+        "17:twice=drop",
+    ]
+    plan = Plan(
+        validators=40, weights="equal:1000", l1s=(), rules=tuple(parse_rule(rule) for rule in rules)
+    )
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in network.messages_of(PRIMARY_NETWORK)[:2]:
             reply = await daemon.aggregate(message, quorum_percentage=67)
-            verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
+            verdict = verify_signed_message(
+                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+            )
             assert not set(verdict.signers) & keys_of(network, tuple(range(12)))
         verify_with_py_ecc(verdict)

@@ -41,7 +41,11 @@ def keys(network: SimulatedNetwork, *tracked: SubnetID) -> dict[str, Any]:
 
 async def disagreements(daemon: Daemon) -> dict[str, float]:
     """Return the nodes that the metrics blame, with their method."""
-    return {name: value for name, value in (await daemon.metrics()).items() if "disagreements_total{" in name}
+    return {
+        name: value
+        for name, value in (await daemon.metrics()).items()
+        if "disagreements_total{" in name
+    }
 
 
 def series(position: int, method: str) -> str:
@@ -73,14 +77,18 @@ class Counted:
 
 
 @asynccontextmanager
-async def open_platform(network: SimulatedNetwork, counted: Counted) -> AsyncIterator[PlatformClient]:
+async def open_platform(
+    network: SimulatedNetwork, counted: Counted
+) -> AsyncIterator[PlatformClient]:
     endpoints = tuple(NodeEndpoint(node.uri) for node in network.nodes)
     async with open_session() as session:
         settings = NodeSettings(p_chain_api=endpoints, info_api=endpoints, p_chain_quorum=2)
         yield connect_upstream(settings, session, observer=counted).platform
 
 
-@pytest.mark.parametrize("words", ["old-sets=5", "foreign-sets", "forged-height=1000", "foreign-conversion"])
+@pytest.mark.parametrize(
+    "words", ["old-sets=5", "foreign-sets", "forged-height=1000", "foreign-conversion"]
+)
 async def test_one_liar_of_three_changes_no_response(words: str) -> None:
     async with run_network(PLAN) as network:
         network.advance(10)
@@ -88,7 +96,9 @@ async def test_one_liar_of_three_changes_no_response(words: str) -> None:
             lie(network, place, words)
             node_series = await ask_everything(network)
             # The third node is asked only if another one lies.
-            assert node_series == ({place} if place < 2 and words != "forged-height=1000" else set())
+            assert node_series == (
+                {place} if place < 2 and words != "forged-height=1000" else set()
+            )
             lie(network, place, "")
 
 
@@ -101,7 +111,9 @@ async def ask_everything(network: SimulatedNetwork) -> set[int]:
         assert await platform.proposed_height() == network.state.heights.proposed
         assert await platform.height() == tip
         for subnet_id in (PRIMARY_NETWORK, subnet.subnet_id):
-            assert set(await platform.validators_at(subnet_id, tip)) == set_at(network, subnet_id, tip)
+            assert set(await platform.validators_at(subnet_id, tip)) == set_at(
+                network, subnet_id, tip
+            )
         subnet_facts = await platform.subnet(subnet.subnet_id)
         assert subnet_facts is not None
         assert (subnet_facts.conversion_id, subnet_facts.manager_chain_id) == (
@@ -134,14 +146,27 @@ async def test_two_agreeing_liars_win_and_three_different_replies_are_no_agreeme
         async with open_platform(network, Counted()) as platform:
             with pytest.raises(NodesDisagree) as error:
                 await platform.validators_at(PRIMARY_NETWORK, tip)
-        assert [agreement_class.positions for agreement_class in error.value.classes] == [(0,), (1,), (2,)]
+        assert [agreement_class.positions for agreement_class in error.value.classes] == [
+            (0,),
+            (1,),
+            (2,),
+        ]
 
 
 async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true_validators(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = Plan(validators=6, l1s=PLAN.l1s, nodes=3, churn_every=1, node_rules=(parse_node_rule("0:old-sets=5"),))
-    quick: dict[str, Any] = {"validators": {"height_poll_s": 0.02}, "node": {"height_claim_grace_s": 0.3}}
+    plan = Plan(
+        validators=6,
+        l1s=PLAN.l1s,
+        nodes=3,
+        churn_every=1,
+        node_rules=(parse_node_rule("0:old-sets=5"),),
+    )
+    quick: dict[str, Any] = {
+        "validators": {"height_poll_s": 0.02},
+        "node": {"height_claim_grace_s": 0.3},
+    }
     async with run_network(plan) as network:
         network.advance(10)
         async with run_daemon(
@@ -153,7 +178,9 @@ async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true
             async def sign(height: int) -> None:
                 message = next(messages)
                 reply = await daemon.aggregate(message, pchain_height=height)
-                verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height)
+                verify_signed_message(
+                    network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, height
+                )
 
             await sign(29)
             assert set(await disagreements(daemon)) == {series(0, "getValidatorsAt")}
@@ -168,7 +195,9 @@ async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true
             assert other.conversion_id is not None
             reply = await daemon.aggregate(justification=other.subnet_id.hex())
             assert other.conversion_id in bytes.fromhex(reply.signed)
-            assert {series(2, "getSubnet"), series(2, "validatedBy")} & set(await disagreements(daemon))
+            assert {series(2, "getSubnet"), series(2, "validatedBy")} & set(
+                await disagreements(daemon)
+            )
             lie(network, 2, "")
 
             lie(network, 0, "forged-height=1000")
@@ -178,24 +207,34 @@ async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true
                 return series(0, "getProposedHeight") in await disagreements(daemon)
 
             await until(is_found_out)
-            assert (await daemon.metrics())["warpseal_proposed_height"] <= network.state.heights.proposed
+            assert (await daemon.metrics())[
+                "warpseal_proposed_height"
+            ] <= network.state.heights.proposed
 
             lie(network, 0, "old-sets=5")
             lie(network, 1, "foreign-sets")
             reply = await daemon.aggregate(next(messages), pchain_height=26)
             assert (reply.status, reply.body["code"]) == (502, "nodes_disagree")
-            assert sorted(record["positions"] for record in reply.detail["classes"]) == [[0], [1], [2]]
+            assert sorted(record["positions"] for record in reply.detail["classes"]) == [
+                [0],
+                [1],
+                [2],
+            ]
             assert int(reply.headers["Retry-After"]) >= 1
             assert not any(str(node.port) in str(reply.body) for node in network.nodes)
             # Sets that were fetched before are still served.
             await sign(29)
     blamed_nodes = {
-        (vars(record)["node"], vars(record)["position"]) for record in caplog.records if record.getMessage() == BLAMED
+        (vars(record)["node"], vars(record)["position"])
+        for record in caplog.records
+        if record.getMessage() == BLAMED
     }
     assert blamed_nodes == {(node.uri, place) for place, node in enumerate(network.nodes)}
 
 
-async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_forecast_is_that_of_two_nodes_that_agree(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = Clock(1_800_000_000)
     plan = Plan(
         validators=3,
@@ -231,7 +270,9 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         lie(network, 1, "forged-balance=900000000")
         await assert_true()
         assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
-        blamed_nodes = [vars(record)["node"] for record in caplog.records if record.getMessage() == BLAMED]
+        blamed_nodes = [
+            vars(record)["node"] for record in caplog.records if record.getMessage() == BLAMED
+        ]
         assert blamed_nodes == [node.uri for node in network.nodes[:2]]
 
         # A balance of another height is no contradiction, but the third node outvotes it.
@@ -244,7 +285,11 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         lie(network, 2, "forged-balance=1")
         refused = await daemon.get(path)
         assert (refused.status, refused.body["code"]) == (502, "nodes_disagree")
-        assert sorted(record["positions"] for record in refused.detail["classes"]) == [[0], [1], [2]]
+        assert sorted(record["positions"] for record in refused.detail["classes"]) == [
+            [0],
+            [1],
+            [2],
+        ]
         assert not any(str(node.port) in str(refused.body) for node in network.nodes)
 
         # The node that is asked first lags, by balances as well.
@@ -257,7 +302,9 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
 
 
-async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_that_must_agree(tmp_path: Path) -> None:
+async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_that_must_agree(
+    tmp_path: Path,
+) -> None:
     # Nothing is polled after the start.
     seldom: dict[str, Any] = {
         "height_poll_s": 600.0,
@@ -275,7 +322,10 @@ async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_tha
         counts = [Counter(node.rpc.calls) for node in network.nodes]
 
         def new_calls(method: str) -> list[int]:
-            return [node.rpc.calls[method] - before[method] for node, before in zip(network.nodes, counts, strict=True)]
+            return [
+                node.rpc.calls[method] - before[method]
+                for node, before in zip(network.nodes, counts, strict=True)
+            ]
 
         methods = (
             "getValidatorsAt",
@@ -287,7 +337,9 @@ async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_tha
         )
         for message in messages[2:8]:
             assert (await daemon.aggregate(message)).status == 200
-        assert {name: new_calls(f"platform.{name}") for name in methods} == {name: [0, 0, 0] for name in methods}
+        assert {name: new_calls(f"platform.{name}") for name in methods} == {
+            name: [0, 0, 0] for name in methods
+        }
         assert (await daemon.aggregate(messages[8], pchain_height=12)).status == 200
         assert (await daemon.aggregate(messages[9], pchain_height=12)).status == 200
         assert new_calls("platform.getValidatorsAt") == [1, 1, 0]

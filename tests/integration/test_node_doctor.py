@@ -29,21 +29,30 @@ PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), nodes=3, churn_every=1)
 REPLY = EndpointResponse(200, "JSON-RPC result", clock_offset_s=0.4)
 
 
-def build(network: SimulatedNetwork, folder: Path, quorum: int = 2, keys: Mapping[str, Any] | None = None) -> Config:
+def build(
+    network: SimulatedNetwork, folder: Path, quorum: int = 2, keys: Mapping[str, Any] | None = None
+) -> Config:
     nodes = [node.uri for node in network.nodes]
     return build_config(
-        network, folder, {"p-chain-api": nodes, "info-api": nodes, "p-chain-quorum": quorum, **(keys or {})}
+        network,
+        folder,
+        {"p-chain-api": nodes, "info-api": nodes, "p-chain-quorum": quorum, **(keys or {})},
     )
 
 
-async def compare(config: Config, responses: Mapping[int, EndpointResponse] | None = None) -> list[Finding]:
+async def compare(
+    config: Config, responses: Mapping[int, EndpointResponse] | None = None
+) -> list[Finding]:
     """Return the findings. replies: what some nodes of p-chain-api answered, by position."""
     async with open_session() as session:
         upstream = connect_upstream(config.node, session)
         heights = await upstream.platform.probe()
         p_chain = [(responses or {}).get(position, REPLY) for position in range(len(heights))]
         info = [REPLY] * len(config.node.info_api)
-        return [*check_heights(heights), *await compare_nodes(config, upstream, heights, p_chain, info)]
+        return [
+            *check_heights(heights),
+            *await compare_nodes(config, upstream, heights, p_chain, info),
+        ]
 
 
 def texts(findings: list[Finding], grade: Grade) -> str:
@@ -72,10 +81,14 @@ async def test_a_node_that_lies_is_named_with_what_it_contradicts(tmp_path: Path
             assert f"p-chain-api[{place}] contradicts the other nodes about" in warnings
             l1 = id_text(network.subnets[1].subnet_id)
             expected = (
-                f"the conversion of subnet {l1}" if place == 2 else "the validators of the Primary Network at height 30"
+                f"the conversion of subnet {l1}"
+                if place == 2
+                else "the validators of the Primary Network at height 30"
             )
             assert expected in warnings
-            classes = next(finding.detail["classes"] for finding in findings if "classes" in finding.detail)
+            classes = next(
+                finding.detail["classes"] for finding in findings if "classes" in finding.detail
+            )
             assert [agreement_class["positions"] for agreement_class in classes][1] == [place]
             network.nodes[place].behaviour = parse_node_behaviour("")
         network.nodes[0].behaviour = parse_node_behaviour("forged-height=1000")
@@ -90,7 +103,9 @@ async def test_two_nodes_that_lie_are_named_together(tmp_path: Path) -> None:
         network.nodes[0].behaviour = parse_node_behaviour("old-sets=5")
         network.nodes[2].behaviour = parse_node_behaviour("foreign-sets")
         findings = await compare(build(network, tmp_path))
-    assert "p-chain-api[0], p-chain-api[2] contradict the other nodes about" in texts(findings, Grade.WARNING)
+    assert "p-chain-api[0], p-chain-api[2] contradict the other nodes about" in texts(
+        findings, Grade.WARNING
+    )
     assert {finding.advice for finding in findings if "contradict" in finding.text} == {
         "if a node that you trust agrees with the others, remove them from p-chain-api"
     }
@@ -103,7 +118,10 @@ async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path:
         network.nodes[1].behaviour = parse_node_behaviour("foreign-sets")
         findings = await compare(build(network, tmp_path))
         bad = texts(findings, Grade.BAD)
-        assert f"the nodes disagree about the validators of subnet {id_text(network.subnets[1].subnet_id)}" in bad
+        assert (
+            f"the nodes disagree about the validators of subnet {id_text(network.subnets[1].subnet_id)}"
+            in bad
+        )
         assert {finding.advice for finding in findings if "disagree" in finding.text} == {
             "compare them with a node that you trust, and remove those that are wrong"
         }
@@ -113,15 +131,23 @@ async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path:
         assert "the nodes disagree" in texts(findings, Grade.WARNING)
 
 
-async def test_fewer_nodes_than_must_agree_are_bad_and_just_enough_a_warning(tmp_path: Path) -> None:
+async def test_fewer_nodes_than_must_agree_are_bad_and_just_enough_a_warning(
+    tmp_path: Path,
+) -> None:
     async with run_network(replace(PLAN, nodes=2)) as network:
         config = build(network, tmp_path)
-        assert "only so many nodes of p-chain-api answer" in texts(await compare(config), Grade.WARNING)
+        assert "only so many nodes of p-chain-api answer" in texts(
+            await compare(config), Grade.WARNING
+        )
         network.nodes[1].rpc.outages = {"*": Outage(OutageKind.DROP)}
-        assert "p-chain-quorum is 2, and 1 of 2 nodes of p-chain-api answer" in texts(await compare(config), Grade.BAD)
+        assert "p-chain-quorum is 2, and 1 of 2 nodes of p-chain-api answer" in texts(
+            await compare(config), Grade.BAD
+        )
 
 
-async def test_a_node_that_hangs_does_not_keep_the_others_from_being_compared(tmp_path: Path) -> None:
+async def test_a_node_that_hangs_does_not_keep_the_others_from_being_compared(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         network.nodes[1].rpc.outages = {"*": Outage(OutageKind.HANG)}
         config = build(network, tmp_path)
@@ -129,7 +155,9 @@ async def test_a_node_that_hangs_does_not_keep_the_others_from_being_compared(tm
 
         async def are_compared() -> bool:
             """Return whether the other nodes answered in time, which a busy machine may prevent."""
-            findings[:] = await compare(structs.replace(config, node=structs.replace(config.node, call_timeout_s=0.2)))
+            findings[:] = await compare(
+                structs.replace(config, node=structs.replace(config.node, call_timeout_s=0.2))
+            )
             agreed = "2 nodes of p-chain-api agree about the validators of 2 subnets"
             return agreed in texts(findings, Grade.GOOD)
 
@@ -151,7 +179,10 @@ async def test_clocks_and_versions_that_differ_are_warnings(tmp_path: Path) -> N
     async with run_network(PLAN) as network, run_network(older) as other:
         wrong = replace(REPLY, clock_offset_s=-45.0)
         warnings = texts(await compare(build(network, tmp_path), {1: wrong}), Grade.WARNING)
-        assert warnings == "the clock of p-chain-api[1] is -45 s from this machine's, as its HTTP Date says"
+        assert (
+            warnings
+            == "the clock of p-chain-api[1] is -45 s from this machine's, as its HTTP Date says"
+        )
         config = build(network, tmp_path, keys={"info-api": [network.node_uri, other.node_uri]})
         warnings = texts(await compare(config), Grade.WARNING)
     versions = "info-api[0] avalanchego/1.15.3, info-api[1] avalanchego/1.14.2"
@@ -174,7 +205,9 @@ async def test_chains_that_nodes_lack_are_named(tmp_path: Path) -> None:
 
 def test_heights_are_compared_with_the_middle_one_of_three_nodes() -> None:
     def found(*heights: int | None) -> list[str]:
-        results = [NodeResult(place, "http://n", height, None) for place, height in enumerate(heights)]
+        results = [
+            NodeResult(place, "http://n", height, None) for place, height in enumerate(heights)
+        ]
         return [finding.text for finding in check_heights(results)]
 
     assert found(100, 100, 50) == ["p-chain-api[2] is 50 blocks behind the others"]

@@ -39,7 +39,11 @@ class Node:
     folder: Path
 
     async def send(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, str]:
         """Return the status and the body."""
         url = self.daemon.api_url + path
@@ -77,25 +81,39 @@ class Node:
 
 @asynccontextmanager
 async def node(folder: Path, keys: Mapping[str, Any] = ON) -> AsyncIterator[Node]:
-    async with run_network(PLAN) as network, run_daemon(build_config(network, folder, keys)) as daemon:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, folder, keys)) as daemon,
+    ):
         yield Node(daemon, network, folder)
 
 
 async def test_administration_is_off_by_default(tmp_path: Path) -> None:
     async with node(tmp_path, {}) as setup:
         assert await setup.send("POST", ADMIN, b"{}") == (404, "404 page not found\n")
-        assert (await setup.send("GET", "/ext/health/liveness")) == (200, '{"checks":{},"healthy":true}\n')
+        assert (await setup.send("GET", "/ext/health/liveness")) == (
+            200,
+            '{"checks":{},"healthy":true}\n',
+        )
 
 
 async def test_each_method_of_administration_answers_once_it_is_on(tmp_path: Path) -> None:
     async with node(tmp_path) as setup:
         assert await setup.admin("alias", endpoint="health", alias="well") == {}
         assert await setup.admin("aliasChain", chain="P", alias="pee") == {}
-        assert await setup.admin("getChainAliases", chain=P_CHAIN) == {"aliases": ["P", "platform", P_CHAIN, "pee"]}
+        assert await setup.admin("getChainAliases", chain=P_CHAIN) == {
+            "aliases": ["P", "platform", P_CHAIN, "pee"]
+        }
         assert "main" in (await setup.admin("getLoggerLevel"))["loggerLevels"]
         assert await setup.admin("setLoggerLevel", logLevel="INFO", displayLevel="INFO") == {}
         assert await setup.admin("loadVMs") == {"newVMs": {}}
-        for name in ("startCPUProfiler", "stopCPUProfiler", "memoryProfile", "lockProfile", "stacktrace"):
+        for name in (
+            "startCPUProfiler",
+            "stopCPUProfiler",
+            "memoryProfile",
+            "lockProfile",
+            "stacktrace",
+        ):
             assert await setup.admin(name) == {}, name
         assert await setup.call(ADMIN, "admin.getLoggerLevel", [{"loggerName": "main"}]) == {
             "loggerLevels": {"main": {"logLevel": "INFO", "displayLevel": "INFO"}}
@@ -108,13 +126,20 @@ async def test_an_alias_is_another_name_of_an_endpoint_and_all_its_routes(tmp_pa
     async with node(tmp_path) as setup:
         refusal = "route is either already aliased or already maps to a handle: /ext/"
         assert await setup.admin("alias", endpoint="health", alias="x" * 512) == {}
-        assert await setup.admin("alias", endpoint="health", alias="x" * 513) == "alias length is too long"
+        assert (
+            await setup.admin("alias", endpoint="health", alias="x" * 513)
+            == "alias length is too long"
+        )
         assert await setup.admin("alias", endpoint="health", alias="well") == {}
         assert await setup.admin("alias", endpoint="health", alias="well") == refusal + "well"
         clash = "failed to create endpoint as /ext/health already exists"
         assert await setup.admin("alias", endpoint="admin", alias="health") == clash
         assert await setup.admin("alias", endpoint="admin", alias="health") == refusal + "health"
-        for path in ("/ext/well/liveness", "/ext/health/liveness", "/ext/" + "x" * 512 + "/liveness"):
+        for path in (
+            "/ext/well/liveness",
+            "/ext/health/liveness",
+            "/ext/" + "x" * 512 + "/liveness",
+        ):
             assert (await setup.send("GET", path))[0] == 200
         assert await setup.call("/ext/well", "health.liveness") == {"checks": {}, "healthy": True}
         assert await setup.admin("alias", endpoint="well", alias="again") == {}
@@ -127,8 +152,14 @@ async def test_chains_get_aliases_by_id_and_by_alias(tmp_path: Path) -> None:
     async with node(tmp_path) as setup:
         assert await setup.admin("aliasChain", chain=P_CHAIN, alias="one") == {}
         assert await setup.admin("aliasChain", chain="one", alias="two") == {}
-        assert await setup.admin("aliasChain", chain="nope", alias="zz") == "there is no ID with alias: nope"
-        assert await setup.admin("aliasChain", chain="P", alias="two") == "alias already mapped to an ID: two"
+        assert (
+            await setup.admin("aliasChain", chain="nope", alias="zz")
+            == "there is no ID with alias: nope"
+        )
+        assert (
+            await setup.admin("aliasChain", chain="P", alias="two")
+            == "alias already mapped to an ID: two"
+        )
         for text, result in (
             ("0wo", "base58 decoding error: invalid base58 digit ('0')"),
             ("two", "input string is smaller than the checksum size"),
@@ -137,11 +168,18 @@ async def test_chains_get_aliases_by_id_and_by_alias(tmp_path: Path) -> None:
             (id_text(bytes(31)), "invalid hash length: expected 32 bytes but got 31"),
         ):
             assert await setup.admin("getChainAliases", chain=text) == result
-        assert (await setup.admin("getChainAliases", chain=P_CHAIN))["aliases"][-2:] == ["one", "two"]
-        assert await setup.admin("getChainAliases", chain=id_text(bytes([9]) * 32)) == {"aliases": []}
+        assert (await setup.admin("getChainAliases", chain=P_CHAIN))["aliases"][-2:] == [
+            "one",
+            "two",
+        ]
+        assert await setup.admin("getChainAliases", chain=id_text(bytes([9]) * 32)) == {
+            "aliases": []
+        }
 
 
-async def test_aliases_of_the_file_are_there_at_each_start_and_others_are_not(tmp_path: Path) -> None:
+async def test_aliases_of_the_file_are_there_at_each_start_and_others_are_not(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "aliases.json"
     file.write_text(json.dumps({P_CHAIN: ["from-file"]}))
     keys = {**ON, "chain-aliases-file": str(file)}
@@ -159,7 +197,10 @@ async def test_levels_are_read_and_set_for_one_logger_or_all(tmp_path: Path) -> 
         await setup.until_healthy()
         names = set((await setup.admin("getLoggerLevel", loggerName=""))["loggerLevels"])
         assert {"main", "vm-factory", "peers", "store", "P"} <= names
-        assert await setup.admin("getLoggerLevel", loggerName="nope") == 'logger with name "nope" not found'
+        assert (
+            await setup.admin("getLoggerLevel", loggerName="nope")
+            == 'logger with name "nope" not found'
+        )
         assert await setup.admin("setLoggerLevel", loggerName="nope", logLevel="INFO") == (
             'logger with name "nope" not found'
         )
@@ -167,7 +208,10 @@ async def test_levels_are_read_and_set_for_one_logger_or_all(tmp_path: Path) -> 
         assert await setup.admin("setLoggerLevel", loggerName="P") == result
         assert await setup.admin("setLoggerLevel", logLevel="", displayLevel="") == result
         assert await setup.admin("setLoggerLevel", logLevel="LOUD") == BAD_ARGUMENT
-        assert await setup.admin("setLoggerLevel", loggerName="P", logLevel="vErBo", displayLevel="") == {}
+        assert (
+            await setup.admin("setLoggerLevel", loggerName="P", logLevel="vErBo", displayLevel="")
+            == {}
+        )
         levels = (await setup.admin("getLoggerLevel"))["loggerLevels"]
         assert levels["P"] == {"logLevel": "VERBO", "displayLevel": "INFO"}
         assert levels["main"] == {"logLevel": "INFO", "displayLevel": "INFO"}
@@ -186,18 +230,31 @@ async def test_health_before_and_after_and_while_a_part_fails(tmp_path: Path) ->
 
         async def is_complete() -> bool:
             chain = (await setup.health())[1]["checks"]["P"]["message"]
-            is_connected = chain["networking"] == {"disconnectedValidators": [], "percentConnected": 1}
+            is_connected = chain["networking"] == {
+                "disconnectedValidators": [],
+                "percentConnected": 1,
+            }
             return bool(is_connected and chain["engine"]["consensus"]["lastAcceptedHeight"] > 0)
 
         # The daemon is healthy once it is connected to enough of them, and before it has read a height.
         await until(is_complete)
         status, report = await setup.health()
-        assert {"P", "bootstrapped", "database", "diskspace", "network", "router", f"quorum-{subnet}"} <= set(
-            report["checks"]
-        )
+        assert {
+            "P",
+            "bootstrapped",
+            "database",
+            "diskspace",
+            "network",
+            "router",
+            f"quorum-{subnet}",
+        } <= set(report["checks"])
         assert (await setup.send("GET", HEALTH + "/readiness"))[0] == 200
         chain = report["checks"]["P"]["message"]
-        assert chain["engine"]["consensus"]["lastAcceptedHeight"] == chain["engine"]["vm"]["nodeHeight"] > 0
+        assert (
+            chain["engine"]["consensus"]["lastAcceptedHeight"]
+            == chain["engine"]["vm"]["nodeHeight"]
+            > 0
+        )
         for index in range(PLAN.validators):
             setup.network.stop_validator(index)
 
@@ -218,18 +275,24 @@ async def test_tags_keep_their_checks_and_the_global_ones(tmp_path: Path) -> Non
         subnet = id_text(setup.network.subnets[1].subnet_id)
         everything = set((await setup.health())[1]["checks"])
         untagged = {"background"}
-        common = {name for name in everything - untagged if name != "P" and not name.startswith("quorum-")}
+        common = {
+            name for name in everything - untagged if name != "P" and not name.startswith("quorum-")
+        }
         assert set((await setup.health("?tag=nope"))[1]["checks"]) == common
         assert set((await setup.health("?tag=application"))[1]["checks"]) == common
         assert set((await setup.health("?tag=all"))[1]["checks"]) == everything
-        assert set((await setup.health(f"?tag={subnet}"))[1]["checks"]) == common | {f"quorum-{subnet}"}
+        assert set((await setup.health(f"?tag={subnet}"))[1]["checks"]) == common | {
+            f"quorum-{subnet}"
+        }
         both = f"?tag={subnet}&tag={P_CHAIN}"
         assert set((await setup.health(both))[1]["checks"]) == everything - untagged
         health_reply = await setup.call(HEALTH, "health.health", {"tags": [subnet]})
         assert set(health_reply["checks"]) == common | {f"quorum-{subnet}"}
 
 
-async def test_the_profiler_starts_and_stops_in_turn_and_writes_files_that_can_be_read(tmp_path: Path) -> None:
+async def test_the_profiler_starts_and_stops_in_turn_and_writes_files_that_can_be_read(
+    tmp_path: Path,
+) -> None:
     async with node(tmp_path) as setup:
         assert await setup.admin("stopCPUProfiler") == "cpu profiler doesn't exist"
         assert await setup.admin("startCPUProfiler") == {}
@@ -244,7 +307,9 @@ async def test_the_profiler_starts_and_stops_in_turn_and_writes_files_that_can_b
             assert (folder / name).read_bytes()[:2] == b"\x1f\x8b", "gzip"
 
 
-async def test_files_that_are_no_plugins_are_skipped_and_bad_names_are_refused(tmp_path: Path) -> None:
+async def test_files_that_are_no_plugins_are_skipped_and_bad_names_are_refused(
+    tmp_path: Path,
+) -> None:
     plugins = tmp_path / "plugins"
     plugins.mkdir()
     (plugins / ".hidden").write_text("")
@@ -285,12 +350,16 @@ async def test_the_data_api_accepts_an_alias_of_a_chain(tmp_path: Path) -> None:
         before = await setup.daemon.get(subject.format("mine"))
         assert before.status == 400
         assert await setup.admin("aliasChain", chain=P_CHAIN, alias="mine") == {}
-        by_alias, by_id = [await setup.daemon.get(subject.format(name)) for name in ("mine", P_CHAIN)]
+        by_alias, by_id = [
+            await setup.daemon.get(subject.format(name)) for name in ("mine", P_CHAIN)
+        ]
         assert (by_alias.status, by_alias.body) == (by_id.status, by_id.body)
         assert by_alias.status != 400
 
 
-async def test_aliases_that_were_added_before_the_network_is_known_stay_and_hide_no_route(tmp_path: Path) -> None:
+async def test_aliases_that_were_added_before_the_network_is_known_stay_and_hide_no_route(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         network.nodes[0].rpc.outages = {"*": Outage(OutageKind.DROP)}
         async with run_daemon(build_config(network, tmp_path, ON)) as daemon:
@@ -303,7 +372,9 @@ async def test_aliases_that_were_added_before_the_network_is_known_stay_and_hide
                 assert (await setup.send("GET", f"/ext/{alias}/liveness"))[0] == 200
 
 
-async def test_checks_behind_ready_run_when_their_input_changes_however_far_the_next_round_is(tmp_path: Path) -> None:
+async def test_checks_behind_ready_run_when_their_input_changes_however_far_the_next_round_is(
+    tmp_path: Path,
+) -> None:
     quick = {"height_poll_s": 0.05, "height_stale_after_s": 0.5}
     async with run_network(PLAN) as network:
         config = build_config(network, tmp_path, {"health-check-frequency": "1h"}, validators=quick)

@@ -34,14 +34,18 @@ from warpseal_simnet.tx_builder import OWNER
 from warpseal_simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
 
 # The first L1 signs the messages for the manager of the last one, so that only a list of subnets names that one.
-PLAN = replace(L1_PLAN, l1s=(L1Plan(validators=4), L1Plan(validators=4, spare=2, manager="l1-0")), messages=2)
+PLAN = replace(
+    L1_PLAN, l1s=(L1Plan(validators=4), L1Plan(validators=4, spare=2, manager="l1-0")), messages=2
+)
 UNFOLLOWED = {"follow-p-chain": False}
 # Whether a node has it or not, only the search for initial validators asks for it.
 SUBNETS = "platform.getSubnets"
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-async def test_a_daemon_signs_beside_each_version_without_deprecated_methods(tmp_path: Path, name: str) -> None:
+async def test_a_daemon_signs_beside_each_version_without_deprecated_methods(
+    tmp_path: Path, name: str
+) -> None:
     plan = replace(PLAN, settings=NodeSettings(version=VERSIONS[name]))
     async with run_l1_network(tmp_path, plan, UNFOLLOWED) as running:
         network, daemon = running.network, running.daemon
@@ -49,12 +53,19 @@ async def test_a_daemon_signs_beside_each_version_without_deprecated_methods(tmp
         reply = await daemon.aggregate(message)
         assert reply.status == 200, reply.body
         verify_signed_message(
-            network, reply.signed, message.unsigned.raw, running.l1, 67, network.state.heights.current
+            network,
+            reply.signed,
+            message.unsigned.raw,
+            running.l1,
+            67,
+            network.state.heights.current,
         )
         await running.deliver(network.p_chain.register(running.l1))
         await running.deliver(network.p_chain.remove(bootstrap_validation_id(running.l1, 2)))
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
-        blockchain = await daemon.get(f"/v1/networks/mainnet/blockchains/{id_text(c_chain.chain_id)}")
+        blockchain = await daemon.get(
+            f"/v1/networks/mainnet/blockchains/{id_text(c_chain.chain_id)}"
+        )
         assert (blockchain.status, blockchain.body["subnetId"]) == (200, id_text(PRIMARY_NETWORK))
         assert {method for method in DEPRECATED_METHODS if network.calls[method]} <= {SUBNETS}
         assert network.calls[SUBNETS] == 1
@@ -76,10 +87,14 @@ async def test_a_node_that_lacks_every_method_stops_no_signing(tmp_path: Path, q
 @pytest.mark.parametrize("name", VERSIONS)
 async def test_an_index_beside_each_version_is_verified(tmp_path: Path, name: str) -> None:
     settings = NodeSettings(clock=Clock(), version=VERSIONS[name])
-    async with small_network(settings=settings, messages=0, l1s=(L1Plan(validators=2, spare=1),)) as network:
+    async with small_network(
+        settings=settings, messages=0, l1s=(L1Plan(validators=2, spare=1),)
+    ) as network:
         network.p_chain.register(network.subnets[1].subnet_id)
         genesis, node = parse_p_genesis(network.state.ledger.genesis), SimulatedNode(network)
-        async with indexing(tmp_path, node, settings=only(PrimaryChain.P), genesis=genesis) as indexer:
+        async with indexing(
+            tmp_path, node, settings=only(PrimaryChain.P), genesis=genesis
+        ) as indexer:
             await until_caught_up(indexer)
         address = address_text(network.network_id, Address(OWNER), "P")
         async with upstream_of(node) as upstream:
@@ -87,16 +102,26 @@ async def test_an_index_beside_each_version_is_verified(tmp_path: Path, name: st
             url = StoreUrl.for_file(tmp_path / "index.db")
 
             async def verify() -> dict[str, str]:
-                findings = await IndexVerifier(upstream, params, url, IndexSettings()).run(4, (address,), seed=1)
-                return {finding.subject: finding.difference for finding in findings if finding.is_compared}
+                findings = await IndexVerifier(upstream, params, url, IndexSettings()).run(
+                    4, (address,), seed=1
+                )
+                return {
+                    finding.subject: finding.difference
+                    for finding in findings
+                    if finding.is_compared
+                }
 
             assert not any((await verify()).values())
             assert f"balance of {address}" in await verify()
             with sqlite3.connect(tmp_path / "index.db") as database:
-                database.execute("UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(key) FROM outputs)")
+                database.execute(
+                    "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(key) FROM outputs)"
+                )
             assert "outputs differ" in (await verify())[f"balance of {address}"]
             async with open_index(f"sqlite:///{tmp_path}/index.db", params) as index:
-                converted = await index.read(lambda session: read_rows(session, PChainRows.converted_subnets))
+                converted = await index.read(
+                    lambda session: read_rows(session, PChainRows.converted_subnets)
+                )
             assert converted == (network.subnets[1].subnet_id,)
             sets = await check_sets(tmp_path, network.network_id, upstream)
         assert {finding.grade for finding in sets} == {Grade.GOOD}

@@ -31,7 +31,11 @@ def both(network: SimulatedNetwork, *first: str) -> dict[str, Any]:
 
 def failed_positions(caplog: pytest.LogCaptureFixture) -> set[int]:
     """Return the positions of the nodes that the log reports as failed so far."""
-    return {vars(record)["position"] for record in caplog.records if record.getMessage() == "upstream node failed"}
+    return {
+        vars(record)["position"]
+        for record in caplog.records
+        if record.getMessage() == "upstream node failed"
+    }
 
 
 @pytest.mark.parametrize("kind", list(OutageKind))
@@ -46,13 +50,20 @@ async def test_when_the_first_node_fails_the_second_one_stands_in(
         await daemon.until_ready()
         before = network.nodes[1].rpc.calls["platform.getProposedHeight"]
         # It confirms the first height.
-        assert before == 1 or 0 in failed_positions(caplog), "the second node is called only if the first one failed"
+        assert before == 1 or 0 in failed_positions(caplog), (
+            "the second node is called only if the first one failed"
+        )
         network.nodes[0].rpc.outages = {"*": Outage(kind)}
         for place, message in enumerate(network.messages_of(network.subnets[1].subnet_id)[:4]):
             network.advance()
             reply = await daemon.aggregate(message, pchain_height=20 + place)
             verify_signed_message(
-                network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, 20 + place
+                network,
+                reply.signed,
+                message.unsigned.raw,
+                message.signing_subnet_id,
+                67,
+                20 + place,
             )
         await until(lambda: network.nodes[1].rpc.calls["platform.getProposedHeight"] > before)
         assert kind is OutageKind.NO_METHOD or 0 in failed_positions(caplog)
@@ -83,7 +94,9 @@ async def test_a_node_of_another_network_is_never_believed(tmp_path: Path) -> No
         assert set(foreign.calls) == {"info.getNetworkID"}
 
 
-async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_does_not(tmp_path: Path) -> None:
+async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_does_not(
+    tmp_path: Path,
+) -> None:
     async with (
         run_network(PLAN) as network,
         run_daemon(build_config(network, tmp_path, both(network), **QUICK)) as daemon,
@@ -98,7 +111,10 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
             return (await daemon.get("/ready")).status == 503
 
         await until(is_down)
-        for reply in (await daemon.aggregate(first_message), await daemon.aggregate_v1(first_message)):
+        for reply in (
+            await daemon.aggregate(first_message),
+            await daemon.aggregate_v1(first_message),
+        ):
             assert reply.status == 502
             assert reply.body["code"] == "node_unavailable"
             assert [node["position"] for node in reply.detail["nodes"]] == [0, 1]
@@ -138,17 +154,23 @@ async def test_a_lagging_second_node_never_moves_the_height_back(tmp_path: Path)
     async with run_network(PLAN) as network, run_network(behind_plan) as behind:
         keys = both(network)
         keys["p-chain-api"] = [{"base-url": network.node_uri}, {"base-url": behind.node_uri}]
-        async with run_daemon(build_config(network, tmp_path, keys, validators={"height_poll_s": 0.02})) as daemon:
+        async with run_daemon(
+            build_config(network, tmp_path, keys, validators={"height_poll_s": 0.02})
+        ) as daemon:
             await daemon.until_ready()
             network.nodes[0].rpc.outages = {"platform.getProposedHeight": Outage(OutageKind.DROP)}
             await until(lambda: behind.calls["platform.getProposedHeight"] > 2)
             assert (await daemon.metrics())["warpseal_proposed_height"] == 20
             message = network.messages_of(PRIMARY_NETWORK)[0]
             reply = await daemon.aggregate(message)
-            verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, 20)
+            verify_signed_message(
+                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, 20
+            )
 
 
-async def test_keys_of_a_node_are_never_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_keys_of_a_node_are_never_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     secret = "s3cr3t-k3y"
     async with run_network(PLAN) as network:
@@ -171,7 +193,11 @@ async def test_keys_of_a_node_are_never_shown(tmp_path: Path, caplog: pytest.Log
             assert reply.status == 502
             assert secret not in str(reply.body)
             assert secret not in str(await daemon.metrics())
-    lines = [f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("warpseal")]
+    lines = [
+        f"{record.getMessage()} {vars(record)}"
+        for record in caplog.records
+        if record.name.startswith("warpseal")
+    ]
     assert lines
     assert not any(secret in line for line in lines)
 
@@ -182,7 +208,9 @@ async def test_one_set_fetch_serves_many_requests_at_one_height(tmp_path: Path) 
         await daemon.until_ready()
         before = network.calls["platform.getValidatorsAt"]
         messages = network.messages_of(PRIMARY_NETWORK)
-        replies = await asyncio.gather(*(daemon.aggregate(message, pchain_height=12) for message in messages))
+        replies = await asyncio.gather(
+            *(daemon.aggregate(message, pchain_height=12) for message in messages)
+        )
         assert {reply.status for reply in replies} == {200}
         assert network.calls["platform.getValidatorsAt"] - before == 1
 
@@ -195,7 +223,11 @@ async def test_the_log_says_what_a_node_answered_that_has_no_x_chain(
         chains.pop(next(chain_id for chain_id, chain in chains.items() if chain.alias == "X"))
 
         def warnings() -> list[str]:
-            return [vars(log)["reason"] for log in caplog.records if log.getMessage() == "primary chains are not known"]
+            return [
+                vars(log)["reason"]
+                for log in caplog.records
+                if log.getMessage() == "primary chains are not known"
+            ]
 
         async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_ready()

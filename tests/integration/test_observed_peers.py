@@ -75,7 +75,9 @@ async def observe(seconds: float) -> None:
     await until(lambda: time.monotonic() >= until_at)
 
 
-async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_restart(tmp_path: Path) -> None:
+async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_restart(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         gone, there = network.validators[0].node_id, network.validators[1].node_id
         began = time.monotonic()
@@ -118,7 +120,10 @@ async def test_endpoint_8_returns_own_observations_after_a_full_day(tmp_path: Pa
             of_node = await fetch_uptime(daemon, tracked.name)
             assert await fetch_uptime(daemon, unknown.name) == of_node
         hour = int(time.time()) // 3_600
-        halves = [HourRow(hour - number, tracked.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
+        halves = [
+            HourRow(hour - number, tracked.node_id, HOUR_MS, HOUR_MS // 2)
+            for number in range(1, 40)
+        ]
         async with store_at(store_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
             await store.observed.write(observer, [], halves)
         async with run_daemon(quick_config(network, tmp_path)) as daemon:

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, Daemon, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    AGGREGATE_V1_PATH,
+    Daemon,
+    build_config,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.runtime.request_id import request_id
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text
@@ -19,7 +26,12 @@ from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 from warpseal_simnet.settings import NodeSettings
 
-PLAN = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), rules=(parse_rule("0-3:refuse=7/no"),))
+PLAN = Plan(
+    validators=10,
+    weights="equal:1000",
+    l1s=(L1Plan(shared=True),),
+    rules=(parse_rule("0-3:refuse=7/no"),),
+)
 V1_ROUTE = "/v1/signatureAggregator/{network}/aggregateSignatures"
 
 
@@ -53,7 +65,9 @@ async def traffic(network: SimulatedNetwork, daemon: Daemon) -> None:
     await daemon.until_connected(10)
     await daemon.until_ready()
     good = network.messages_of(PRIMARY_NETWORK)
-    bad = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
+    bad = next(
+        message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN
+    )
     assert (await daemon.aggregate(good[0], quorum_percentage=60)).status == 200
     assert (await daemon.aggregate_v1(good[0], quorumPercentage=60)).status == 201
     assert (await daemon.aggregate(bad, quorum_percentage=60)).status == 200
@@ -91,8 +105,13 @@ async def test_the_metrics_page_counts_the_traffic(tmp_path: Path) -> None:
         for stage in ("validators", "connect", "collect", "verify"):
             name = "warpseal_aggregation_stage_duration_seconds_count"
             assert page[f'{name}{{outcome="ok",stage="{stage}"}}'] >= 2
-        assert page['warpseal_node_calls_total{method="platform.getProposedHeight",outcome="ok"}'] >= 1
-        assert page['warpseal_node_call_duration_seconds_count{method="platform.getValidatorsAt"}'] >= 1
+        assert (
+            page['warpseal_node_calls_total{method="platform.getProposedHeight",outcome="ok"}'] >= 1
+        )
+        assert (
+            page['warpseal_node_call_duration_seconds_count{method="platform.getValidatorsAt"}']
+            >= 1
+        )
         assert abs(page["warpseal_clock_offset_seconds"]) <= 2
         refusing, signing = network.validators[0].name, network.validators[9].name
         assert page[f'warpseal_validator_refusals_total{{node_id="{refusing}"}}'] >= 2
@@ -110,7 +129,9 @@ async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None
         assert (await daemon.metrics())["warpseal_newer_peers"] == 4
 
 
-async def test_a_network_that_refuses_older_versions_is_reached_with_the_version_of_its_nodes(tmp_path: Path) -> None:
+async def test_a_network_that_refuses_older_versions_is_reached_with_the_version_of_its_nodes(
+    tmp_path: Path,
+) -> None:
     settings = NodeSettings(version=(1, 16, 2), minimum_version=(1, 16, 0))
     # The first handshakes are violations: too old.
     async with SimulatedNetwork(Plan(validators=4, l1s=(), settings=settings)) as network:
@@ -134,7 +155,11 @@ async def test_a_clock_offset_to_the_peers_is_logged_as_a_warning(
         assert 43 <= (await daemon.metrics())["warpseal_clock_offset_seconds"] <= 47
         message = network.messages_of(PRIMARY_NETWORK)[0]
         verify_signed_message(
-            network, (await daemon.aggregate(message)).signed, message.unsigned.raw, PRIMARY_NETWORK, 67
+            network,
+            (await daemon.aggregate(message)).signed,
+            message.unsigned.raw,
+            PRIMARY_NETWORK,
+            67,
         )
 
 
@@ -155,11 +180,16 @@ async def test_a_metrics_scrape_does_not_disturb_requests(tmp_path: Path) -> Non
 async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lines) -> None:
     # The share of the heaviest validator comes first, so that it is in the first sum.
     rules = tuple(map(parse_rule, ("0:wrong", "1-9:slow=100ms")))
-    plan = Plan(validators=10, weights="5000" + "/1000" * 9, l1s=(L1Plan(validators=3),), rules=rules)
+    plan = Plan(
+        validators=10, weights="5000" + "/1000" * 9, l1s=(L1Plan(validators=3),), rules=rules
+    )
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(13)
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
-        bodies = [{"message": item.unsigned.raw.hex(), "quorum-percentage": 50} for item in (first, second)]
+        bodies = [
+            {"message": item.unsigned.raw.hex(), "quorum-percentage": 50}
+            for item in (first, second)
+        ]
         replies = await asyncio.gather(
             *(
                 daemon.post(path, body, {"X-Request-Id": name})
@@ -173,12 +203,19 @@ async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lin
         verify_signed_message(network, replies[0].signed, first.unsigned.raw, PRIMARY_NETWORK, 50)
 
         def is_told() -> bool:
-            return all(any(name == "warpseal.api" for name, _ in lines.of(item)) for item in ("first-1", "second-2"))
+            return all(
+                any(name == "warpseal.api" for name, _ in lines.of(item))
+                for item in ("first-1", "second-2")
+            )
 
         await until(is_told)
-    results = [entry for entry in lines.seen if entry[0] in ("warpseal.api", "warpseal.aggregation")]
+    results = [
+        entry for entry in lines.seen if entry[0] in ("warpseal.api", "warpseal.aggregation")
+    ]
     probes = [entry for entry in results if entry[1] not in ("first-1", "second-2")]
-    assert {name for name, _, _ in probes} <= {"warpseal.api"}, "only our own looks at the metrics page"
+    assert {name for name, _, _ in probes} <= {"warpseal.api"}, (
+        "only our own looks at the metrics page"
+    )
     for shown_id in ("first-1", "second-2"):
         assert {name for name, _ in lines.of(shown_id)} >= {"warpseal.api", "warpseal.aggregation"}
     assert any("bad shares" in text for _, text in lines.of("first-1") + lines.of("second-2"))
@@ -198,7 +235,10 @@ async def test_requests_without_an_id_or_with_an_unusable_one_get_one(tmp_path: 
             for headers in (None, {"X-Request-Id": "x" * 129}, {"X-Request-Id": "tab\there"})
         ]
         assert len(set(request_ids)) == 3
-        assert all(name.isprintable() and 0 < len(name) <= 128 and "here" not in name for name in request_ids)
+        assert all(
+            name.isprintable() and 0 < len(name) <= 128 and "here" not in name
+            for name in request_ids
+        )
         longest_id = "k" * 128
         assert (await daemon.post(AGGREGATE_PATH, body, {"X-Request-Id": longest_id})).headers[
             "X-Request-Id"

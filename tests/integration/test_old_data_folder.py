@@ -66,11 +66,16 @@ async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
 ) -> None:
     async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
         rows = await store.database.records("SELECT message_id, raw FROM messages", wait_s=10.0)
-        entries = {MessageID(row.message_id): await store.archive.load(MessageID(row.message_id)) for row in rows}
+        entries = {
+            MessageID(row.message_id): await store.archive.load(MessageID(row.message_id))
+            for row in rows
+        }
         raws = {MessageID(row.message_id): row.raw for row in rows}
     for message_id, entry in entries.items():
         for signed in entry.signatures:
-            assert verify_aggregate(list(map(parse_public_key, signed.public_keys)), raws[message_id], signed.signature)
+            assert verify_aggregate(
+                list(map(parse_public_key, signed.public_keys)), raws[message_id], signed.signature
+            )
         for share in entry.shares:
             assert verify(parse_public_key(share.public_key), raws[message_id], share.signature)
     for response in old["signed"]:
@@ -107,43 +112,72 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
 ) -> None:
     place = unpack(tmp_path / "data", "store.db")
     copy = place / f"store.db.before-{HEAD}"
-    async with run_network(SILENT) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+    async with (
+        run_network(SILENT) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         # The folder is of the previous schema version.
         await until(copy.exists)
         # The C-Chain of the network that wrote the folder has another id than that of this one.
         c_chain = ChainID(seeded_id(SILENT, "chain C"))
-        network.state.chains[c_chain] = SimChain(c_chain, PRIMARY_NETWORK, ChainKind.EVM, "old C-Chain")
-        subnets = {chain.chain_id: chain.subnet_id for chain in network.state.chains.values() if any(chain.chain_id)}
+        network.state.chains[c_chain] = SimChain(
+            c_chain, PRIMARY_NETWORK, ChainKind.EVM, "old C-Chain"
+        )
+        subnets = {
+            chain.chain_id: chain.subnet_id
+            for chain in network.state.chains.values()
+            if any(chain.chain_id)
+        }
         chains = {
-            response["unsigned"]: UnsignedMessage.parse(bytes.fromhex(response["unsigned"])).source_chain_id
+            response["unsigned"]: UnsignedMessage.parse(
+                bytes.fromhex(response["unsigned"])
+            ).source_chain_id
             for response in old["signed"]
         }
-        signers = {unsigned: subnets[chain_id] for unsigned, chain_id in chains.items() if chain_id in subnets}
+        signers = {
+            unsigned: subnets[chain_id]
+            for unsigned, chain_id in chains.items()
+            if chain_id in subnets
+        }
         responses = [response for response in old["signed"] if response["unsigned"] in signers]
         assert len(responses) == 4
         for response in responses:
             unsigned = response["unsigned"]
             reply = await daemon.post("/aggregate-signatures", {"message": unsigned})
             assert reply.signed == response["signed"]
-            verify_signed_message(network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67)
+            verify_signed_message(
+                network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67
+            )
         assert not any(validator.counts.app_requests for validator in network.validators)
     assert copy.exists()
-    async with run_network(SILENT) as network, run_daemon(build_config(network, tmp_path)) as daemon:
+    async with (
+        run_network(SILENT) as network,
+        run_daemon(build_config(network, tmp_path)) as daemon,
+    ):
         await daemon.until_open()
         assert not copy.exists()
 
 
-async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(tmp_path: Path) -> None:
+async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(
+    tmp_path: Path,
+) -> None:
     place = unpack(tmp_path / "data", "index.db", "waiting-blocks.db")
     async with serving(ReplayNode()) as node:
         file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
-        async with start_command("serve", "--config", file) as daemon, aiohttp.ClientSession() as session:
+        async with (
+            start_command("serve", "--config", file) as daemon,
+            aiohttp.ClientSession() as session,
+        ):
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
-                async with session.get(f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1") as reply:
+                async with session.get(
+                    f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
+                ) as reply:
                     body = await reply.json()
-                return reply.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip("P")
+                return reply.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip(
+                    "P"
+                )
 
             await until(is_indexed)
             assert not list(place.glob("waiting-blocks*"))
@@ -151,10 +185,14 @@ async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted
             assert await daemon.ended() == 0
 
 
-async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(tmp_path: Path) -> None:
+async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(
+    tmp_path: Path,
+) -> None:
     replies = json.loads((NEWER / "replies.json").read_text())
     place = unpack(tmp_path / "data", "store.db", "metrics.db", source=NEWER)
-    plan = Plan(validators=4, l1s=(L1Plan(validators=4),), messages=3, rules=(parse_rule("all:silent"),))
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=4),), messages=3, rules=(parse_rule("all:silent"),)
+    )
     async with run_network(plan) as network:
         # The blocks of this network are not those of the network that wrote the folder, so none are followed.
         keys = {"gateway-nodes": {"base-url": network.node_uri}, "follow-p-chain": False}
@@ -162,7 +200,9 @@ async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(t
         async with run_daemon(config) as daemon:
             for signed in replies["signed"]:
                 body = {"message": signed["unsigned"]}
-                body |= {"justification": signed["justification"]} if "justification" in signed else {}
+                body |= (
+                    {"justification": signed["justification"]} if "justification" in signed else {}
+                )
                 reply = await daemon.post("/aggregate-signatures", body)
                 assert reply.signed == signed["signed"]
             assert not any(validator.counts.app_requests for validator in network.validators)

@@ -73,7 +73,9 @@ class WatchedNetwork:
     async def send(self, chain: str, params: object) -> tuple[int, str]:
         """Return the status and the text of a response."""
         call = {"jsonrpc": "2.0", "id": 1, "method": METHOD, "params": params}
-        async with self.daemon.session.post(f"{self.daemon.api_url}/ext/bc/{chain}/validators", json=call) as reply:
+        async with self.daemon.session.post(
+            f"{self.daemon.api_url}/ext/bc/{chain}/validators", json=call
+        ) as reply:
             return reply.status, await reply.text()
 
     async def listed(self, chain: ChainID | str, *node_ids: str) -> dict[str, dict[str, Any]]:
@@ -82,7 +84,9 @@ class WatchedNetwork:
         status, text = await self.send(name, {"nodeIDs": list(node_ids)})
         if status == 404:
             return {}
-        return {validator["nodeID"]: validator for validator in json.loads(text)["result"]["validators"]}
+        return {
+            validator["nodeID"]: validator for validator in json.loads(text)["result"]["validators"]
+        }
 
     async def until_connected(self, chain: ChainID, *indices: int) -> dict[str, dict[str, Any]]:
         """Wait until exactly these are listed as connected; return the validators."""
@@ -90,7 +94,10 @@ class WatchedNetwork:
 
         async def are_connected() -> bool:
             entries = (await self.listed(chain)).values()
-            return bool(entries) and {match["nodeID"] for match in entries if match["isConnected"]} == names
+            return (
+                bool(entries)
+                and {match["nodeID"] for match in entries if match["isConnected"]} == names
+            )
 
         await until(are_connected)
         return await self.listed(chain)
@@ -121,7 +128,9 @@ async def watched_network(
         yield WatchedNetwork(network, daemon)
 
 
-async def test_every_chain_of_a_tracked_l1_returns_validators_with_observed_connections(tmp_path: Path) -> None:
+async def test_every_chain_of_a_tracked_l1_returns_validators_with_observed_connections(
+    tmp_path: Path,
+) -> None:
     async with watched_network(tmp_path) as watch:
         first, second = watch.chains(TRACKED)
         entries = await watch.until_connected(first, *watch.nodes(TRACKED))
@@ -140,10 +149,16 @@ async def test_every_chain_of_a_tracked_l1_returns_validators_with_observed_conn
                 "uptimeSeconds",
             ]
             assert (entry["validationID"], entry["weight"]) == (id_text(seat.id), seat.weight)
-            assert (entry["startTimestamp"], entry["isActive"], entry["isL1Validator"]) == (seat.start_time, True, True)
+            assert (entry["startTimestamp"], entry["isActive"], entry["isL1Validator"]) == (
+                seat.start_time,
+                True,
+                True,
+            )
 
 
-async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(tmp_path: Path) -> None:
+async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(
+    tmp_path: Path,
+) -> None:
     async with watched_network(tmp_path) as watch:
         (chain, _), (gone, *others) = watch.chains(TRACKED), watch.nodes(TRACKED)
         await watch.until_up_for(1, chain, gone)
@@ -153,21 +168,36 @@ async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(
         await watch.until_up_for(stopped_at + 2, chain, others[0])
         entries = await watch.listed(chain)
         assert stopped_at <= entries[watch.name(gone)]["uptimeSeconds"] <= stopped_at + 1
-        assert entries[watch.name(gone)]["uptimePercentage"] < entries[watch.name(others[0])]["uptimePercentage"] <= 100
+        assert (
+            entries[watch.name(gone)]["uptimePercentage"]
+            < entries[watch.name(others[0])]["uptimePercentage"]
+            <= 100
+        )
 
 
-async def test_transactions_that_added_validators_show_that_a_subnet_is_permissioned(tmp_path: Path) -> None:
+async def test_transactions_that_added_validators_show_that_a_subnet_is_permissioned(
+    tmp_path: Path,
+) -> None:
     async with watched_network(tmp_path) as watch:
         (chain,) = watch.chains(PERMISSIONED)
         entries = await watch.until_connected(chain, *watch.nodes(PERMISSIONED))
         seats = watch.network.state.validations[watch.subnet(PERMISSIONED)]
-        assert {match["validationID"] for match in entries.values()} == {id_text(seat.id) for seat in seats}
-        assert {(match["isL1Validator"], match["isActive"]) for match in entries.values()} == {(False, True)}
+        assert {match["validationID"] for match in entries.values()} == {
+            id_text(seat.id) for seat in seats
+        }
+        assert {(match["isL1Validator"], match["isActive"]) for match in entries.values()} == {
+            (False, True)
+        }
 
 
-async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refused(tmp_path: Path) -> None:
+async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refused(
+    tmp_path: Path,
+) -> None:
     async with watched_network(tmp_path) as watch:
-        (chain, _), (first, second, third) = watch.chains(TRACKED), map(watch.name, watch.nodes(TRACKED))
+        (chain, _), (first, second, third) = (
+            watch.chains(TRACKED),
+            map(watch.name, watch.nodes(TRACKED)),
+        )
         await watch.until_connected(chain, *watch.nodes(TRACKED))
         assert set(await watch.listed(chain, second)) == {second}
         assert set(await watch.listed(chain, third, UNKNOWN_NODE, first)) == {first, third}
@@ -192,28 +222,40 @@ async def test_aliases_of_the_file_and_of_administration_reach_them(tmp_path: Pa
             alias_call = {**call, "params": {"chain": "of-file", "alias": "given"}}
             assert (await watch.daemon.post("/ext/admin", alias_call)).body["result"] == {}
             everyone = {watch.name(index) for index in watch.nodes(TRACKED)}
-            assert set(await watch.listed("of-file")) == set(await watch.listed("given")) == everyone
+            assert (
+                set(await watch.listed("of-file")) == set(await watch.listed("given")) == everyone
+            )
 
 
 async def test_other_chains_are_not_there(tmp_path: Path) -> None:
     async with watched_network(tmp_path) as watch:
         await watch.until_connected(watch.chains(TRACKED)[0], *watch.nodes(TRACKED))
-        others = [*map(id_text, (*watch.chains(UNTRACKED), *watch.chains(0), P_CHAIN)), "P", "X", "C", "nope"]
+        others = [
+            *map(id_text, (*watch.chains(UNTRACKED), *watch.chains(0), P_CHAIN)),
+            "P",
+            "X",
+            "C",
+            "nope",
+        ]
         for name in others:
             assert await watch.send(name, {}) == NO_PAGE, name
 
 
-async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_followed(tmp_path: Path) -> None:
+async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_followed(
+    tmp_path: Path,
+) -> None:
     """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
     async with run_network(PLAN) as network:
         (chain,) = network.state.chains_of(network.subnets[UNTRACKED].subnet_id)
-        keys = {"evm-chains": [{"blockchain-id": id_text(chain), "rpc": ["http://127.0.0.1:9/rpc"]}]}
+        keys = {
+            "evm-chains": [{"blockchain-id": id_text(chain), "rpc": ["http://127.0.0.1:9/rpc"]}]
+        }
         async with watched_network(tmp_path, keys, network=network) as watch:
             await watch.until_connected(chain, *watch.nodes(UNTRACKED))
             await watch.until_up_for(1, chain, watch.nodes(UNTRACKED)[0])
-            assert {subnet["subnetId"] for subnet in (await watch.daemon.ready()).body["subnets"]} == {
-                id_text(watch.subnet(item)) for item in (0, TRACKED, PERMISSIONED)
-            }
+            assert {
+                subnet["subnetId"] for subnet in (await watch.daemon.ready()).body["subnets"]
+            } == {id_text(watch.subnet(item)) for item in (0, TRACKED, PERMISSIONED)}
 
 
 @dataclass
@@ -238,7 +280,9 @@ class Listing:
             "uptimeSeconds": self.seconds,
         }
         call = await request.json()
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": [entry]}})
+        return web.json_response(
+            {"jsonrpc": "2.0", "id": call["id"], "result": {"validators": [entry]}}
+        )
 
 
 @asynccontextmanager
@@ -255,11 +299,20 @@ async def listing_node(node: Listing) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_passed_over(tmp_path: Path) -> None:
+async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_passed_over(
+    tmp_path: Path,
+) -> None:
     listing, silent = Listing(), Listing(404)
-    async with run_network(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
+    async with (
+        run_network(PLAN) as network,
+        listing_node(listing) as url,
+        listing_node(silent) as other,
+    ):
         first, second = network.state.chains_of(network.subnets[TRACKED].subnet_id)
-        chains = [{"blockchain-id": id_text(item), "rpc": [rpc]} for item, rpc in ((first, url), (second, other))]
+        chains = [
+            {"blockchain-id": id_text(item), "rpc": [rpc]}
+            for item, rpc in ((first, url), (second, other))
+        ]
         async with watched_network(tmp_path, {"evm-chains": chains}, network=network) as watch:
             await watch.until_connected(second, *watch.nodes(TRACKED))
             assert (await watch.listed(first))[UNKNOWN_NODE]["uptimeSeconds"] == listing.seconds
@@ -269,7 +322,9 @@ async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_pass
             assert url.partition("/ext")[0] not in text
 
 
-async def test_uptime_is_kept_over_a_restart_and_downtime_of_the_daemon_counts_for_no_validator(tmp_path: Path) -> None:
+async def test_uptime_is_kept_over_a_restart_and_downtime_of_the_daemon_counts_for_no_validator(
+    tmp_path: Path,
+) -> None:
     now, ran_s = asyncio.get_running_loop().time, 0.0
     async with run_network(PLAN) as network:
         began = now()
@@ -284,12 +339,17 @@ async def test_uptime_is_kept_over_a_restart_and_downtime_of_the_daemon_counts_f
             ran_s += now() - began
             assert after["validationID"] == before["validationID"]
             assert after["uptimeSeconds"] <= ran_s
-            assert after["uptimeSeconds"] * 100 / after["uptimePercentage"] <= ran_s + 1, "nor was it observed"
+            assert after["uptimeSeconds"] * 100 / after["uptimePercentage"] <= ran_s + 1, (
+                "nor was it observed"
+            )
 
 
 async def test_changes_of_validators_are_notified(tmp_path: Path) -> None:
     async with watched_network(tmp_path) as watch:
-        (chain, _), seats = watch.chains(TRACKED), watch.network.state.validations[watch.subnet(TRACKED)]
+        (chain, _), seats = (
+            watch.chains(TRACKED),
+            watch.network.state.validations[watch.subnet(TRACKED)],
+        )
         await watch.until_connected(chain, *watch.nodes(TRACKED))
         p_chain = watch.network.p_chain
         p_chain.disable(ValidationID(seats[0].id))
@@ -298,11 +358,14 @@ async def test_changes_of_validators_are_notified(tmp_path: Path) -> None:
         assert registered.validation_id is not None
 
         async def is_told() -> bool:
-            by_validation = {entry["validationID"]: entry for entry in (await watch.listed(chain)).values()}
+            by_validation = {
+                entry["validationID"]: entry for entry in (await watch.listed(chain)).values()
+            }
             inactive = by_validation.get(id_text(seats[0].id), {})
             return (
                 (inactive.get("isActive"), inactive.get("isConnected")) == (False, False)
-                and by_validation.get(id_text(registered.validation_id or b""), {}).get("weight") == 7
+                and by_validation.get(id_text(registered.validation_id or b""), {}).get("weight")
+                == 7
                 and id_text(seats[1].id) not in by_validation
             )
 

@@ -19,7 +19,10 @@ NOT_FOUND = "handshake failed: vm process not found"
 async def daemon_with(folder: Path, **keys: object) -> AsyncIterator[Daemon]:
     """A daemon with administration, whose plugins are in the folder `plugins` of its data folder, the default."""
     config = {"api-admin-enabled": True, **keys}
-    async with run_network(Plan(validators=4)) as network, run_daemon(build_config(network, folder, config)) as daemon:
+    async with (
+        run_network(Plan(validators=4)) as network,
+        run_daemon(build_config(network, folder, config)) as daemon,
+    ):
         yield daemon
 
 
@@ -43,9 +46,7 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         (plugins / "folder").mkdir()
         result = await load(daemon)
         assert result["newVMs"] == {vm_id(1): ["mine"]}
-        mismatch = (
-            "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
-        )
+        mismatch = "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
         assert result["failedVMs"][vm_id(2)].startswith(mismatch)
         assert result["failedVMs"][vm_id(3)].startswith("failed to start process: ")
         assert set(result["failedVMs"]) == {vm_id(2), vm_id(3)}

@@ -21,7 +21,9 @@ PATH = "/v1/signatureAggregator/fuji/verify"
 
 
 async def preflight(daemon: Daemon, signed: str, destination_id: ChainID) -> dict[str, Any]:
-    reply = await daemon.post(PATH, {"signedMessage": signed, "destinationBlockchainId": id_text(destination_id)})
+    reply = await daemon.post(
+        PATH, {"signedMessage": signed, "destinationBlockchainId": id_text(destination_id)}
+    )
     assert reply.status == 200, reply.body
     return reply.body
 
@@ -45,7 +47,9 @@ async def test_a_signed_message_verifies_and_a_registration_is_known_after_the_r
         unsigned_tx = parse_p_tx(registration.raw).unsigned
         assert isinstance(unsigned_tx, RegisterL1ValidatorTx)
         message = unsigned_tx.signed_message().encode().hex()
-        assert (await preflight(daemon, message, P_CHAIN))["statement"]["reason"] == "already_delivered"
+        assert (await preflight(daemon, message, P_CHAIN))["statement"][
+            "reason"
+        ] == "already_delivered"
         network.p_chain.remove(validation_id_of(registration))
         network.advance(1)
         await daemon.until_indexed(network.p_chain.height - 1)

@@ -26,7 +26,9 @@ async def rewards_of(daemon: Daemon, **more: str) -> list[dict[str, Any]]:
     """Return all rewards that were paid."""
     txs = await fetch_all(daemon, f"{NETWORK}/blockchains/p-chain/transactions", "transactions")
     words = "".join(f"&{name}={value}" for name, value in more.items())
-    return await fetch_all(daemon, f"{NETWORK}/rewards?nodeIds={','.join(node_ids(txs))}{words}", "historicalRewards")
+    return await fetch_all(
+        daemon, f"{NETWORK}/rewards?nodeIds={','.join(node_ids(txs))}{words}", "historicalRewards"
+    )
 
 
 def day_of(reward: dict[str, Any], times: dict[str, int]) -> str:
@@ -41,7 +43,9 @@ async def times_of(daemon: Daemon) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def price_server(prices: dict[tuple[str, str], Any]) -> AsyncIterator[tuple[str, Counter[str]]]:
+async def price_server(
+    prices: dict[tuple[str, str], Any],
+) -> AsyncIterator[tuple[str, Counter[str]]]:
     """Serve prices by (day, currency); yield its url and what was asked."""
     requests: Counter[str] = Counter()
 
@@ -73,7 +77,13 @@ async def test_without_a_source_no_price_is_invented(tmp_path: Path) -> None:
 async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
-        days = sorted({day_of(item, times) for item in await rewards_of(daemon) if item["reward"]["assetId"] == AVAX})
+        days = sorted(
+            {
+                day_of(item, times)
+                for item in await rewards_of(daemon)
+                if item["reward"]["assetId"] == AVAX
+            }
+        )
     assert len(days) >= 3
     write_prices(tmp_path / "again", f"{days[0]},eur,5.25\n")
     async with price_server({(days[0], "eur"): 9, (days[1], "eur"): 6.5}) as (url, requests):
@@ -83,7 +93,9 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
             again = await rewards_of(daemon, currency="eur")
     assert again == rewards
     reply = {
-        (reward["reward"]["assetId"] == AVAX, day_of(reward, times)): reward["reward"].get("historicalPrice")
+        (reward["reward"]["assetId"] == AVAX, day_of(reward, times)): reward["reward"].get(
+            "historicalPrice"
+        )
         for reward in rewards
     }
     assert reply[True, days[0]] == {"currencyCode": "eur", "value": "5.25"}
@@ -103,7 +115,9 @@ async def test_sdks_receive_prices_as_numbers(tmp_path: Path) -> None:
     assert {"currencyCode": "usd", "value": 5.25} in prices
 
 
-async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_starting_and_is_named(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_starting_and_is_named(
+    tmp_path: Path,
+) -> None:
     write_prices(tmp_path, "2024-03-09,usd,nothing\n")
     with pytest.raises(StartupError, match=r"/prices\.csv, line 2"):
         async with run_synthetic_daemon(tmp_path) as daemon:

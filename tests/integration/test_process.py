@@ -16,7 +16,12 @@ from tests.api.fixtures import MESSAGE
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration import indexed_daemon
-from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, run_network, write_config_file
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    AGGREGATE_V1_PATH,
+    run_network,
+    write_config_file,
+)
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import run_command, start_command
 from tests.node.recorded_node import RecordedNode, serve_nodes
@@ -31,7 +36,9 @@ from warpseal_simnet.values import SimMessage
 PLAN = Plan(validators=6, l1s=())
 
 
-async def ask(url: str, message: SimMessage, path: str = AGGREGATE_PATH) -> tuple[int, dict[str, str]]:
+async def ask(
+    url: str, message: SimMessage, path: str = AGGREGATE_PATH
+) -> tuple[int, dict[str, str]]:
     async with (
         aiohttp.ClientSession() as session,
         session.post(url + path, json={"message": message.unsigned.raw.hex()}) as response,
@@ -46,16 +53,22 @@ def asked(network: SimulatedNetwork) -> int:
 async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
+        async with start_command(
+            "serve", "--config", write_config_file(network, tmp_path)
+        ) as daemon:
             api_url, _ = await daemon.listening()
             status, body = await ask(api_url, message)
             assert status == 200
-            verify_signed_message(network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(
+                network, body["signed-message"], message.unsigned.raw, PRIMARY_NETWORK, 67
+            )
 
 
 async def test_the_ports_listen_before_the_database_and_certificate_libraries_are_loaded() -> None:
     program = "import sys, warpseal.daemon.app; print({'sqlite3', 'psycopg', 'OpenSSL', 'Crypto'} & {*sys.modules})"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+    )
     output, _ = await process.communicate()
     assert output == b"set()\n"
 
@@ -78,9 +91,14 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:slow=1s"),))
     async with run_network(plan) as network:
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
-        async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
+        async with start_command(
+            "serve", "--config", write_config_file(network, tmp_path)
+        ) as daemon:
             api_url, _ = await daemon.listening()
-            tasks = [asyncio.create_task(ask(api_url, first, path)) for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)]
+            tasks = [
+                asyncio.create_task(ask(api_url, first, path))
+                for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)
+            ]
             await until(lambda: asked(network) == 6)
             daemon.send_signal(number)
             await daemon.until_logged("stopping")
@@ -90,12 +108,20 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
                 await ask(api_url, second)
             (kebab, kebab_body), (v1, v1_body) = await asyncio.gather(*tasks)
             assert (kebab, v1) == (200, 201)
-            verify_signed_message(network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67)
-            verify_signed_message(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
+            verify_signed_message(
+                network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67
+            )
+            verify_signed_message(
+                network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67
+            )
             assert await daemon.ended() == 0
         async with open_store(StoreSettings(), tmp_path / "data" / "88888") as store:
-            assert len({row.node_id for row in await store.addresses.load()}) == len(network.validators)
-        await until(lambda: not any(validator.counts.open_connections for validator in network.validators))
+            assert len({row.node_id for row in await store.addresses.load()}) == len(
+                network.validators
+            )
+        await until(
+            lambda: not any(validator.counts.open_connections for validator in network.validators)
+        )
 
 
 async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Path) -> None:
@@ -111,8 +137,13 @@ async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Pa
         api = {"base-url": uri}
         keys = {"p-chain-api": api, "info-api": api, "data-dir": str(tmp_path / "data")}
         file = tmp_path / "config.json"
-        file.write_text(json.dumps({**keys, "api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}))
-        async with start_command("serve", "--config", file) as daemon, aiohttp.ClientSession() as session:
+        file.write_text(
+            json.dumps({**keys, "api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"})
+        )
+        async with (
+            start_command("serve", "--config", file) as daemon,
+            aiohttp.ClientSession() as session,
+        ):
             api_url, _ = await daemon.listening()
             host, _, port = api_url.removeprefix("http://").rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -187,7 +218,10 @@ async def test_a_second_daemon_on_the_same_data_dir_exits_with_an_error(tmp_path
             *_, refusal = second.stderr.splitlines()
             folder = tmp_path / "data" / "88888"
             holder = f"another daemon (pid {first.pid})"
-            assert refusal == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own data-dir"
+            assert (
+                refusal
+                == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own data-dir"
+            )
             assert "Traceback" not in second.stderr
             # Clients and commands of the machine go to the first one all the time.
             assert "is listening" not in second.stdout
@@ -211,14 +245,19 @@ async def test_after_a_kill_the_lock_is_free_and_the_identity_the_same(tmp_path:
         assert len(identities) == 1
 
 
-async def test_config_file_as_the_first_flag_means_serve_and_environment_settings_apply(tmp_path: Path) -> None:
+async def test_config_file_as_the_first_flag_means_serve_and_environment_settings_apply(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         file = write_config_file(network, tmp_path, {"api-port": 1})
         environ = {"API_PORT": "2", "WARPSEAL_API_PORT": "0", "LOG_LEVEL": "debug"}
         async with start_command("--config-file", file, environ=environ) as daemon:
             api_url, metrics_url = await daemon.listening()
             assert (await ask(api_url, network.messages_of(PRIMARY_NETWORK)[0]))[0] == 200
-            async with aiohttp.ClientSession() as session, session.get(metrics_url + "/metrics") as response:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(metrics_url + "/metrics") as response,
+            ):
                 assert "warpseal_build_info" in await response.text()
             assert await daemon.until_logged("DEBUG")
 
@@ -226,7 +265,9 @@ async def test_config_file_as_the_first_flag_means_serve_and_environment_setting
 async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
+        async with start_command(
+            "serve", "--config", write_config_file(network, tmp_path)
+        ) as daemon:
             api_url, _ = await daemon.listening()
             body = json.dumps({"message": message.unsigned.raw.hex()}).encode()
             headers = {"X-Request-Id": "for-the-log-1", "Content-Type": "application/json"}
@@ -236,7 +277,13 @@ async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
             ):
                 assert response.status == 200
             line = await daemon.until_logged("warpseal.api request")
-            for words in ("request_id=for-the-log-1", "status=200", "signers=", "message_id=", "height=20"):
+            for words in (
+                "request_id=for-the-log-1",
+                "status=200",
+                "signers=",
+                "message_id=",
+                "height=20",
+            ):
                 assert words in line
             # At the level of every day a request that went well has this one line.
             daemon.terminate()
@@ -246,7 +293,18 @@ async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
 
 async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_path: Path) -> None:
     file, config = tmp_path / "network.json", tmp_path / "config.json"
-    arguments = ("--validators", "7", "--messages", "3", "--presign", "1", "--behave", "0:wrong", "--write", str(file))
+    arguments = (
+        "--validators",
+        "7",
+        "--messages",
+        "3",
+        "--presign",
+        "1",
+        "--behave",
+        "0:wrong",
+        "--write",
+        str(file),
+    )
     async with start_command("simnet", *arguments) as network:
         assert (await network.read_line()).startswith("simnet ready node=http://127.0.0.1:")
         description = json.loads(file.read_text())
@@ -258,7 +316,11 @@ async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_pa
             assert api_url == f"http://127.0.0.1:{description['config']['api-port']}"
             async with aiohttp.ClientSession() as session:
                 for item in description["messages"]:
-                    body = {"message": item["message"], "justification": item["justification"], "quorumPercentage": 80}
+                    body = {
+                        "message": item["message"],
+                        "justification": item["justification"],
+                        "quorumPercentage": 80,
+                    }
                     async with session.post(api_url + AGGREGATE_V1_PATH, json=body) as response:
                         assert response.status == 201, await response.text()
                 async with session.get(description["nodeUri"] + "/simnet/violations") as response:
@@ -269,7 +331,9 @@ async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_pa
         assert await network.ended() == 0
 
 
-async def test_a_healthy_start_says_what_runs_where_in_a_handful_of_lines_and_no_warning(tmp_path: Path) -> None:
+async def test_a_healthy_start_says_what_runs_where_in_a_handful_of_lines_and_no_warning(
+    tmp_path: Path,
+) -> None:
     async with (
         run_network(PLAN) as network,
         start_command(
@@ -294,23 +358,40 @@ async def test_a_healthy_start_says_what_runs_where_in_a_handful_of_lines_and_no
             next(line.rstrip("\n") for line in daemon.stderr if f" {event} " in line)
             for event in ("listening", "daemon started", "first quorum reached")
         )
-        api, metrics = (f'"0.0.0.0:{url.rpartition(":")[2]} (all interfaces)"' for url in (api_url, metrics_url))
+        api, metrics = (
+            f'"0.0.0.0:{url.rpartition(":")[2]} (all interfaces)"' for url in (api_url, metrics_url)
+        )
         where = f"api={api} metrics={metrics} data_dir={tmp_path / 'data'}"
         assert listening.endswith(f" version={__version__} {where}")
         expected = f"network_id=88888 node_id={status['nodeId']} bls_backend={status['blsBackend']}"
         assert started.endswith(f" version={__version__} {expected}")
         fields = dict(word.split("=", 1) for word in quorum.partition("reached ")[2].split())
         (primary,) = status["subnets"]
-        assert (fields["subnet_id"], fields["required_weight"]) == (primary["subnetId"], primary["requiredWeight"])
-        assert int(fields["required_weight"]) <= int(fields["connected_weight"]) <= int(primary["totalWeight"])
-        assert int(fields["connected_validators"]) <= int(fields["validators"]) == len(network.validators)
+        assert (fields["subnet_id"], fields["required_weight"]) == (
+            primary["subnetId"],
+            primary["requiredWeight"],
+        )
+        assert (
+            int(fields["required_weight"])
+            <= int(fields["connected_weight"])
+            <= int(primary["totalWeight"])
+        )
+        assert (
+            int(fields["connected_validators"])
+            <= int(fields["validators"])
+            == len(network.validators)
+        )
         assert float(fields["uptime_s"]) > 0
 
 
-async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all_processes(tmp_path: Path) -> None:
+async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all_processes(
+    tmp_path: Path,
+) -> None:
     logs = tmp_path / "logs"
     async with serving(ReplayNode()) as node:
-        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"], log_dir=str(logs))
+        file = indexed_daemon.write_config_file(
+            tmp_path, node, index_chains=["p"], log_dir=str(logs)
+        )
         async with (
             start_command("serve", "--config", file) as daemon,
             aiohttp.ClientSession() as session,
@@ -318,23 +399,33 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
-                async with session.get(f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1") as response:
+                async with session.get(
+                    f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
+                ) as response:
                     body = await response.json()
-                return response.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip("P")
+                return response.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip(
+                    "P"
+                )
 
             async def is_the_indexer_healthy() -> bool:
                 async with session.get(f"{api_url}/ext/health") as response:
-                    return "error" not in (await response.json())["checks"].get("indexer", {"error": ""})
+                    return "error" not in (await response.json())["checks"].get(
+                        "indexer", {"error": ""}
+                    )
 
             await until(is_indexed)
             await until(is_the_indexer_healthy)
-            rotated = [log for log in (logs / "main.log", logs / "main-indexer.log") if log.exists()]
+            rotated = [
+                log for log in (logs / "main.log", logs / "main-indexer.log") if log.exists()
+            ]
             assert logs / "main.log" in rotated
             for log in rotated:
                 log.rename(log.with_suffix(".old"))
             os.killpg(daemon.pid, signal.SIGHUP)
             for log in (logs / "main.log", logs / "main-indexer.log"):
-                await until(lambda log=log: log.exists() and "log files reopened" in log.read_text())  # type: ignore[misc]
+                await until(
+                    lambda log=log: log.exists() and "log files reopened" in log.read_text()
+                )  # type: ignore[misc]
             assert await is_indexed()
             daemon.terminate()
             os.killpg(daemon.pid, signal.SIGHUP)

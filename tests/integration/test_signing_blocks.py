@@ -49,7 +49,9 @@ async def refusal(call: Any) -> tuple[StatusCode, str, str]:
     with pytest.raises(aio.AioRpcError) as caught:
         await call
     info = ErrorInfo()
-    details = Status.FromString(dict(caught.value.trailing_metadata())["grpc-status-details-bin"]).details
+    details = Status.FromString(
+        dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    ).details
     assert details[0].Unpack(info)
     return caught.value.code(), info.reason, info.metadata["reason"]
 
@@ -75,7 +77,9 @@ async def test_a_blocked_message_is_refused_on_every_path_also_after_a_restart_u
             await daemon.until_ready()
             signed = await daemon.aggregate_v1(first)
             assert signed.signed in json.dumps((await daemon.get("/openapi.json")).body)
-            registration = network.p_chain.register(running.l1, running.nodes_of_l1()[-1], weight=500)
+            registration = network.p_chain.register(
+                running.l1, running.nodes_of_l1()[-1], weight=500
+            )
             await running.deliver(registration)
             requests = count_signature_requests(network)
             for rule in rules:
@@ -94,7 +98,10 @@ async def test_a_blocked_message_is_refused_on_every_path_also_after_a_restart_u
             explained = await daemon.explanation(registration)
             assert explained["failing"] == "signing_allowed"
             metrics = await daemon.metrics()
-            assert metrics['warpseal_aggregation_duration_seconds_count{outcome="signing_blocked"}'] >= 9
+            assert (
+                metrics['warpseal_aggregation_duration_seconds_count{outcome="signing_blocked"}']
+                >= 9
+            )
             assert count_signature_requests(network) == requests
         caplog.clear()
         async with run_l1_daemon(network, tmp_path, keys) as running:
@@ -102,18 +109,31 @@ async def test_a_blocked_message_is_refused_on_every_path_also_after_a_restart_u
             await daemon.until_ready()
             await expect_refused(daemon, first, "message-id")
             await running.expect_error(403, "signing_blocked", registration)
-            (listening,) = (record for record in caplog.records if record.getMessage() == "listening")
+            (listening,) = (
+                record for record in caplog.records if record.getMessage() == "listening"
+            )
             async with aio.insecure_channel(vars(listening)["grpc"]) as channel:
                 stub: Any = WarpsealStub(channel)  # type: ignore[no-untyped-call]
                 for call in (
-                    stub.AggregateSignatures(pb.AggregateSignaturesRequest(message=first.unsigned.raw)),
-                    stub.GetSignedMessage(pb.GetSignedMessageRequest(message_id=id_text(first.unsigned.id))),
+                    stub.AggregateSignatures(
+                        pb.AggregateSignaturesRequest(message=first.unsigned.raw)
+                    ),
+                    stub.GetSignedMessage(
+                        pb.GetSignedMessageRequest(message_id=id_text(first.unsigned.id))
+                    ),
                     stub.GetSignedMessage(pb.GetSignedMessageRequest(tx_hash=registration.text)),
                 ):
-                    assert await refusal(call) == (StatusCode.PERMISSION_DENIED, "signing_blocked", REASON)
+                    assert await refusal(call) == (
+                        StatusCode.PERMISSION_DENIED,
+                        "signing_blocked",
+                        REASON,
+                    )
             capsys.readouterr()
             assert await block(daemon, "list", "--json") == 0
-            listed = [(rule["kind"], rule["value"]) for rule in json.loads(capsys.readouterr().out)["signingBlocks"]]
+            listed = [
+                (rule["kind"], rule["value"])
+                for rule in json.loads(capsys.readouterr().out)["signingBlocks"]
+            ]
             assert sorted(listed) == [
                 ("message-id", "0x" + first.unsigned.id.hex()),
                 ("source-chain", id_text(P_CHAIN)),
@@ -145,7 +165,9 @@ async def test_a_block_holds_on_all_daemons_of_a_store_also_while_its_server_is_
     keys = {"store-url": postgres_url, "admin-token": TOKEN}
     async with run_network(PLAN) as network:
         blocked, other = others_of(network)[:2]
-        configs = [build_config(network, tmp_path / name, keys) for name in ("first", "second", "third")]
+        configs = [
+            build_config(network, tmp_path / name, keys) for name in ("first", "second", "third")
+        ]
         async with run_daemon(configs[0]) as first, run_daemon(configs[1]) as second:
             for daemon in (first, second):
                 await daemon.until_ready()
@@ -169,7 +191,10 @@ async def test_a_block_holds_on_all_daemons_of_a_store_also_while_its_server_is_
                         reply = await third.aggregate_v1(message)
                         assert (reply.status, reply.body["code"]) == (503, "store_down")
                     ready = await third.ready()
-                    assert (ready.status, "signing blocks were not read" in ready.body["faults"][0]) == (503, True)
+                    assert (
+                        ready.status,
+                        "signing blocks were not read" in ready.body["faults"][0],
+                    ) == (503, True)
                     # The server runs again behind the block, and the daemon goes on.
                     await asyncio.to_thread(postgres_server.start)
                     await third.until_ready()

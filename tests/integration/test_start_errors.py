@@ -77,11 +77,17 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
         "genesis-file {}/genesis is no P-Chain genesis: ",
     ),
     "the genesis is malformed zstd": (
-        lambda at: {"index-chains": ["p"], "genesis-file": at.write("genesis", b"\x28\xb5\x2f\xfdx")},
+        lambda at: {
+            "index-chains": ["p"],
+            "genesis-file": at.write("genesis", b"\x28\xb5\x2f\xfdx"),
+        },
         "genesis-file {}/genesis is no P-Chain genesis: ",
     ),
     "the certificate is missing": (
-        lambda at: {"tls-cert-path": at.path("staker.crt"), "tls-key-path": at.write("staker.key", KEY)},
+        lambda at: {
+            "tls-cert-path": at.path("staker.crt"),
+            "tls-key-path": at.write("staker.key", KEY),
+        },
         "tls-cert-path: {}/staker.crt does not exist, while the other half of certificate and key does",
     ),
     "the certificate is a folder": (
@@ -89,11 +95,17 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
         "tls-cert-path: {} cannot be read: is a directory",
     ),
     "the key is damaged": (
-        lambda at: {"tls-cert-path": at.write("staker.crt", CERTIFICATE), "tls-key-path": at.write("staker.key")},
+        lambda at: {
+            "tls-cert-path": at.write("staker.crt", CERTIFICATE),
+            "tls-key-path": at.write("staker.key"),
+        },
         "tls-key-path: {}/staker.key holds no unencrypted private key in PEM form",
     ),
     "the key cannot be created": (
-        lambda at: {"tls-cert-path": at.path("no/staker.crt"), "tls-key-path": at.path("no/staker.key")},
+        lambda at: {
+            "tls-cert-path": at.path("no/staker.crt"),
+            "tls-key-path": at.path("no/staker.key"),
+        },
         "tls-key-path: {}/no/staker.key cannot be created: no such file or directory",
     ),
     "the aliases of chains are missing": (
@@ -138,7 +150,10 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
         " nothing, leave out index-chains and every index of evm-chains",
     ),
     "the index has an unknown option": (
-        lambda at: {"index-chains": ["x"], "index-url": "postgresql://me:canary@127.0.0.1:9/db?bogus=1"},
+        lambda at: {
+            "index-chains": ["x"],
+            "index-url": "postgresql://me:canary@127.0.0.1:9/db?bogus=1",
+        },
         'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query parameter: "bogus"',
     ),
 }
@@ -166,7 +181,9 @@ _SEVERAL_LINES = ("the store URL is malformed", "the index cannot be turned off 
 
 
 @pytest.mark.parametrize("name", ERRORS)
-async def test_each_error_at_the_start_is_one_sentence_naming_the_setting(name: str, tmp_path: Path) -> None:
+async def test_each_error_at_the_start_is_one_sentence_naming_the_setting(
+    name: str, tmp_path: Path
+) -> None:
     make_keys, sentence = ERRORS[name]
     startup_error = await error_of(tmp_path, make_keys(ConfigFolder(tmp_path)))
     assert startup_error.startswith(sentence.replace("{}", str(tmp_path)))
@@ -176,7 +193,9 @@ async def test_each_error_at_the_start_is_one_sentence_naming_the_setting(name: 
 
 
 @pytest.mark.parametrize("server", ["api", "metrics"])
-async def test_a_taken_port_names_the_setting_and_the_process_that_listens(server: str, tmp_path: Path) -> None:
+async def test_a_taken_port_names_the_setting_and_the_process_that_listens(
+    server: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         startup_error = await error_of(tmp_path, {f"{server}-port": port})
@@ -211,21 +230,35 @@ async def test_a_locked_store_names_its_file_and_the_process(tmp_path: Path) -> 
     [
         ({"index-chains": []}, "there is nothing to index: no chain is in index-chains"),
         ({"data-dir": "/dev/null"}, "data-dir /dev/null/5 cannot be used: not a directory"),
-        ({"genesis-file": "/nonexistent"}, "genesis-file /nonexistent cannot be read: no such file or directory"),
-        ({"index-url": "sqlite:////dev/null/index.db"}, "the index sqlite:////dev/null/index.db cannot be used: "),
+        (
+            {"genesis-file": "/nonexistent"},
+            "genesis-file /nonexistent cannot be read: no such file or directory",
+        ),
+        (
+            {"index-url": "sqlite:////dev/null/index.db"},
+            "the index sqlite:////dev/null/index.db cannot be used: ",
+        ),
     ],
 )
-async def test_the_index_process_names_the_setting(keys: Keys, sentence: str, tmp_path: Path) -> None:
+async def test_the_index_process_names_the_setting(
+    keys: Keys, sentence: str, tmp_path: Path
+) -> None:
     fuji = RecordedNode({"info.getNetworkID": {"networkID": "5"}})  # Its parameters need no node.
     async with serve_nodes(fuji) as (url,):
         # A low priority would stay with the process of the tests.
-        file = write_config(tmp_path, url, {"index-chains": ["x"], "index-low-priority": False, **keys})
+        file = write_config(
+            tmp_path, url, {"index-chains": ["x"], "index-low-priority": False, **keys}
+        )
         with pytest.raises(StartupError) as error, ThreadPoolExecutor(1) as worker:
-            await finish(run_index(load(file, {}, {}).config, DaemonLoggers(), lambda line: None, worker))
+            await finish(
+                run_index(load(file, {}, {}).config, DaemonLoggers(), lambda line: None, worker)
+            )
     assert str(error.value).startswith(sentence)
 
 
-async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(tmp_path: Path) -> None:
+async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(
+    tmp_path: Path,
+) -> None:
     async with serve_nodes(NODE) as (url,):
         keys = {"index-chains": ["p"], "genesis-file": str(tmp_path / "genesis")}
         file = write_config(tmp_path, url, keys)
@@ -234,7 +267,10 @@ async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(
     listening, *_, refusal = map(json.loads, ended.stderr.splitlines())
     assert (listening["level"], listening["message"]) == ("info", "listening")
     assert (refusal["level"], refusal["message"]) == ("fatal", "cannot start")
-    assert refusal["reason"] == f"genesis-file {tmp_path / 'genesis'} cannot be read: no such file or directory"
+    assert (
+        refusal["reason"]
+        == f"genesis-file {tmp_path / 'genesis'} cannot be read: no such file or directory"
+    )
 
 
 async def test_an_unknown_bls_library_is_named_by_its_variable() -> None:
@@ -243,7 +279,12 @@ async def test_an_unknown_bls_library_is_named_by_its_variable() -> None:
     ports = [f"--{key}={value}" for key, value in FREE_PORTS.items()]
     environ = {**os.environ, "WARPSEAL_BLS": "relic"}
     command = (sys.executable, "-m", "warpseal", "serve", *nodes, *ports)
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=environ)
+    process = await asyncio.create_subprocess_exec(
+        *command, stderr=asyncio.subprocess.PIPE, env=environ
+    )
     _, errors = await finish(process.communicate())
     assert process.returncode == 1
-    assert errors == b"warpseal: WARPSEAL_BLS is 'relic'; it names a BLS library: blspy, blst, arkworks\n"
+    assert (
+        errors
+        == b"warpseal: WARPSEAL_BLS is 'relic'; it names a BLS library: blspy, blst, arkworks\n"
+    )

@@ -33,7 +33,9 @@ async def status_of(daemon: Daemon) -> dict[str, Any]:
     return reply.body
 
 
-async def status_when(daemon: Daemon, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+async def status_when(
+    daemon: Daemon, condition: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
     """Return the first document for which the condition holds."""
     document: dict[str, Any] = {}
 
@@ -55,14 +57,25 @@ async def test_the_status_agrees_with_ready_and_metrics(tmp_path: Path) -> None:
         await daemon.until_ready()
         l1 = network.subnets[1].subnet_id
         document = await status_when(
-            daemon, lambda body: body["ready"] and any(row.get("balance") for row in rows_of(body, l1))
+            daemon,
+            lambda body: body["ready"] and any(row.get("balance") for row in rows_of(body, l1)),
         )
         ready, metrics = (await daemon.ready()).body, await daemon.metrics()
         assert (document["version"], document["blsBackend"]) == (__version__, bls.BACKEND)
         assert document["networkId"] == network.network_id
         assert document["proposedHeight"] == str(int(metrics["warpseal_proposed_height"]))
-        assert (document["ready"], document.get("faults", [])) == (ready["ready"], ready.get("faults", []))
-        fields = ("subnetId", "ready", "connectedWeight", "requiredWeight", "totalWeight", "missingValidators")
+        assert (document["ready"], document.get("faults", [])) == (
+            ready["ready"],
+            ready.get("faults", []),
+        )
+        fields = (
+            "subnetId",
+            "ready",
+            "connectedWeight",
+            "requiredWeight",
+            "totalWeight",
+            "missingValidators",
+        )
         assert [[subnet[name] for name in fields] for subnet in document["subnets"]] == [
             [subnet[name] for name in fields] for subnet in ready["subnets"]
         ]
@@ -71,7 +84,9 @@ async def test_the_status_agrees_with_ready_and_metrics(tmp_path: Path) -> None:
             assert metrics[f"warpseal_connected_weight{label}"] == int(subnet["connectedWeight"])
             assert metrics[f"warpseal_total_weight{label}"] == int(subnet["totalWeight"])
         assert [node["setting"] for node in document["nodes"]] == ["p-chain-api", "info-api"]
-        assert all(node["isUp"] and node["address"] == network.node_uri for node in document["nodes"])
+        assert all(
+            node["isUp"] and node["address"] == network.node_uri for node in document["nodes"]
+        )
         assert document["nodes"][0]["height"] == "20"
 
 
@@ -99,12 +114,16 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         assert rows[3]["detail"] == "Connection refused"
         assert [row["balance"] for row in rows[4:]] == ["2000", "0"]
         assert all(row["address"].startswith("127.0.0.1:") for row in rows[:3])
-        assert all(row["version"] == "avalanchego/1.15.3" or row["version"] == "1.15.3" for row in rows[:3])
+        assert all(
+            row["version"] == "avalanchego/1.15.3" or row["version"] == "1.15.3" for row in rows[:3]
+        )
         assert document["startedAt"] <= rows[3]["disconnectedSince"] <= document["time"]
         assert "disconnectedSince" not in rows[0]
         assert all(row["connectedSince"] >= document["startedAt"] for row in rows[:3])
         subnet = document["subnets"][1]
-        assert [(missing["nodeIds"], missing["weight"]) for missing in subnet["missing"]] == [([names[3]], "3000")]
+        assert [(missing["nodeIds"], missing["weight"]) for missing in subnet["missing"]] == [
+            ([names[3]], "3000")
+        ]
         assert (subnet["missingValidators"], subnet["keylessWeight"]) == (1, "1000")
         assert (subnet["inactiveValidators"], subnet["inactive"]) == (
             1,
@@ -112,13 +131,17 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         )
 
 
-async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(tmp_path: Path) -> None:
+async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(8)
         good, other = network.messages_of(PRIMARY_NETWORK)[:2]
         assert (await daemon.aggregate(good)).status == 200
         assert (await daemon.aggregate(good)).status == 200  # From memory: not listed.
-        failed = await daemon.aggregate(network.messages_of(network.subnets[1].subnet_id)[0], quorum_percentage=100)
+        failed = await daemon.aggregate(
+            network.messages_of(network.subnets[1].subnet_id)[0], quorum_percentage=100
+        )
         assert failed.status in (400, 503)
         document = await status_when(daemon, lambda body: len(body.get("aggregations", ())) >= 2)
         latest, first = document["aggregations"]
@@ -133,7 +156,11 @@ async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(t
         minutes = document["aggregationMinutes"]
         counts = [count for minute in minutes for count in minute["outcomes"].items()]
         assert sorted(counts) == sorted([("ok", 1), (failed.body["code"], 1)])
-        assert all(minute["p50Ms"] == minute["p95Ms"] > 0 for minute in minutes if "ok" in minute["outcomes"])
+        assert all(
+            minute["p50Ms"] == minute["p95Ms"] > 0
+            for minute in minutes
+            if "ok" in minute["outcomes"]
+        )
         assert other.unsigned.id not in {item.get("messageId") for item in document["aggregations"]}
 
 
@@ -153,10 +180,15 @@ async def test_a_starting_daemon_has_a_status_and_its_configured_identity(tmp_pa
             assert document["networkId"] == network.network_id
 
 
-async def test_only_the_subnets_that_count_decide_whether_the_status_is_ready(tmp_path: Path) -> None:
+async def test_only_the_subnets_that_count_decide_whether_the_status_is_ready(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=3),), rules=(parse_rule("l1-0/0-1:closed"),))
     keys = {"ready-subnets": [id_text(PRIMARY_NETWORK)]}
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
+    async with (
+        run_network(plan) as network,
+        run_daemon(build_config(network, tmp_path, keys)) as daemon,
+    ):
         await daemon.until_connected(5)
         document = await status_when(daemon, lambda body: body["ready"])
         assert [subnet["ready"] for subnet in document["subnets"]] == [True, False]
@@ -182,8 +214,13 @@ def test_small_subnets_are_listed_whole_and_large_ones_share_the_rest() -> None:
 
 
 def test_usage_names_the_busiest_routes_and_methods_first() -> None:
-    since_start = {("/ext/info", f"info.method{number}"): MethodUsage(number, credits=number) for number in range(1, 9)}
-    since_start["/ext/bc/P", "platform.getTx"] = MethodUsage(100, invalid=10, failed=20, credits=1_000)
+    since_start = {
+        ("/ext/info", f"info.method{number}"): MethodUsage(number, credits=number)
+        for number in range(1, 9)
+    }
+    since_start["/ext/bc/P", "platform.getTx"] = MethodUsage(
+        100, invalid=10, failed=20, credits=1_000
+    )
     platform, info = route_usage(since_start)
     assert platform == RouteUsage("/ext/bc/P", 100, 10, 20, 1_000, {"platform.getTx": 100})
     assert (info.path, info.requests, info.credits) == ("/ext/info", 36, 36)

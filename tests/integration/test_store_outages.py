@@ -36,7 +36,9 @@ Outage = Callable[[], AbstractContextManager[None]]
 def no_logged_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Assert that of all that was logged as an error nothing is about anything but the store."""
     yield
-    logger_names = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
+    logger_names = {
+        record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR
+    }
     assert logger_names <= {"warpseal.store.writer"}
 
 
@@ -64,7 +66,9 @@ def _locked(path: Path) -> Iterator[None]:
 async def posted(running: L1Daemon, message: SimMessage) -> None:
     """Assert that a message is signed."""
     reply = await running.daemon.aggregate_v1(message)
-    verify_signed_message(running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67)
+    verify_signed_message(
+        running.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67
+    )
 
 
 async def is_up(daemon: Daemon) -> bool:
@@ -75,7 +79,9 @@ async def is_up(daemon: Daemon) -> bool:
     return bool(ready.body["store"]["up"])
 
 
-async def test_no_post_fails_and_what_was_signed_is_written_later(tmp_path: Path, failing: tuple[str, Outage]) -> None:
+async def test_no_post_fails_and_what_was_signed_is_written_later(
+    tmp_path: Path, failing: tuple[str, Outage]
+) -> None:
     url, outage = failing
     async with run_network(PLAN) as network:
         async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:
@@ -104,7 +110,9 @@ async def _is_down(daemon: Daemon) -> bool:
     return not await is_up(daemon)
 
 
-async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, failing: tuple[str, Outage]) -> None:
+async def test_l1_messages_are_signed_though_the_store_fails(
+    tmp_path: Path, failing: tuple[str, Outage]
+) -> None:
     url, outage = failing
     async with run_network(L1_PLAN) as network:
         async with run_l1_daemon(network, tmp_path, {"store-url": url}, store=QUICK) as running:

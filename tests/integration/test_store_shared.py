@@ -11,7 +11,12 @@ import pytest
 
 from tests.eventually import until
 from tests.integration.daemon import ASKED_ONCE, Daemon, build_config, run_daemon, run_network
-from tests.integration.l1_daemon import L1Daemon, count_signature_requests, run_l1_daemon, validation_id_of
+from tests.integration.l1_daemon import (
+    L1Daemon,
+    count_signature_requests,
+    run_l1_daemon,
+    validation_id_of,
+)
 from tests.integration.message_verifier import verify_signed_message
 from tests.store.fixtures import shares_in
 from warpseal.errors import StartupError
@@ -26,12 +31,16 @@ HEIGHT = PLAN.height
 
 
 @asynccontextmanager
-async def two_daemons(network: SimulatedNetwork, folder: Path, url: str, **keys: Any) -> AsyncIterator[list[L1Daemon]]:
+async def two_daemons(
+    network: SimulatedNetwork, folder: Path, url: str, **keys: Any
+) -> AsyncIterator[list[L1Daemon]]:
     """Run two daemons on one database, each with a data folder of its own."""
     async with AsyncExitStack() as stack:
         both = [
             await stack.enter_async_context(
-                run_l1_daemon(network, folder / name, {"store-url": url, **keys}, aggregation=ASKED_ONCE)
+                run_l1_daemon(
+                    network, folder / name, {"store-url": url, **keys}, aggregation=ASKED_ONCE
+                )
             )
             for name in ("first", "second")
         ]
@@ -48,12 +57,24 @@ def requests(network: SimulatedNetwork) -> dict[int, int]:
 async def signed(run_daemon: L1Daemon, message: SimMessage) -> str:
     """Return the signed message after a look at it."""
     reply = await run_daemon.daemon.aggregate_v1(message, pChainHeight=HEIGHT)
-    verify_signed_message(run_daemon.network, reply.signed, message.unsigned.raw, message.signing_subnet_id, 67, HEIGHT)
+    verify_signed_message(
+        run_daemon.network,
+        reply.signed,
+        message.unsigned.raw,
+        message.signing_subnet_id,
+        67,
+        HEIGHT,
+    )
     return reply.signed
 
 
-async def test_a_signature_of_one_daemon_is_served_by_another(tmp_path: Path, postgres_url: str) -> None:
-    async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
+async def test_a_signature_of_one_daemon_is_served_by_another(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    async with (
+        run_network(PLAN) as network,
+        two_daemons(network, tmp_path, postgres_url) as (first, second),
+    ):
         message = network.messages_of(first.l1)[0]
         registration = network.p_chain.register(first.l1)
         responses = [await signed(first, message), (await first.deliver(registration)).signed]
@@ -62,7 +83,10 @@ async def test_a_signature_of_one_daemon_is_served_by_another(tmp_path: Path, po
         assert again == responses
         network.p_chain.remove(validation_id_of(registration))
         reply = await second.daemon.l1_message(registration)
-        assert (reply.signed, reply.body["superseded"]["now"]) == (responses[1], {"registered": False})
+        assert (reply.signed, reply.body["superseded"]["now"]) == (
+            responses[1],
+            {"registered": False},
+        )
         assert count_signature_requests(network) == before
 
 
@@ -72,7 +96,10 @@ async def test_a_signature_of_one_daemon_is_served_by_another_while_no_node_is_u
     async with run_network(PLAN) as network:
         keys = {"tracked-subnet-ids": [id_text(network.subnets[-1].subnet_id)]}
         async with two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
-            conversion, registration = network.p_chain.conversion_of(first.l1), network.p_chain.register(first.l1)
+            conversion, registration = (
+                network.p_chain.conversion_of(first.l1),
+                network.p_chain.register(first.l1),
+            )
             for transaction in (conversion, registration):
                 await first.deliver(transaction)
             unsigned = network.p_chain.set_weight(validation_id_of(registration), 2_000)
@@ -81,7 +108,9 @@ async def test_a_signature_of_one_daemon_is_served_by_another_while_no_node_is_u
             before = count_signature_requests(network)
             await network.nodes[0].down()
             # The second one has never been asked about this L1.
-            replies = [await second.deliver(transaction) for transaction in (conversion, registration)]
+            replies = [
+                await second.deliver(transaction) for transaction in (conversion, registration)
+            ]
             assert [reply.headers.get(UNCHECKED) for reply in replies] == [None, "node_unavailable"]
             assert count_signature_requests(network) == before
             await second.expect_error(502, "node_unavailable", unsigned, timeoutSeconds=2)
@@ -94,7 +123,10 @@ async def knows_chains(running: L1Daemon) -> bool:
 
 
 async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str) -> None:
-    async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
+    async with (
+        run_network(PLAN) as network,
+        two_daemons(network, tmp_path, postgres_url) as (first, second),
+    ):
         message = network.messages_of(first.l1)[0]
         seats = first.nodes_of_l1()[:4]
         network.set_behaviour(seats[2:], "silent")
@@ -105,7 +137,9 @@ async def test_shares_of_both_make_one_quorum(tmp_path: Path, postgres_url: str)
         before = requests(network)
         await signed(second, message)
         await until(lambda: all(requests(network)[seat] > before[seat] for seat in seats[2:]))
-        assert {request for request, count in requests(network).items() if count > before[request]} == set(seats[2:])
+        assert {
+            request for request, count in requests(network).items() if count > before[request]
+        } == set(seats[2:])
 
 
 async def leads(daemon: Daemon) -> bool:
@@ -115,9 +149,13 @@ async def leads(daemon: Daemon) -> bool:
 
 async def test_one_follows_and_the_other_one_takes_over(tmp_path: Path, postgres_url: str) -> None:
     async with run_network(PLAN) as network, AsyncExitStack() as life:
-        first = await life.enter_async_context(run_l1_daemon(network, tmp_path / "first", {"store-url": postgres_url}))
+        first = await life.enter_async_context(
+            run_l1_daemon(network, tmp_path / "first", {"store-url": postgres_url})
+        )
         await first.daemon.until_indexed(network.p_chain.height)
-        async with run_l1_daemon(network, tmp_path / "second", {"store-url": postgres_url}) as second:
+        async with run_l1_daemon(
+            network, tmp_path / "second", {"store-url": postgres_url}
+        ) as second:
             await second.daemon.until_ready()
             assert await leads(first.daemon)
             assert not await leads(second.daemon)
@@ -141,7 +179,10 @@ async def has_leader_read(first: L1Daemon, second: L1Daemon, height: int) -> boo
 
 async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: str) -> None:
     keys = {"eager-l1-messages": True}
-    async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
+    async with (
+        run_network(PLAN) as network,
+        two_daemons(network, tmp_path, postgres_url, **keys) as (first, second),
+    ):
         # Either may lead; the other one looks at what was read every five seconds.
         await until(lambda: has_leader_read(first, second, network.p_chain.height))
         registration = network.p_chain.register(first.l1)
@@ -159,7 +200,10 @@ async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: s
 
 async def test_a_second_daemon_cannot_use_the_file_of_another(tmp_path: Path) -> None:
     keys = {"store-url": f"sqlite:///{tmp_path}/store.db"}
-    async with run_network(PLAN) as network, run_l1_daemon(network, tmp_path / "first", keys) as first:
+    async with (
+        run_network(PLAN) as network,
+        run_l1_daemon(network, tmp_path / "first", keys) as first,
+    ):
         await first.daemon.until_ready()
         with pytest.raises(StartupError) as error:
             async with run_daemon(build_config(network, tmp_path / "second", keys)) as second:

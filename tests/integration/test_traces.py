@@ -60,7 +60,9 @@ class Collector:
 
     async def ended_trace(self, trace_id: str) -> list[Span]:
         """Return the spans of a trace once the request has ended: its own span comes last."""
-        await until(lambda: any(span.kind == Span.SPAN_KIND_SERVER for span in self.trace(trace_id)))
+        await until(
+            lambda: any(span.kind == Span.SPAN_KIND_SERVER for span in self.trace(trace_id))
+        )
         return self.trace(trace_id)
 
 
@@ -84,7 +86,10 @@ async def run_collector() -> AsyncIterator[Collector]:
         collector.paths.append(request.path_qs)
         if collector.status == 200:
             for batch in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
-                names = {attribute.key: attribute.value.string_value for attribute in batch.resource.attributes}
+                names = {
+                    attribute.key: attribute.value.string_value
+                    for attribute in batch.resource.attributes
+                }
                 collector.services.add(names["service.name"])
                 collector.spans += [span for scope in batch.scope_spans for span in scope.spans]
         await collector.released.wait()
@@ -99,14 +104,18 @@ async def run_collector() -> AsyncIterator[Collector]:
 
 
 @asynccontextmanager
-async def node_with_headers(network: SimulatedNetwork, headers: dict[str, str]) -> AsyncIterator[str]:
+async def node_with_headers(
+    network: SimulatedNetwork, headers: dict[str, str]
+) -> AsyncIterator[str]:
     """Run a node in front of that of the network, which notes the trace headers of calls by their traceparent."""
 
     async def forward(request: web.Request) -> web.Response:
         if "traceparent" in request.headers:
             headers[request.headers["traceparent"]] = request.headers.get("tracestate", "")
         kind, body = {"content-type": "application/json"}, await request.read()
-        async with session.post(network.node_uri + request.path_qs, data=body, headers=kind) as response:
+        async with session.post(
+            network.node_uri + request.path_qs, data=body, headers=kind
+        ) as response:
             return web.Response(body=await response.read(), status=response.status, headers=kind)
 
     async with aiohttp.ClientSession() as session, serving(forward) as url:
@@ -120,7 +129,9 @@ def attributes(span: Span) -> dict[str, Any]:
 
 
 async def post(daemon: Daemon, headers: dict[str, str], **body: Any) -> int:
-    async with daemon.session.post(daemon.api_url + AGGREGATE_PATH, json=body, headers=headers) as response:
+    async with daemon.session.post(
+        daemon.api_url + AGGREGATE_PATH, json=body, headers=headers
+    ) as response:
         await response.read()
         return response.status
 
@@ -134,14 +145,19 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
         monkeypatch.setenv("OTEL_SERVICE_NAME", "warpseal-east")
         network.advance(3)
-        first, second, third = (message.unsigned for message in network.messages_of(PRIMARY_NETWORK)[:3])
+        first, second, third = (
+            message.unsigned for message in network.messages_of(PRIMARY_NETWORK)[:3]
+        )
         headers: dict[str, str] = {}
         async with node_with_headers(network, headers) as node:
             keys = {"p-chain-api": node, "info-api": node, "grpc-port": 0, "gateway-nodes": node}
             async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
                 await daemon.until_ready()
                 # No node was asked for the validators at this height before.
-                assert await post(daemon, SAMPLED, message=first.raw.hex(), **{"pchain-height": 21}) == 200
+                assert (
+                    await post(daemon, SAMPLED, message=first.raw.hex(), **{"pchain-height": 21})
+                    == 200
+                )
                 spans = await collector.ended_trace(TRACE_ID)
                 root, names = spans[0], Counter(span.name for span in spans)
                 assert (root.name, root.parent_span_id.hex()) == (f"POST {AGGREGATE_PATH}", CALLER)
@@ -154,19 +170,28 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                 assert [span.name for span in parts if span.name != "ask"] == STAGES
                 asks = [attributes(span) for span in parts if span.name == "ask"]
                 assert 1 <= sum(not ask["warpseal.is_reask"] for ask in asks) <= 5
-                assert any(int(ask["warpseal.weight"]) > 2**63 and ask["warpseal.replies"] for ask in asks)
+                assert any(
+                    int(ask["warpseal.weight"]) > 2**63 and ask["warpseal.replies"] for ask in asks
+                )
                 calls = [span for span in spans if span.kind == CLIENT]
                 assert names["platform.getValidatorsAt"] == 1
                 assert {call.parent_span_id for call in calls} == {root.span_id}
                 # The nodes continue the trace.
-                assert {f"00-{TRACE_ID}-{call.span_id.hex()}-01": "vendor=1" for call in calls} == headers
+                assert {
+                    f"00-{TRACE_ID}-{call.span_id.hex()}-01": "vendor=1" for call in calls
+                } == headers
                 assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
                 assert all(span.end_time_unix_nano <= root.end_time_unix_nano for span in spans)
 
                 # An unsampled caller decides for the nodes as well.
                 headers.clear()
                 unsampled = f"00-{TRACE_ID[::-1]}-{CALLER}-00"
-                await post(daemon, {"traceparent": unsampled}, message=first.raw.hex(), **{"pchain-height": 22})
+                await post(
+                    daemon,
+                    {"traceparent": unsampled},
+                    message=first.raw.hex(),
+                    **{"pchain-height": 22},
+                )
                 assert set(headers) == {unsampled}
                 # A later request may take the bucket of this one.
                 assert exemplars_of((await scrape(daemon, OPENMETRICS))[0]) == {TRACE_ID}
@@ -175,9 +200,14 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                 ids = ["6" * 32, "7" * 32]
                 pair = [{"traceparent": f"00-{trace_id}-{CALLER}-01"} for trace_id in ids]
                 network.set_behaviour(range(PLAN.validators), "silent")
-                requests = [asyncio.create_task(post(daemon, caller, message=third.raw.hex())) for caller in pair]
+                requests = [
+                    asyncio.create_task(post(daemon, caller, message=third.raw.hex()))
+                    for caller in pair
+                ]
                 # Later requests are read later: the round waits for validators until it has both callers.
-                assert [(await daemon.get("/v1/no/such/path")).status for _ in range(3)] == [404] * 3
+                assert [(await daemon.get("/v1/no/such/path")).status for _ in range(3)] == [
+                    404
+                ] * 3
                 network.set_behaviour(range(PLAN.validators), "")
                 assert await asyncio.gather(*requests) == [200, 200]
                 for trace_id in ids:
@@ -186,10 +216,14 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                     assert names["ask"] >= 1
 
                 # By gRPC, without a caller's span; an error is a trace as well.
-                (listening,) = (record for record in caplog.records if record.getMessage() == "listening")
+                (listening,) = (
+                    record for record in caplog.records if record.getMessage() == "listening"
+                )
                 async with aio.insecure_channel(vars(listening)["grpc"]) as channel:
                     stub: Any = WarpsealStub(channel)  # type: ignore[no-untyped-call]
-                    await stub.AggregateSignatures(pb.AggregateSignaturesRequest(message=second.raw))
+                    await stub.AggregateSignatures(
+                        pb.AggregateSignaturesRequest(message=second.raw)
+                    )
                     call = stub.AggregateSignatures(
                         pb.AggregateSignaturesRequest(message=second.raw, p_chain_height=10_000),
                         metadata=(("traceparent", f"00-{'5' * 32}-{CALLER}-01"),),
@@ -199,17 +233,30 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                 error, failed_aggregation, *_ = await collector.ended_trace("5" * 32)
                 assert error.name == "warpseal.v1.Warpseal/AggregateSignatures"
                 assert error.parent_span_id.hex() == CALLER
-                assert attributes(error)["warpseal.code"] == failed_aggregation.status.message == "height_too_new"
+                assert (
+                    attributes(error)["warpseal.code"]
+                    == failed_aggregation.status.message
+                    == "height_too_new"
+                )
                 assert failed_aggregation.status.code == Status.STATUS_CODE_ERROR
 
                 # The span of a forwarded call has the name of its method.
                 calls_of = {"platform.getHeight": "/ext/bc/P", "eth_gasPrice": "/ext/bc/C/rpc"}
                 for digit, (method, path) in enumerate(calls_of.items(), 8):
-                    trace_id, body = f"{digit}" * 32, {"jsonrpc": "2.0", "id": 1, "method": method, "params": []}
+                    trace_id, body = (
+                        f"{digit}" * 32,
+                        {"jsonrpc": "2.0", "id": 1, "method": method, "params": []},
+                    )
                     caller = {"traceparent": f"00-{trace_id}-{CALLER}-01"}
-                    async with daemon.session.post(daemon.api_url + path, json=body, headers=caller) as response:
+                    async with daemon.session.post(
+                        daemon.api_url + path, json=body, headers=caller
+                    ) as response:
                         assert response.status == 200
-                    forwarded = {span.name for span in await collector.ended_trace(trace_id) if span.kind == CLIENT}
+                    forwarded = {
+                        span.name
+                        for span in await collector.ended_trace(trace_id)
+                        if span.kind == CLIENT
+                    }
                     assert method in forwarded
                     assert "POST" not in forwarded
 
@@ -223,19 +270,27 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
         traces = {span.trace_id.hex() for span in collector.spans}
         assert TRACE_ID[::-1] not in traces
         assert exemplars <= traces
-        by_grpc = [span for span in collector.spans if span.name == error.name and span.trace_id != error.trace_id]
+        by_grpc = [
+            span
+            for span in collector.spans
+            if span.name == error.name and span.trace_id != error.trace_id
+        ]
         (grpc_root,) = by_grpc
         names = Counter(span.name for span in collector.trace(grpc_root.trace_id.hex()))
         assert not grpc_root.parent_span_id
         assert all(names[stage] == 1 for stage in STAGES)
         assert names["ask"] >= 1
         assert collector.services == {"warpseal-east"}
-        assert not [span for span in collector.spans if "/ready" in span.name or "/metrics" in span.name]
+        assert not [
+            span for span in collector.spans if "/ready" in span.name or "/metrics" in span.name
+        ]
 
 
 async def scrape(daemon: Daemon, accept: str) -> tuple[str, str]:
     """Return the metrics page and its type."""
-    async with daemon.session.get(daemon.metrics_url + "/metrics", headers={"accept": accept}) as response:
+    async with daemon.session.get(
+        daemon.metrics_url + "/metrics", headers={"accept": accept}
+    ) as response:
         return await response.text(), response.headers["content-type"]
 
 
@@ -250,7 +305,11 @@ def exemplars_of(page: str) -> set[str]:
 
 
 def series_of(page: str) -> set[str]:
-    return {line.split(" # ")[0].rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+    return {
+        line.split(" # ")[0].rpartition(" ")[0]
+        for line in page.splitlines()
+        if not line.startswith("#")
+    }
 
 
 async def test_a_collector_that_fails_costs_one_line_without_its_key(
@@ -262,7 +321,9 @@ async def test_a_collector_that_fails_costs_one_line_without_its_key(
         monkeypatch.setenv(ENDPOINT, f"{collector.url}/secret")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
-        async with run_daemon(build_config(network, tmp_path, {"grace-period-seconds": 1})) as daemon:
+        async with run_daemon(
+            build_config(network, tmp_path, {"grace-period-seconds": 1})
+        ) as daemon:
             for number in range(1, 4):
                 await daemon.get("/v1/no/such/path")
                 await until(lambda number=number: len(collector.paths) >= number)  # type: ignore[misc]
@@ -283,11 +344,17 @@ async def test_a_collector_that_fails_costs_one_line_without_its_key(
         "HTTP status 401",
     )
     assert set(collector.paths) == {"/secret/v1/traces"}
-    assert not [record for record in caplog.records if "secret" in record.getMessage() or "secret" in str(vars(record))]
+    assert not [
+        record
+        for record in caplog.records
+        if "secret" in record.getMessage() or "secret" in str(vars(record))
+    ]
 
 
 @pytest.mark.parametrize("missing", ["opentelemetry", "requests"])
-def test_a_missing_library_is_an_error_that_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_that_names_the_extra(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -302,10 +369,23 @@ def test_a_missing_library_is_an_error_that_names_the_extra(missing: str, monkey
     [
         ({ENDPOINT: "127.0.0.1:4318/secret"}, "is no http or https URL"),
         ({ENDPOINT: "http://h", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "use http/protobuf"),
-        ({ENDPOINT: "http://h", "OTEL_BSP_MAX_QUEUE_SIZE": "1"}, r"OTEL_BSP_\*: max_export_batch_size must be less"),
-        ({ENDPOINT: "http://h", "OTEL_TRACES_SAMPLER": "jaeger_remote"}, "use parentbased_traceidratio"),
+        (
+            {ENDPOINT: "http://h", "OTEL_BSP_MAX_QUEUE_SIZE": "1"},
+            r"OTEL_BSP_\*: max_export_batch_size must be less",
+        ),
+        (
+            {ENDPOINT: "http://h", "OTEL_TRACES_SAMPLER": "jaeger_remote"},
+            "use parentbased_traceidratio",
+        ),
         *(
-            ({ENDPOINT: "http://h", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio}, "from 0")
+            (
+                {
+                    ENDPOINT: "http://h",
+                    "OTEL_TRACES_SAMPLER": "traceidratio",
+                    "OTEL_TRACES_SAMPLER_ARG": ratio,
+                },
+                "from 0",
+            )
             for ratio in ("1.1", "-0.1", "nan", "1 %")
         ),
     ],

@@ -55,7 +55,8 @@ async def run_daemons(
         node = await stack.enter_async_context(anvil())
         network = await stack.enter_async_context(recorded_network(RECORDING))
         configs = [
-            build_config(network, folder / name, keys_of(network, node, **keys), usage=usage or {}) for name in names
+            build_config(network, folder / name, keys_of(network, node, **keys), usage=usage or {})
+            for name in names
         ]
         yield [await stack.enter_async_context(run_daemon(config)) for config in configs]
 
@@ -66,7 +67,8 @@ async def usage_by(session: aiohttp.ClientSession, url: str, group: str) -> dict
         assert reply.status == 200, await reply.text()
         body = await reply.json()
     counters: dict[str, Counter[str]] = {
-        name: Counter() for name in ("totalRequests", "invalidRequests", "apiCreditsUsed", "apiCreditsWasted")
+        name: Counter()
+        for name in ("totalRequests", "invalidRequests", "apiCreditsUsed", "apiCreditsWasted")
     }
     for bucket in body["metrics"]:
         for value in bucket["values"]:
@@ -88,7 +90,9 @@ async def assert_usage(session: aiohttp.ClientSession, url: str, expected: Expec
         assert counts["apiCreditsWasted"].total() == expected.credits["wasted"]
 
 
-def clients_of(session: aiohttp.ClientSession, count: int = CLIENTS, seed: int = 0) -> list[UsageClient]:
+def clients_of(
+    session: aiohttp.ClientSession, count: int = CLIENTS, seed: int = 0
+) -> list[UsageClient]:
     return [UsageClient(session, EVM_PATH, seed + number) for number in range(count)]
 
 
@@ -100,12 +104,16 @@ async def test_usage_is_what_sixteen_clients_did_in_every_group(tmp_path: Path) 
 
         async def is_shown() -> bool:
             rows = (await daemon.get("/status.json")).body["usage"]
-            return {row["path"]: row["requests"] for row in rows} == expected.requests["requestPath"]
+            return {row["path"]: row["requests"] for row in rows} == expected.requests[
+                "requestPath"
+            ]
 
         await until(is_shown)
 
 
-async def test_two_daemons_on_one_postgresql_database_add_up(tmp_path: Path, postgres_url: str) -> None:
+async def test_two_daemons_on_one_postgresql_database_add_up(
+    tmp_path: Path, postgres_url: str
+) -> None:
     async with run_daemons(tmp_path, ("first", "second"), metrics_db_url=postgres_url) as daemons:
         urls = random.Random(5)
         clients = clients_of(daemons[0].session)
@@ -118,7 +126,9 @@ async def test_two_daemons_on_one_postgresql_database_add_up(tmp_path: Path, pos
 async def test_calls_go_on_while_the_metrics_database_is_down_and_count_once_it_returns(
     tmp_path: Path, postgres_server: PostgresServer, postgres_url: str, outage: str
 ) -> None:
-    async with run_daemons(tmp_path, ("only",), {"call_timeout_s": 1.0}, metrics_db_url=postgres_url) as (daemon,):
+    async with run_daemons(
+        tmp_path, ("only",), {"call_timeout_s": 1.0}, metrics_db_url=postgres_url
+    ) as (daemon,):
 
         async def usage_is_down() -> bool:
             reply = await daemon.get(USAGE_PATH)
@@ -128,7 +138,9 @@ async def test_calls_go_on_while_the_metrics_database_is_down_and_count_once_it_
         await until_total(daemon.session, daemon.api_url, before.total)
         with getattr(postgres_server, outage)():
             await until(usage_is_down)
-            during = await run_clients(clients_of(daemon.session, 4, seed=20), lambda: daemon.api_url, ACTIONS)
+            during = await run_clients(
+                clients_of(daemon.session, 4, seed=20), lambda: daemon.api_url, ACTIONS
+            )
             ready = await daemon.ready()
             assert (ready.status, ready.body["usage"]["up"]) == (200, False)
             assert "usage is kept in memory" in " ".join(ready.body["degraded"])
@@ -138,7 +150,9 @@ async def test_calls_go_on_while_the_metrics_database_is_down_and_count_once_it_
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["kill -9", "SIGTERM"])
-async def test_a_daemon_that_ends_loses_only_unwritten_usage(tmp_path: Path, *, is_killed: bool) -> None:
+async def test_a_daemon_that_ends_loses_only_unwritten_usage(
+    tmp_path: Path, *, is_killed: bool
+) -> None:
     least = most = 0
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(anvil())

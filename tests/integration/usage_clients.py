@@ -45,7 +45,10 @@ EVM_CALLS: Final = (
     Call("eth_call", [{"to": "0x" + "11" * 20, "data": "0x"}, "latest"]),
 )
 GATEWAY_CALLS: Final = {
-    "/ext/bc/P": (Call("platform.getHeight", {}), Call("platform.getNothing", {}, INVALID, "other")),
+    "/ext/bc/P": (
+        Call("platform.getHeight", {}),
+        Call("platform.getNothing", {}, INVALID, "other"),
+    ),
     "/ext/info": (Call("info.getNetworkID", {}), Call("info.getNothing", {}, INVALID, "other")),
 }
 
@@ -54,8 +57,12 @@ GATEWAY_CALLS: Final = {
 class Expected:
     """The usage that clients made, by group and value."""
 
-    requests: dict[str, Counter[str]] = field(default_factory=lambda: {group: Counter() for group in GROUPS})
-    invalid: dict[str, Counter[str]] = field(default_factory=lambda: {group: Counter() for group in GROUPS})
+    requests: dict[str, Counter[str]] = field(
+        default_factory=lambda: {group: Counter() for group in GROUPS}
+    )
+    invalid: dict[str, Counter[str]] = field(
+        default_factory=lambda: {group: Counter() for group in GROUPS}
+    )
     credits: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -122,8 +129,12 @@ class UsageClient:
 
     async def _bad(self, url: str) -> None:
         path = self._random.choice((self._evm_path, *GATEWAY_CALLS))
-        body, kind, status = self._random.choice(((b"{", "application/json", 200), (b"{}", "text/plain", 415)))
-        async with self._session.post(url + path, data=body, headers={**self._headers, "Content-Type": kind}) as reply:
+        body, kind, status = self._random.choice(
+            ((b"{", "application/json", 200), (b"{}", "text/plain", 415))
+        )
+        async with self._session.post(
+            url + path, data=body, headers={**self._headers, "Content-Type": kind}
+        ) as reply:
             assert reply.status == status
         self.expected.add(self._labels(path, "none", status), INVALID)
 
@@ -151,19 +162,32 @@ class UsageClient:
             self._expect(path, call, 200)
 
     def _expect(self, path: str, call: Call, status: int) -> None:
-        self.expected.add(self._labels(path, call.label or call.method, status), call.outcome, call.method)
+        self.expected.add(
+            self._labels(path, call.label or call.method, status), call.outcome, call.method
+        )
 
     def _labels(self, path: str, method: str, status: int) -> dict[str, str]:
-        values = (path, method, str(status), self._country, COUNTRIES[self._country], AGENTS[self._agent])
+        values = (
+            path,
+            method,
+            str(status),
+            self._country,
+            COUNTRIES[self._country],
+            AGENTS[self._agent],
+        )
         return dict(zip(GROUPS, values, strict=True))
 
 
 def encode(call: Call, number: int = 1) -> bytes:
     """Return a call as JSON."""
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}).encode()
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}
+    ).encode()
 
 
-async def run_clients(clients: Sequence[UsageClient], url: Callable[[], str], actions: int) -> Expected:
+async def run_clients(
+    clients: Sequence[UsageClient], url: Callable[[], str], actions: int
+) -> Expected:
     """Let clients make requests at the same time, and return the usage of all."""
     async with asyncio.TaskGroup() as tasks:
         for client in clients:

@@ -59,7 +59,9 @@ class L1Setup:
     @property
     def l1(self) -> SubnetID:
         """The first L1 of the plan."""
-        return next(subnet.subnet_id for subnet in self.network.subnets if subnet.conversion_id is not None)
+        return next(
+            subnet.subnet_id for subnet in self.network.subnets if subnet.conversion_id is not None
+        )
 
     def count_signature_requests(self) -> int:
         """Return the number of signature requests that validators received."""
@@ -76,7 +78,10 @@ async def started_l1_service(
     folder: Path, plan: Plan = PLAN, settings: L1Settings | None = None, *, evm: bool = False
 ) -> AsyncIterator[L1Setup]:
     """Run a simulated network and the service over it. evm: configure its EVM chains."""
-    async with run_network(plan) as network, run_service(network, folder, settings, evm=evm) as running:
+    async with (
+        run_network(plan) as network,
+        run_service(network, folder, settings, evm=evm) as running,
+    ):
         yield running
 
 
@@ -96,27 +101,43 @@ async def run_service(
         store = await stack.enter_async_context(open_store(config.store, folder))
         sessions = await stack.enter_async_context(open_sessions())
         forwarded = [
-            forward_chain(chain, sessions, config.evm_rpc, _no_chain_config(chain)) for chain in config.node.evm_chains
+            forward_chain(chain, sessions, config.evm_rpc, _no_chain_config(chain))
+            for chain in config.node.evm_chains
         ]
         claim = stack.enter_context(lock_identity(config.peers, network.network_id))
         executor = stack.enter_context(ThreadPoolExecutor(1, "verify"))
         peers = PeerNetwork(config.peers, claim, network.network_id, store.addresses)
-        evm_logs = {chain.chain_id: EvmLogClient(chain.forwarder, timeout_s=5.0) for chain in forwarded}
+        evm_logs = {
+            chain.chain_id: EvmLogClient(chain.forwarder, timeout_s=5.0) for chain in forwarded
+        }
         built = _build(config, upstream, evm_logs, store, peers, executor, settings or L1Settings())
         tasks = await stack.enter_async_context(_background())
         for service in (built.heights, peers, built.tracker):
             tasks.create_task(service.run())
         yield L1Setup(
-            network, upstream, built.heights, store, built.messages, built.sets, peers, built.aggregator, built.follower
+            network,
+            upstream,
+            built.heights,
+            store,
+            built.messages,
+            built.sets,
+            peers,
+            built.aggregator,
+            built.follower,
         )
 
 
 def evm_chains(network: SimulatedNetwork) -> list[dict[str, Any]]:
     """Return the `evm-chains` configuration of the chains of the L1s."""
     ids = [
-        id_text(chain_id) for subnet in network.subnets[1:] for chain_id in network.state.chains_of(subnet.subnet_id)
+        id_text(chain_id)
+        for subnet in network.subnets[1:]
+        for chain_id in network.state.chains_of(subnet.subnet_id)
     ]
-    return [{"blockchain-id": raw_id, "rpc": [f"{network.node_uri}/ext/bc/{raw_id}/rpc"]} for raw_id in ids]
+    return [
+        {"blockchain-id": raw_id, "rpc": [f"{network.node_uri}/ext/bc/{raw_id}/rpc"]}
+        for raw_id in ids
+    ]
 
 
 def _no_chain_config(_: EvmChain) -> LoadChainConfig:
@@ -178,7 +199,9 @@ def _build(
         progress=lambda: FollowerProgress(**follower),
         find_quorum=_unknown_quorum,
     )
-    messages = L1MessageService(lookups, aggregator, store.archive, sets, heights, settings, config.aggregation)
+    messages = L1MessageService(
+        lookups, aggregator, store.archive, sets, heights, settings, config.aggregation
+    )
     return _Built(heights, tracker, sets, messages, aggregator, follower)
 
 

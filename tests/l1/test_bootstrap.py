@@ -78,7 +78,9 @@ async def test_the_list_of_subnets_is_requested_once_in_ten_minutes() -> None:
     platform.ids = [*platform.ids, subnet(99)]
     assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) is None
     clock.now = 601.0
-    assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) == BootstrapOrigin(subnet(99), 0)
+    assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) == BootstrapOrigin(
+        subnet(99), 0
+    )
     assert platform.requests == 2
 
 
@@ -87,14 +89,18 @@ async def test_likely_subnets_are_searched_without_the_list_of_subnets() -> None
     search = BootstrapSearch(platform.subnets, FEW)
     assert await search.find(bootstrap_validation_id(FUJI, 3), (FUJI,)) == BootstrapOrigin(FUJI, 3)
     search.add_likely(subnet(8))
-    assert await search.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(subnet(8), 3)
+    assert await search.find(bootstrap_validation_id(subnet(8), 3), ()) == BootstrapOrigin(
+        subnet(8), 3
+    )
     assert platform.requests == 0
 
 
 async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
 
-    def count_hashed(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+    def count_hashed(
+        subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]
+    ) -> object:
         hashed.append(len(subnets))
         return search_initial_validators(subnets, suffixes, targets)
 
@@ -103,18 +109,25 @@ async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatc
     search = BootstrapSearch(platform.subnets, FEW)
     validation_ids = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
     validations = await asyncio.gather(
-        *(search.find(item, ()) for item in validation_ids), search.find(ValidationID(bytes(32)), ())
+        *(search.find(item, ()) for item in validation_ids),
+        search.find(ValidationID(bytes(32)), ()),
     )
-    assert [origin.validation_id for origin in validations[:-1] if origin is not None] == validation_ids
+    assert [
+        origin.validation_id for origin in validations[:-1] if origin is not None
+    ] == validation_ids
     assert validations[-1] is None
     assert sum(hashed) == 320
     assert platform.requests == 1
 
 
-async def test_a_repeated_search_does_not_hash_subnets_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_repeated_search_does_not_hash_subnets_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hashed: list[int] = []
 
-    def count_hashed(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+    def count_hashed(
+        subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]
+    ) -> object:
         hashed.append(len(subnets))
         return search_initial_validators(subnets, suffixes, targets)
 
@@ -123,13 +136,19 @@ async def test_a_repeated_search_does_not_hash_subnets_again(monkeypatch: pytest
     for _ in range(3):
         assert await search.find(ValidationID(bytes(32)), (subnet(1),)) is None
     assert sum(hashed) == 101
-    assert search.progress(ValidationID(bytes(32))) == InitialValidatorsProgress(subnets_tried=100, subnets=100)
+    assert search.progress(ValidationID(bytes(32))) == InitialValidatorsProgress(
+        subnets_tried=100, subnets=100
+    )
 
 
-async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gate, hashed = threading.Event(), list[SubnetID]()
 
-    def hash_after_gate(subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]) -> object:
+    def hash_after_gate(
+        subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]
+    ) -> object:
         gate.wait(10)
         hashed.extend(subnets)
         return search_initial_validators(subnets, suffixes, targets)

@@ -51,7 +51,12 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
         assert result["transaction"]["type"] == "RegisterL1ValidatorTx"
         assert result["signingSubnetId"] == id_text(running.l1)
         assert result["pChainHeight"] == {"height": "20", "source": "epoch"}
-        assert result["weights"] == {"total": "4000", "required": "2680", "withKey": "4000", "validators": 4}
+        assert result["weights"] == {
+            "total": "4000",
+            "required": "2680",
+            "withKey": "4000",
+            "validators": 4,
+        }
         assert result["stored"] == {"signatures": 0, "shares": 0, "weight": "0"}
         assert running.count_signature_requests() == 0
         await running.messages.get(build_request(registration.tx_id))
@@ -80,7 +85,9 @@ async def test_a_transaction_without_a_message_fails_the_has_message_check(tmp_p
         assert result["transaction"]["type"] == "BaseTx"
 
 
-async def test_a_superseded_message_is_explained_with_the_current_state_and_the_refusal_code(tmp_path: Path) -> None:
+async def test_a_superseded_message_is_explained_with_the_current_state_and_the_refusal_code(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
@@ -89,10 +96,14 @@ async def test_a_superseded_message_is_explained_with_the_current_state_and_the_
         assert result["failing"] == "latest_weight"
         assert result["truth"]["state"] == "superseded"
         assert result["truth"]["now"] == {"nonce": "1", "weight": "3000"}
-        assert "code 16" in next(check["why"] for check in result["checks"] if check["check"] == "latest_weight")
+        assert "code 16" in next(
+            check["why"] for check in result["checks"] if check["check"] == "latest_weight"
+        )
 
 
-async def test_the_origin_of_a_removal_is_explained_by_its_source_or_the_progress(tmp_path: Path) -> None:
+async def test_the_origin_of_a_removal_is_explained_by_its_source_or_the_progress(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
@@ -106,22 +117,36 @@ async def test_the_origin_of_a_removal_is_explained_by_its_source_or_the_progres
         result = await explain(running, removal, registration_tx_id=registration.tx_id)
         assert result["failing"] is None
         assert removal.attested is not None
-        assert result["justification"] == {"hex": "0x" + removal.attested.justification.hex(), "source": "caller"}
+        assert result["justification"] == {
+            "hex": "0x" + removal.attested.justification.hex(),
+            "source": "caller",
+        }
         assert outcomes(result)["validation_removed"] is True
 
 
-async def test_a_quorum_that_weight_without_keys_makes_impossible_is_explained(tmp_path: Path) -> None:
+async def test_a_quorum_that_weight_without_keys_makes_impossible_is_explained(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1, weight=6_000)
         running.network.p_chain.disable(validation_id_of(registration))
         running.network.advance(10)
         result = await explain(running, registration, height=0)
         assert result["failing"] == "quorum_possible"
-        assert result["weights"] == {"total": "10000", "required": "6700", "withKey": "4000", "validators": 4}
+        assert result["weights"] == {
+            "total": "10000",
+            "required": "6700",
+            "withKey": "4000",
+            "validators": 4,
+        }
 
 
-async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(tmp_path: Path) -> None:
-    plan = Plan(validators=3, l1s=(L1Plan(validators=3, unconverted=True),), messages=0, epoch_blocks=40)
+async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(
+    tmp_path: Path,
+) -> None:
+    plan = Plan(
+        validators=3, l1s=(L1Plan(validators=3, unconverted=True),), messages=0, epoch_blocks=40
+    )
     async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
         reply = await running.messages.get(build_request(conversion.tx_id))

@@ -67,7 +67,9 @@ class PChainNodes:
         await self._called()
         return self.transactions.get(tx_id)
 
-    async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
+    async def l1_validator(
+        self, validation_id: ValidationID, at_least: int = 0
+    ) -> ValidationAt | None:
         await self._called()
         return next((item for item in self.validations if item.height >= at_least), None)
 
@@ -120,10 +122,18 @@ class MemoryIndex:
 
 
 def build_finder(
-    nodes: PChainNodes, rows: MemoryIndex | None = None, x_chain: XChainNodes | None = None, clock: Clock | None = None
+    nodes: PChainNodes,
+    rows: MemoryIndex | None = None,
+    x_chain: XChainNodes | None = None,
+    clock: Clock | None = None,
 ) -> TransactionFinder:
     return TransactionFinder(
-        nodes, (x_chain or XChainNodes()).transaction, rows or MemoryIndex(), NETWORK_ID, SETTINGS, now=clock or Clock()
+        nodes,
+        (x_chain or XChainNodes()).transaction,
+        rows or MemoryIndex(),
+        NETWORK_ID,
+        SETTINGS,
+        now=clock or Clock(),
     )
 
 
@@ -133,8 +143,14 @@ def committed(raw: bytes, status: TxStatus = TxStatus.COMMITTED) -> dict[bytes, 
 
 async def test_a_transaction_is_read_from_the_index_with_its_exact_height_before_any_node() -> None:
     nodes = PChainNodes()
-    located = await build_finder(nodes, MemoryIndex((HISTORY.row(HISTORY.first),))).find(HISTORY.first.tx_id)
-    assert (located.height, located.is_exact, located.kind) == (HISTORY.first.height, True, "SetL1ValidatorWeightTx")
+    located = await build_finder(nodes, MemoryIndex((HISTORY.row(HISTORY.first),))).find(
+        HISTORY.first.tx_id
+    )
+    assert (located.height, located.is_exact, located.kind) == (
+        HISTORY.first.height,
+        True,
+        "SetL1ValidatorWeightTx",
+    )
     assert located.message().message == attestation_of(HISTORY.first).message
     assert nodes.calls == 0
 
@@ -148,8 +164,12 @@ async def test_a_transaction_is_requested_from_nodes_once_if_the_index_is_down()
     assert nodes.calls == 1
 
 
-@pytest.mark.parametrize("status", [TxStatus.PROCESSING, TxStatus.DROPPED, TxStatus.UNKNOWN, TxStatus.ABORTED])
-async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(status: TxStatus) -> None:
+@pytest.mark.parametrize(
+    "status", [TxStatus.PROCESSING, TxStatus.DROPPED, TxStatus.UNKNOWN, TxStatus.ABORTED]
+)
+async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(
+    status: TxStatus,
+) -> None:
     clock, nodes = Clock(), PChainNodes(committed(HISTORY.first.raw, status))
     transactions = build_finder(nodes, clock=clock)
     for _ in range(2):
@@ -185,14 +205,18 @@ async def test_a_transaction_without_a_message_is_found() -> None:
         located.message()
 
 
-def build_lookup(nodes: PChainNodes, rows: MemoryIndex | None = None, clock: Clock | None = None) -> ValidityLookup:
+def build_lookup(
+    nodes: PChainNodes, rows: MemoryIndex | None = None, clock: Clock | None = None
+) -> ValidityLookup:
     return ValidityLookup(nodes, rows or MemoryIndex(), SETTINGS, now=clock or Clock())
 
 
 async def test_one_validity_lookup_a_second_serves_all_requests() -> None:
     clock, nodes = Clock(), PChainNodes(validations=(validation_at(9, min_nonce=1, weight=2_000),))
     lookup = build_lookup(nodes, clock=clock)
-    outcomes = await asyncio.gather(*(lookup.current(attestation_of(HISTORY.first), 5) for _ in range(10)))
+    outcomes = await asyncio.gather(
+        *(lookup.current(attestation_of(HISTORY.first), 5) for _ in range(10))
+    )
     assert set(outcomes) == {Valid(9)}
     assert nodes.calls == 1
     clock.now = 1.1
@@ -206,22 +230,37 @@ async def test_a_superseded_message_becomes_valid_only_by_a_node_at_a_greater_he
     assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
     clock.now, nodes.is_away = 5.0, True
     assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
-    clock.now, nodes.is_away, nodes.validations = 10.0, False, (validation_at(8, min_nonce=1, weight=2_000),)
+    clock.now, nodes.is_away, nodes.validations = (
+        10.0,
+        False,
+        (validation_at(8, min_nonce=1, weight=2_000),),
+    )
     assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
     clock.now, nodes.validations = 15.0, (validation_at(10, min_nonce=1, weight=2_000),)
     assert await lookup.current(attestation_of(HISTORY.first), 5) == Valid(10)
 
 
 async def test_the_validity_is_unknown_if_nodes_are_unavailable_hang_or_lag() -> None:
-    for nodes in (PChainNodes(is_away=True), PChainNodes(hangs=True), PChainNodes(validations=(validation_at(4),))):
-        assert isinstance(await build_lookup(nodes).current(attestation_of(HISTORY.first), 5), Unknown)
+    for nodes in (
+        PChainNodes(is_away=True),
+        PChainNodes(hangs=True),
+        PChainNodes(validations=(validation_at(4),)),
+    ):
+        assert isinstance(
+            await build_lookup(nodes).current(attestation_of(HISTORY.first), 5), Unknown
+        )
         if not nodes.is_away:
-            assert isinstance(await build_lookup(nodes).refresh(attestation_of(HISTORY.first), 5), Unknown)
+            assert isinstance(
+                await build_lookup(nodes).refresh(attestation_of(HISTORY.first), 5), Unknown
+            )
 
 
 async def test_the_index_proves_a_supersession_that_nodes_do_not_know_yet() -> None:
     rows = MemoryIndex((HISTORY.row(HISTORY.second), HISTORY.row(HISTORY.first)))
-    for nodes in (PChainNodes(validations=(validation_at(9, min_nonce=1, weight=2_000),)), PChainNodes(is_away=True)):
+    for nodes in (
+        PChainNodes(validations=(validation_at(9, min_nonce=1, weight=2_000),)),
+        PChainNodes(is_away=True),
+    ):
         validity = await build_lookup(nodes, rows).current(attestation_of(HISTORY.first), 5)
         assert isinstance(validity, Superseded)
         assert validity.by == HISTORY.second.tx_id
@@ -238,7 +277,9 @@ async def test_a_refresh_uses_the_node_with_the_greatest_height() -> None:
         validation_at(11, min_nonce=2, weight=3_000),
         validation_at(2),
     )
-    validity = await build_lookup(PChainNodes(validations=result)).refresh(attestation_of(HISTORY.first), 5)
+    validity = await build_lookup(PChainNodes(validations=result)).refresh(
+        attestation_of(HISTORY.first), 5
+    )
     assert isinstance(validity, Superseded)
     assert validity.now == PresentStatement(nonce="1", weight="3000")
 
@@ -298,7 +339,10 @@ async def test_the_height_comes_from_the_request_then_the_epoch_then_the_propose
     assert (chosen.height, chosen.source, chosen.is_epoch) == (5, "request", False)
     chosen = await chooser.choose(None, CHAIN)
     assert (chosen.height, chosen.source, chosen.is_epoch) == (77, "epoch", True)
-    assert await HeightChooser(ChainEpochs().height, SETTINGS, now=Clock()).choose(None, CHAIN) == PROPOSED
+    assert (
+        await HeightChooser(ChainEpochs().height, SETTINGS, now=Clock()).choose(None, CHAIN)
+        == PROPOSED
+    )
 
 
 async def test_an_unavailable_epoch_is_requested_once_a_second() -> None:

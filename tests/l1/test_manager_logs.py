@@ -62,18 +62,24 @@ class Chain:
 
 def registration(number: int) -> RegisterL1Validator:
     no_owner = PChainOwner(0, ())
-    return RegisterL1Validator(SubnetID(bytes(32)), number.to_bytes(20, "big"), bytes(48), 9, no_owner, no_owner, 1)
+    return RegisterL1Validator(
+        SubnetID(bytes(32)), number.to_bytes(20, "big"), bytes(48), 9, no_owner, no_owner, 1
+    )
 
 
 def log_of(block: int, payload: bytes, chain: ChainID = CHAIN) -> EvmLog:
-    return EvmLog(block, UnsignedMessage.build(1, chain, AddressedCall(MANAGER, payload).encode()).raw)
+    return EvmLog(
+        block, UnsignedMessage.build(1, chain, AddressedCall(MANAGER, payload).encode()).raw
+    )
 
 
 def test_the_recorded_registration_is_in_the_recorded_logs() -> None:
     lines = [json.loads(line) for line in (LOCALNET / "l1.jsonl").read_text().splitlines()]
     logs = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
     read = [EvmLog(int(item["blockNumber"], 16), bytes.fromhex(item["data"][2:])) for item in logs]
-    registrations = [entry for entry in (parse_registration_log(CHAIN, log) for log in read) if entry is not None]
+    registrations = [
+        entry for entry in (parse_registration_log(CHAIN, log) for log in read) if entry is not None
+    ]
     assert [entry.validation_id for entry in registrations] == [REGISTERED]
 
 
@@ -95,7 +101,10 @@ async def test_logs_are_read_newest_first_and_once() -> None:
     assert chain.requested == [(98_001, 100_000)]
     assert chain.senders == {bytes(12) + MANAGER}
     chain.tip = 100_010
-    chain.logs_at |= {100_005: [log_of(100_005, registration(2).encode())], 7: [log_of(7, registration(3).encode())]}
+    chain.logs_at |= {
+        100_005: [log_of(100_005, registration(2).encode())],
+        7: [log_of(7, registration(3).encode())],
+    }
     assert await logs.find(registration(2).validation_id, CHAIN, MANAGER) is not None
     assert chain.requested[1] == (100_001, 100_010)
     assert await logs.find(registration(3).validation_id, CHAIN, MANAGER) is not None
@@ -108,7 +117,9 @@ async def test_refused_ranges_are_split() -> None:
     logs = ManagerLogs({CHAIN: chain}, L1Settings())
     assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is not None
     assert await logs.find(registration(9).validation_id, CHAIN, MANAGER) is None
-    assert logs.progress(CHAIN, MANAGER) == ManagerLogsProgress(configured=True, from_block="0", to_block="5000")
+    assert logs.progress(CHAIN, MANAGER) == ManagerLogsProgress(
+        configured=True, from_block="0", to_block="5000"
+    )
 
 
 async def test_a_search_stops_at_its_timeout_and_the_next_search_continues_it() -> None:

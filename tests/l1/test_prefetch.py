@@ -31,7 +31,9 @@ from warpseal_simnet.ledger import Transaction
 EAGER = L1Settings(eager_l1_messages=True)
 OTHER = SubnetID(b"\x09" * 32)
 SIGNED = L1SignedMessage(b"signed", 20, "epoch", HISTORY.subnet_id, False)
-MANAGER_CHAIN = derive_attestation(parse_p_tx(HISTORY.registration.raw), NETWORK_ID).manager_chain_id
+MANAGER_CHAIN = derive_attestation(
+    parse_p_tx(HISTORY.registration.raw), NETWORK_ID
+).manager_chain_id
 
 
 @dataclass
@@ -172,7 +174,8 @@ async def test_each_accepted_transaction_is_signed_once(tmp_path: Path) -> None:
         await running.until_requested(3)
         await running.until_queue_is_empty()
         assert sorted(running.messages.requested) == sorted(
-            transaction.tx_id for transaction in (HISTORY.conversion, HISTORY.registration, HISTORY.first)
+            transaction.tx_id
+            for transaction in (HISTORY.conversion, HISTORY.registration, HISTORY.first)
         )
 
 
@@ -202,20 +205,26 @@ async def test_transactions_of_untracked_subnets_are_not_queued(tmp_path: Path) 
         assert await running.queued_tasks() == []
 
 
-async def test_transactions_of_a_tracked_l1_are_signed_if_its_manager_is_on_another_subnet(tmp_path: Path) -> None:
+async def test_transactions_of_a_tracked_l1_are_signed_if_its_manager_is_on_another_subnet(
+    tmp_path: Path,
+) -> None:
     async with run_signer(tmp_path, signing=OTHER) as running:
         running.follower.publish(HISTORY.registration, HISTORY.second)
         await running.until_requested(1)
         assert running.messages.requested == [HISTORY.registration.tx_id]
         # A weight change names only the validation; the origin of the validation names the L1.
-        registered = derive_attestation(parse_p_tx(HISTORY.registration.raw), NETWORK_ID).registration
+        registered = derive_attestation(
+            parse_p_tx(HISTORY.registration.raw), NETWORK_ID
+        ).registration
         assert registered is not None
         await running.store.l1.store_origin(RegistrationOrigin(registered.encode()), "caller")
         running.follower.publish(HISTORY.second)
         await running.until_requested(2)
 
 
-async def test_a_failed_message_is_retried_with_growing_pauses_until_it_is_signed(tmp_path: Path) -> None:
+async def test_a_failed_message_is_retried_with_growing_pauses_until_it_is_signed(
+    tmp_path: Path,
+) -> None:
     messages = ScriptedMessages([NodeUnavailable("x"), NodeUnavailable("x"), NodeUnavailable("x")])
     async with run_signer(tmp_path, messages=messages) as running:
         running.follower.publish(HISTORY.registration)
@@ -225,7 +234,11 @@ async def test_a_failed_message_is_retried_with_growing_pauses_until_it_is_signe
 
             async def is_queued(attempts: int = attempt) -> bool:
                 tasks = await running.queued_tasks()
-                return bool(tasks) and tasks[0].attempts == attempts and tasks[0].due_at_unix_s < running.clock.now + 59
+                return (
+                    bool(tasks)
+                    and tasks[0].attempts == attempts
+                    and tasks[0].due_at_unix_s < running.clock.now + 59
+                )
 
             await until(is_queued)
             (task,) = await running.queued_tasks()
@@ -251,9 +264,17 @@ async def test_a_task_is_removed_twelve_hours_after_its_block(tmp_path: Path) ->
     async with run_signer(tmp_path, messages=messages) as running:
         row = HISTORY.row(HISTORY.registration)
         dated = L1Transaction(
-            row.tx_id, row.height, 0, row.block_id, int(running.clock.now) - 13 * 3_600, row.kind, row.raw
+            row.tx_id,
+            row.height,
+            0,
+            row.block_id,
+            int(running.clock.now) - 13 * 3_600,
+            row.kind,
+            row.raw,
         )
-        await running.store.l1.append(P_CHAIN, BlockRange(1, 1, bytes(32), b"\x01" * 32), [dated], [])
+        await running.store.l1.append(
+            P_CHAIN, BlockRange(1, 1, bytes(32), b"\x01" * 32), [dated], []
+        )
         running.follower.publish(HISTORY.registration)
         await running.until_requested(1)
         await running.until_queue_is_empty()
@@ -261,7 +282,9 @@ async def test_a_task_is_removed_twelve_hours_after_its_block(tmp_path: Path) ->
 
 async def test_queued_tasks_survive_a_restart(tmp_path: Path) -> None:
     clock = Clock()
-    async with run_signer(tmp_path, messages=ScriptedMessages([NodeUnavailable("x")]), clock=clock) as running:
+    async with run_signer(
+        tmp_path, messages=ScriptedMessages([NodeUnavailable("x")]), clock=clock
+    ) as running:
         running.follower.publish(HISTORY.registration)
         await running.until_requested(1)
 
@@ -305,15 +328,25 @@ async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None
     async with started_l1_service(tmp_path) as running:
         follower = Follower()
         registration = running.network.p_chain.register(running.l1)
-        services = (running.messages, running.store.l1, Leadership(), OneSubnet(running.l1), follower)
-        task = asyncio.create_task(EagerSigner(*services, frozenset((running.l1,)), NETWORK_ID, EAGER).run())
+        services = (
+            running.messages,
+            running.store.l1,
+            Leadership(),
+            OneSubnet(running.l1),
+            follower,
+        )
+        task = asyncio.create_task(
+            EagerSigner(*services, frozenset((running.l1,)), NETWORK_ID, EAGER).run()
+        )
         await until(lambda: bool(follower.listeners))
         follower.publish(registration)
         await until(lambda: running.count_signature_requests() > 0)
 
         async def is_stored() -> bool:
             assert registration.attested is not None
-            return bool((await running.store.archive.load(registration.attested.unsigned.id)).signatures)
+            return bool(
+                (await running.store.archive.load(registration.attested.unsigned.id)).signatures
+            )
 
         await until(is_stored)
         before = running.count_signature_requests()

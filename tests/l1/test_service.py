@@ -11,7 +11,13 @@ from tests.eventually import finish, until
 from tests.integration.daemon import run_network
 from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
 from warpseal.aggregation.errors import InvalidTimeout, QuorumNotReached
-from warpseal.l1.errors import FollowerProgress, MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
+from warpseal.l1.errors import (
+    FollowerProgress,
+    MessageSuperseded,
+    OriginNotIndexed,
+    ProofMismatch,
+    TransactionNotFound,
+)
 from warpseal.l1.explain import ExplainedTruth
 from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
@@ -27,7 +33,9 @@ from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 LONGEST_S = 55.0
 # Lookups expire at once, so that a test sees each change.
 QUICK = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05)
-NO_HASHES = L1Settings(validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05, bootstrap_indices=0)
+NO_HASHES = L1Settings(
+    validity_ttl_s=0.0, miss_ttl_s=0.0, recheck_interval_s=0.05, bootstrap_indices=0
+)
 # Half of the weight is silent, so that an aggregation lasts until its timeout.
 SILENT_PLAN = Plan(
     validators=3,
@@ -65,13 +73,19 @@ async def test_the_message_equals_the_one_that_the_p_chain_attests(tmp_path: Pat
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
         assert removal.attested is not None
-        result = await running.messages.get(build_request(removal.tx_id, registration_tx_id=registration.tx_id))
-        assert SignedMessage.parse(result.signed_message).unsigned.raw == removal.attested.unsigned.raw
+        result = await running.messages.get(
+            build_request(removal.tx_id, registration_tx_id=registration.tx_id)
+        )
+        assert (
+            SignedMessage.parse(result.signed_message).unsigned.raw == removal.attested.unsigned.raw
+        )
         assert result.signing_subnet_id == running.l1
 
 
 async def test_the_primary_network_signs_for_a_manager_on_the_c_chain(tmp_path: Path) -> None:
-    plan = Plan(validators=4, l1s=(L1Plan(validators=2, spare=1, manager="C"),), messages=0, height=20)
+    plan = Plan(
+        validators=4, l1s=(L1Plan(validators=2, spare=1, manager="C"),), messages=0, height=20
+    )
     async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         result = await running.messages.get(build_request(conversion.tx_id))
@@ -79,7 +93,9 @@ async def test_the_primary_network_signs_for_a_manager_on_the_c_chain(tmp_path: 
         await deliver(running, running.network.p_chain.register(running.l1))
 
 
-async def test_the_height_is_that_of_the_epoch_the_request_or_the_proposed_one(tmp_path: Path) -> None:
+async def test_the_height_is_that_of_the_epoch_the_request_or_the_proposed_one(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         running.network.advance(3)
@@ -120,7 +136,9 @@ async def test_an_unknown_transaction_is_requested_from_nodes_once_a_second(tmp_
 async def test_equal_concurrent_requests_share_the_calls_to_nodes(tmp_path: Path) -> None:
     async with started_l1_service(tmp_path) as running:
         registration = running.network.p_chain.register(running.l1)
-        results = await asyncio.gather(*(running.messages.get(build_request(registration.tx_id)) for _ in range(20)))
+        results = await asyncio.gather(
+            *(running.messages.get(build_request(registration.tx_id)) for _ in range(20))
+        )
         assert len({result.signed_message for result in results}) == 1
         assert running.network.calls["platform.getTx"] == 1
         assert running.network.calls["platform.getL1Validator"] == 1
@@ -163,7 +181,9 @@ async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_pa
         await deliver(running, registration)
 
 
-async def test_a_superseded_message_with_a_stored_signature_is_served_with_the_current_state(tmp_path: Path) -> None:
+async def test_a_superseded_message_with_a_stored_signature_is_served_with_the_current_state(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
@@ -187,7 +207,9 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
     async with started_l1_service(tmp_path, SILENT_PLAN, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
-        request = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S)))
+        request = asyncio.create_task(
+            running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S))
+        )
         await until(lambda: running.count_signature_requests() > 0)
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
         with pytest.raises(MessageSuperseded):
@@ -202,27 +224,44 @@ async def test_an_aggregation_that_is_not_superseded_has_one_outcome(tmp_path: P
         with pytest.raises(QuorumNotReached):
             await running.messages.get(build_request(registration.tx_id, timeout_s=1.0))
         before = running.count_signature_requests()
-        request = asyncio.create_task(running.messages.get(build_request(registration.tx_id, timeout_s=LONGEST_S)))
+        request = asyncio.create_task(
+            running.messages.get(build_request(registration.tx_id, timeout_s=LONGEST_S))
+        )
         await until(lambda: running.count_signature_requests() > before)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
-        assert [record.outcome for record in running.aggregator.recent] == ["quorum_not_reached", "cancelled"]
+        assert [record.outcome for record in running.aggregator.recent] == [
+            "quorum_not_reached",
+            "cancelled",
+        ]
 
 
-async def test_a_restarted_daemon_serves_stored_signatures_without_requests_to_validators(tmp_path: Path) -> None:
+async def test_a_restarted_daemon_serves_stored_signatures_without_requests_to_validators(
+    tmp_path: Path,
+) -> None:
     async with run_network(PLAN) as network:
         conversion = network.p_chain.conversion_of(network.subnets[1].subnet_id)
         registration = network.p_chain.register(network.subnets[1].subnet_id)
         async with run_service(network, tmp_path, QUICK) as running:
-            first = [await running.messages.get(build_request(item.tx_id)) for item in (conversion, registration)]
+            first = [
+                await running.messages.get(build_request(item.tx_id))
+                for item in (conversion, registration)
+            ]
         async with run_service(network, tmp_path, QUICK) as running:
             before = running.count_signature_requests()
-            again = [await running.messages.get(build_request(entry.tx_id)) for entry in (conversion, registration)]
+            again = [
+                await running.messages.get(build_request(entry.tx_id))
+                for entry in (conversion, registration)
+            ]
             assert running.count_signature_requests() == before
-        assert [element.signed_message for element in again] == [element.signed_message for element in first]
+        assert [element.signed_message for element in again] == [
+            element.signed_message for element in first
+        ]
 
 
-async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(tmp_path: Path) -> None:
+async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(
+    tmp_path: Path,
+) -> None:
     plan = Plan(validators=3, l1s=(L1Plan(validators=4, spare=1),), messages=0, nodes=2)
     async with started_l1_service(tmp_path, plan, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
@@ -236,11 +275,15 @@ async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(tm
         await deliver(running, first)
 
 
-async def test_lagging_validators_cause_quorum_not_reached_until_they_catch_up(tmp_path: Path) -> None:
+async def test_lagging_validators_cause_quorum_not_reached_until_they_catch_up(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         p_chain = running.network.p_chain
         registration = p_chain.register(running.l1)
-        seats = [validator.index for validator in running.network.validators if any(validator.chains)]
+        seats = [
+            validator.index for validator in running.network.validators if any(validator.chains)
+        ]
         running.network.set_behaviour(seats, "lag=1")
 
         async def has_refusals_of_all() -> bool:
@@ -280,7 +323,10 @@ async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path
         # The proposed height was last learned long ago.
         running.heights._succeeded_at = float("-inf")
         before = running.count_signature_requests()
-        results = [await running.messages.get(build_request(transaction.tx_id)) for transaction in transactions]
+        results = [
+            await running.messages.get(build_request(transaction.tx_id))
+            for transaction in transactions
+        ]
         for result in results:
             assert running.network.manager(running.l1).deliver(result.signed_message).accepted
         # A conversion stays true; a registration may have ended since.
@@ -346,11 +392,15 @@ async def test_a_stored_signature_of_a_removal_needs_no_origin(tmp_path: Path) -
             signed = (await running.messages.get(build_request(removal.tx_id))).signed_message
         async with run_service(network, tmp_path, NO_HASHES) as running:
             before = running.count_signature_requests()
-            assert (await running.messages.get(build_request(removal.tx_id))).signed_message == signed
+            assert (
+                await running.messages.get(build_request(removal.tx_id))
+            ).signed_message == signed
             assert running.count_signature_requests() == before
 
 
-async def test_the_origin_of_a_validation_is_found_in_the_logs_of_the_managers_chain(tmp_path: Path) -> None:
+async def test_the_origin_of_a_validation_is_found_in_the_logs_of_the_managers_chain(
+    tmp_path: Path,
+) -> None:
     async with started_l1_service(tmp_path, settings=QUICK, evm=True) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))

@@ -27,8 +27,12 @@ class ValidationHistory:
     """The transactions of a validation: registration, weight 2,000, weight 3,000, removal."""
 
     def __init__(self) -> None:
-        network = SimulatedNetwork(Plan(validators=1, l1s=(L1Plan(validators=1, spare=1),), messages=0))
-        self.subnet_id = next(subnet.subnet_id for subnet in network.subnets if subnet.conversion_id is not None)
+        network = SimulatedNetwork(
+            Plan(validators=1, l1s=(L1Plan(validators=1, spare=1),), messages=0)
+        )
+        self.subnet_id = next(
+            subnet.subnet_id for subnet in network.subnets if subnet.conversion_id is not None
+        )
         p_chain = network.p_chain
         self.conversion = p_chain.conversion_of(self.subnet_id)
         self.registration = p_chain.register(self.subnet_id)
@@ -75,20 +79,32 @@ def test_a_conversion_is_always_valid() -> None:
 
 
 def test_a_registration_is_valid_while_the_validation_exists_even_if_inactive() -> None:
-    assert check_validity(attestation_of(HISTORY.registration), validation_at(5, balance=0)) == Valid(5)
-    assert check_validity(attestation_of(HISTORY.registration), validation_at(5, min_nonce=7, weight=9)) == Valid(5)
+    assert check_validity(
+        attestation_of(HISTORY.registration), validation_at(5, balance=0)
+    ) == Valid(5)
+    assert check_validity(
+        attestation_of(HISTORY.registration), validation_at(5, min_nonce=7, weight=9)
+    ) == Valid(5)
     gone = check_validity(attestation_of(HISTORY.registration), validation_at(6))
     assert isinstance(gone, Superseded)
     assert (gone.now, gone.refusal, gone.height) == (PresentStatement(registered=False), 11, 6)
-    assert L1ValidatorRegistration.parse(payload_of(gone)) == L1ValidatorRegistration(HISTORY.validation_id, False)
+    assert L1ValidatorRegistration.parse(payload_of(gone)) == L1ValidatorRegistration(
+        HISTORY.validation_id, False
+    )
 
 
 def test_a_weight_is_valid_while_it_is_the_latest() -> None:
-    assert check_validity(attestation_of(HISTORY.first), validation_at(5, min_nonce=1, weight=2_000)) == Valid(5)
-    newer = check_validity(attestation_of(HISTORY.first), validation_at(6, min_nonce=2, weight=3_000))
+    assert check_validity(
+        attestation_of(HISTORY.first), validation_at(5, min_nonce=1, weight=2_000)
+    ) == Valid(5)
+    newer = check_validity(
+        attestation_of(HISTORY.first), validation_at(6, min_nonce=2, weight=3_000)
+    )
     assert isinstance(newer, Superseded)
     assert (newer.now, newer.refusal) == (PresentStatement(nonce="1", weight="3000"), 16)
-    assert L1ValidatorWeight.parse(payload_of(newer)) == L1ValidatorWeight(HISTORY.validation_id, 1, 3_000)
+    assert L1ValidatorWeight.parse(payload_of(newer)) == L1ValidatorWeight(
+        HISTORY.validation_id, 1, 3_000
+    )
     gone = check_validity(attestation_of(HISTORY.first), validation_at(7))
     assert isinstance(gone, Superseded)
     assert gone.is_removal
@@ -99,16 +115,23 @@ def test_a_weight_is_valid_while_it_is_the_latest() -> None:
     [{"min_nonce": 0, "weight": 1_000}, {"min_nonce": 1, "weight": 1_999}],
 )
 def test_the_validity_is_unknown_if_the_node_lacks_the_change(state: dict[str, int]) -> None:
-    assert isinstance(check_validity(attestation_of(HISTORY.first), validation_at(5, **state)), Unknown)
+    assert isinstance(
+        check_validity(attestation_of(HISTORY.first), validation_at(5, **state)), Unknown
+    )
 
 
 def test_a_removal_is_valid_after_the_validation_was_removed() -> None:
     assert check_validity(attestation_of(HISTORY.removal), validation_at(7)) == Valid(7)
-    assert isinstance(check_validity(attestation_of(HISTORY.removal), validation_at(7, weight=1)), Unknown)
+    assert isinstance(
+        check_validity(attestation_of(HISTORY.removal), validation_at(7, weight=1)), Unknown
+    )
 
 
 def test_a_later_accepted_transaction_supersedes_a_message() -> None:
-    rows = [HISTORY.row(item) for item in (HISTORY.removal, HISTORY.second, HISTORY.first, HISTORY.registration)]
+    rows = [
+        HISTORY.row(item)
+        for item in (HISTORY.removal, HISTORY.second, HISTORY.first, HISTORY.registration)
+    ]
     for superseded in (HISTORY.registration, HISTORY.first, HISTORY.second):
         proof = find_supersession(attestation_of(superseded), rows)
         assert proof is not None
@@ -116,7 +139,10 @@ def test_a_later_accepted_transaction_supersedes_a_message() -> None:
     assert find_supersession(attestation_of(HISTORY.removal), rows) is None
     proof = find_supersession(attestation_of(HISTORY.first), rows[1:])
     assert proof is not None
-    assert (proof.by, proof.now) == (HISTORY.second.tx_id, PresentStatement(nonce="1", weight="3000"))
+    assert (proof.by, proof.now) == (
+        HISTORY.second.tx_id,
+        PresentStatement(nonce="1", weight="3000"),
+    )
     assert find_supersession(attestation_of(HISTORY.second), rows[1:]) is None
     assert find_supersession(attestation_of(HISTORY.registration), rows[1:]) is None
     assert find_supersession(attestation_of(HISTORY.first), []) is None

@@ -41,7 +41,9 @@ class FundedWallet:
         self._used = set()
         self.spendable = {place: self.model.coins[key] for key, place in self.model.places.items()}
 
-    def _base_fields(self, needs: dict[AssetID, int], makes: tuple[TransferableOutput, ...] = ()) -> BaseFields | None:
+    def _base_fields(
+        self, needs: dict[AssetID, int], makes: tuple[TransferableOutput, ...] = ()
+    ) -> BaseFields | None:
         """Return inputs for what is needed and a fee, and the change; None if too little is spendable."""
         inputs: list[TransferableInput] = []
         outputs = list(makes)
@@ -53,7 +55,11 @@ class FundedWallet:
             for tx_id, index in places[: self.random.randrange(1, 4)]:
                 _, amount, _, stakeable, *_ = self.spendable[tx_id, index]
                 spend = TransferInput(amount, (0,))
-                inputs.append(TransferableInput(tx_id, index, asset, LockIn(stakeable, spend) if stakeable else spend))
+                inputs.append(
+                    TransferableInput(
+                        tx_id, index, asset, LockIn(stakeable, spend) if stakeable else spend
+                    )
+                )
                 have += amount
             if have < need + fee:
                 return None
@@ -88,4 +94,8 @@ class FundedWallet:
 
     def _permissioned(self) -> list[SubnetID]:
         gone = {*self.model.elastic, *self.model.managers}
-        return [subnet for subnet in self.subnets if subnet not in gone and ("changes", subnet) not in self._used]
+        return [
+            subnet
+            for subnet in self.subnets
+            if subnet not in gone and ("changes", subnet) not in self._used
+        ]

@@ -96,7 +96,9 @@ class History:
         now = self.model.time
         if self.model.next_due() is not None:
             return now
-        changes = [place.start for place in self.model.waiting] + [place.end for place in self.model.current]
+        changes = [place.start for place in self.model.waiting] + [
+            place.end for place in self.model.current
+        ]
         stop = min(changes, default=2**62)
         steps = (0, 1, 2, 17, 600, 3600, DAY_S // 2, DAY_S)
         if self.model.active():

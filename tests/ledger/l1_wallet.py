@@ -25,7 +25,14 @@ class L1Wallet(FundedWallet):
 
     def l1_makers(self) -> list[Any]:
         """Return what makes them."""
-        return [self._convert, self._register, self._register, self._weigh, self._fund, self._disable]
+        return [
+            self._convert,
+            self._register,
+            self._register,
+            self._weigh,
+            self._fund,
+            self._disable,
+        ]
 
     def _balance(self) -> int:
         # The lowest price of a second is 512, so that some balances end exactly with one.
@@ -39,14 +46,22 @@ class L1Wallet(FundedWallet):
         random = self.random
         validators = tuple(
             InitialValidator(
-                random.randbytes(20), 100, self._balance(), bls_key(random), l1_owner(random), l1_owner(random)
+                random.randbytes(20),
+                100,
+                self._balance(),
+                bls_key(random),
+                l1_owner(random),
+                l1_owner(random),
             )
             for _ in range(random.randrange(1, 5))
         )
         put_in = sum(validator.balance for validator in validators)
         address = random.randbytes(20)
         return self._simple(
-            lambda base: ConvertSubnetToL1Tx(base, subnet, C_CHAIN, address, validators, Input((0,))), {AVAX: put_in}
+            lambda base: ConvertSubnetToL1Tx(
+                base, subnet, C_CHAIN, address, validators, Input((0,))
+            ),
+            {AVAX: put_in},
         )
 
     def _register(self) -> PSignedTx | None:
@@ -56,11 +71,17 @@ class L1Wallet(FundedWallet):
         random, balance = self.random, self._balance()
         owners = self._l1_owners()
         registration = RegisterL1Validator(
-            subnet, random.randbytes(20), random.randbytes(48), self._now + 60, *owners, random.randrange(1, 50)
+            subnet,
+            random.randbytes(20),
+            random.randbytes(48),
+            self._now + 60,
+            *owners,
+            random.randrange(1, 50),
         )
         message = warp(*self._manager(subnet), registration.encode())
         return self._simple(
-            lambda base: RegisterL1ValidatorTx(base, balance, random.randbytes(96), message), {AVAX: balance}
+            lambda base: RegisterL1ValidatorTx(base, balance, random.randbytes(96), message),
+            {AVAX: balance},
         )
 
     def _l1_owners(self) -> tuple[PChainOwner, PChainOwner]:
@@ -79,7 +100,11 @@ class L1Wallet(FundedWallet):
         if key is None:
             return None
         validator = self.model.l1[key]
-        others = [item for other, item in self.model.l1.items() if item.subnet == validator.subnet and other != key]
+        others = [
+            item
+            for other, item in self.model.l1.items()
+            if item.subnet == validator.subnet and other != key
+        ]
         weight = self.random.choice((0, 5, 77)) if len(others) > 1 else 9
         self._used.add(("l1", key))
         nonce = validator.nonce + self.random.choice((0, 0, 3))
@@ -91,7 +116,9 @@ class L1Wallet(FundedWallet):
         key, amount = self._validation(), self._balance() + 1
         if key is None:
             return None
-        return self._simple(lambda base: IncreaseL1ValidatorBalanceTx(base, key, amount), {AVAX: amount})
+        return self._simple(
+            lambda base: IncreaseL1ValidatorBalanceTx(base, key, amount), {AVAX: amount}
+        )
 
     def _disable(self) -> PSignedTx | None:
         key = self._validation()

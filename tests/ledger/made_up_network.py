@@ -17,7 +17,14 @@ from warpseal.chains.components import (
 )
 from warpseal.chains.ids import Address, AssetID, TxID
 from warpseal.chains.p_blocks import GenesisUtxo, PGenesis, parse_p_genesis
-from warpseal.chains.p_txs import P_TX, AddValidatorTx, CreateChainTx, ProofOfPossession, PSignedTx, StakingTerms
+from warpseal.chains.p_txs import (
+    P_TX,
+    AddValidatorTx,
+    CreateChainTx,
+    ProofOfPossession,
+    PSignedTx,
+    StakingTerms,
+)
 from warpseal.ledger.params import L1FeeConfig, Parameters, RewardConfig, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID
 from warpseal.warp.l1_messages import PChainOwner
@@ -30,7 +37,11 @@ AVAX = AssetID(b"\x0a" * 32)
 TOKEN = AssetID(b"\x0b" * 32)
 NO_BASE = BaseFields(NETWORK_ID, P_CHAIN, (), (), b"")
 CHAIN_TXS = tuple(
-    P_TX.build(CreateChainTx(NO_BASE, PRIMARY_NETWORK, name, name.encode().ljust(32, b"\x00"), (), b"", Input(())))
+    P_TX.build(
+        CreateChainTx(
+            NO_BASE, PRIMARY_NETWORK, name, name.encode().ljust(32, b"\x00"), (), b"", Input(())
+        )
+    )
     for name in ("avm", "evm")
 )
 """The transactions of the genesis that create the X- and the C-Chain. Histories use ids that are easy to read."""
@@ -52,11 +63,14 @@ PARAMS = Parameters(NETWORK_ID, AVAX, X_CHAIN, C_CHAIN, UPGRADES, REWARDS, FEE)
 def genesis(seed: int) -> PGenesis:
     """Return a first state: some hundred million AVAX, a token, two validators, the X- and the C-Chain."""
     random = Random(seed)
-    outputs: list[tuple[AssetID, Output]] = [(AVAX, paid(random, 20_000_000 * NAVAX)) for _ in range(6)]
+    outputs: list[tuple[AssetID, Output]] = [
+        (AVAX, paid(random, 20_000_000 * NAVAX)) for _ in range(6)
+    ]
     outputs += [(TOKEN, paid(random, 10**15)) for _ in range(3)]
     outputs.append((AVAX, LockOut(BEGIN_S + 5 * DAY_S, paid(random, 5_000_000 * NAVAX))))
     utxos = tuple(
-        GenesisUtxo(Utxo(TxID(bytes(32)), index, asset, output), b"") for index, (asset, output) in enumerate(outputs)
+        GenesisUtxo(Utxo(TxID(bytes(32)), index, asset, output), b"")
+        for index, (asset, output) in enumerate(outputs)
     )
     validators = tuple(_first_validator(random, days) for days in (2, 6))
     genesis = PGenesis(utxos, validators, CHAIN_TXS, BEGIN_S, 360_000_000 * NAVAX, "", b"")
@@ -65,7 +79,9 @@ def genesis(seed: int) -> PGenesis:
 
 def _first_validator(random: Random, days: int) -> PSignedTx:
     stake = (TransferableOutput(AVAX, paid(random, 2000 * NAVAX)),)
-    validator = StakingTerms(NodeID(random.randbytes(20)), BEGIN_S, BEGIN_S + days * DAY_S, 2000 * NAVAX)
+    validator = StakingTerms(
+        NodeID(random.randbytes(20)), BEGIN_S, BEGIN_S + days * DAY_S, 2000 * NAVAX
+    )
     return P_TX.build(AddValidatorTx(empty_base(), validator, stake, random_owner(random), 20_000))
 
 
@@ -87,7 +103,11 @@ def random_owner(random: Random) -> OutputOwners:
     """Return one of a few owners."""
     count = random.choice((1, 1, 1, 2))
     addresses = tuple(sorted(Address(bytes([random.randrange(1, 6)]) * 20) for _ in range(count)))
-    return OutputOwners(random.choice((0, 0, BEGIN_S)), random.randrange(1, count + 1), tuple(dict.fromkeys(addresses)))
+    return OutputOwners(
+        random.choice((0, 0, BEGIN_S)),
+        random.randrange(1, count + 1),
+        tuple(dict.fromkeys(addresses)),
+    )
 
 
 def paid(random: Random, amount: int) -> TransferOutput:

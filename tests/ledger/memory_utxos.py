@@ -41,5 +41,9 @@ class MemoryUtxos:
 
     def held_by(self, address: Address, held_on: ChainID) -> list[LedgerOutput]:
         """Return the outputs that an address owns, alone or with others, by id."""
-        outputs_held = [out for out in self.unspent.values() if out.held_on == held_on and address in out.addresses]
+        outputs_held = [
+            out
+            for out in self.unspent.values()
+            if out.held_on == held_on and address in out.addresses
+        ]
         return sorted(outputs_held, key=lambda out: out.id)

@@ -11,7 +11,17 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
-from tests.ledger.model_parts import PRIMARY, Coin, PayingValidator, Rules, Staker, TxSums, add, coin, coin_id
+from tests.ledger.model_parts import (
+    PRIMARY,
+    Coin,
+    PayingValidator,
+    Rules,
+    Staker,
+    TxSums,
+    add,
+    coin,
+    coin_id,
+)
 from warpseal.chains.p_blocks import PBlock
 
 
@@ -78,8 +88,14 @@ class Model:
     def sets(self) -> dict[bytes, dict[bytes, tuple[bytes | None, int]]]:
         """Return key and weight of every member of every set, by subnet and node."""
         sets: dict[bytes, dict[bytes, tuple[bytes | None, int]]] = {}
-        keys = {place.node: place.key for place in self.current if place.subnet == PRIMARY and not place.is_delegator}
-        members = [(place.subnet, place.node, keys[place.node], place.weight) for place in self.current]
+        keys = {
+            place.node: place.key
+            for place in self.current
+            if place.subnet == PRIMARY and not place.is_delegator
+        }
+        members = [
+            (place.subnet, place.node, keys[place.node], place.weight) for place in self.current
+        ]
         for validator in self.l1.values():
             member = (validator.node, validator.key) if validator.balance > 0 else (bytes(20), None)
             members.append((validator.subnet, *member, validator.weight))
@@ -142,11 +158,17 @@ class Model:
             cap, low, high = self.rules.cap, self.rules.min_rate, self.rules.max_rate
         else:
             terms = self.elastic[subnet]
-            cap, low, high = terms.maximum_supply, terms.min_consumption_rate, terms.max_consumption_rate
+            cap, low, high = (
+                terms.maximum_supply,
+                terms.min_consumption_rate,
+                terms.max_consumption_rate,
+            )
         remaining = cap - self.supply[subnet]
         of_year = Fraction(end - start, self.rules.period_s)
         rate = (low + (high - low) * of_year) / 1_000_000
-        return min(remaining, int(remaining * Fraction(weight, self.supply[subnet]) * rate * of_year))
+        return min(
+            remaining, int(remaining * Fraction(weight, self.supply[subnet]) * rate * of_year)
+        )
 
     # Transactions
 
@@ -169,7 +191,9 @@ class Model:
             self.join(tx, sums)
         elif kind == "RemoveSubnetValidatorTx":
             for places in (self.current, self.waiting):
-                places[:] = [p for p in places if (p.subnet, p.node) != (body.subnet_id, body.node_id)]
+                places[:] = [
+                    p for p in places if (p.subnet, p.node) != (body.subnet_id, body.node_id)
+                ]
         elif kind == "CreateSubnetTx":
             self.owners[tx.id] = body.owner
         elif kind == "TransferSubnetOwnershipTx":
@@ -183,14 +207,28 @@ class Model:
                 key = sha256(body.subnet_id + index.to_bytes(4, "big")).digest()
                 owner = item.remaining_balance_owner
                 self.l1[key] = PayingValidator(
-                    body.subnet_id, item.node_id, item.signer.public_key, item.weight, 0, self.time, item.balance, owner
+                    body.subnet_id,
+                    item.node_id,
+                    item.signer.public_key,
+                    item.weight,
+                    0,
+                    self.time,
+                    item.balance,
+                    owner,
                 )
                 self.fund(sums, item.balance)
         elif kind == "RegisterL1ValidatorTx":
             registration = body.registration()
             owner = registration.remaining_balance_owner
-            member = (registration.subnet_id, registration.node_id, registration.public_key, registration.weight)
-            self.l1[registration.validation_id] = PayingValidator(*member, 0, self.time, body.balance, owner)
+            member = (
+                registration.subnet_id,
+                registration.node_id,
+                registration.public_key,
+                registration.weight,
+            )
+            self.l1[registration.validation_id] = PayingValidator(
+                *member, 0, self.time, body.balance, owner
+            )
             self.fund(sums, body.balance)
         elif kind == "IncreaseL1ValidatorBalanceTx":
             self.l1[body.validation_id].balance += body.balance
@@ -273,7 +311,8 @@ class Model:
         validator = next(
             staker
             for staker in self.current
-            if (staker.subnet, staker.node, staker.is_delegator) == (place.subnet, place.node, False)
+            if (staker.subnet, staker.node, staker.is_delegator)
+            == (place.subnet, place.node, False)
         )
         rest = 1_000_000 - validator.shares
         own = rest * place.reward // 1_000_000
@@ -354,7 +393,14 @@ class Model:
         """Pay a balance back."""
         if validator.balance:
             owner = validator.owner
-            back = (self.rules.avax, validator.balance, 0, 0, owner.threshold, tuple(owner.addresses))
+            back = (
+                self.rules.avax,
+                validator.balance,
+                0,
+                0,
+                owner.threshold,
+                tuple(owner.addresses),
+            )
             self.put(tx_id, index, back)
             add(sums.value, self.rules.avax, validator.balance)
             validator.balance = 0

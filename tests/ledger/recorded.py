@@ -42,10 +42,18 @@ def result_of(method: str) -> Any:
 @cache
 def params() -> Parameters:
     """Return the parameters of the recorded network, as its node reports them."""
-    reply = next(call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades")
-    times_s = {key.removesuffix("Time"): _unix_s(value) for key, value in reply.items() if key.endswith("Time")}
+    reply = next(
+        call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades"
+    )
+    times_s = {
+        key.removesuffix("Time"): _unix_s(value)
+        for key, value in reply.items()
+        if key.endswith("Time")
+    }
     fee = result_of("platform.getValidatorFeeConfig")
-    config = L1FeeConfig(fee["target"], fee["minPrice"], fee["excessConversionConstant"], fee["capacity"])
+    config = L1FeeConfig(
+        fee["target"], fee["minPrice"], fee["excessConversionConstant"], fee["capacity"]
+    )
     asset_id = AssetID(parse_id(result_of("platform.getStakingAssetID")["assetID"]))
     return parameters_from_node(88888, asset_id, GENESIS, times_s, config)
 
@@ -53,14 +61,19 @@ def params() -> Parameters:
 @cache
 def p_blocks() -> tuple[PBlock, ...]:
     """Return the P-Chain's blocks from 1 on."""
-    blocks = (parse_p_block(unchecked(result["block"])) for _, result in recorded("getBlock", "hex"))
+    blocks = (
+        parse_p_block(unchecked(result["block"])) for _, result in recorded("getBlock", "hex")
+    )
     return tuple(sorted(blocks, key=lambda block: block.height))[1:]
 
 
 @cache
 def x_blocks() -> tuple[XBlock, ...]:
     """Return the X-Chain's blocks."""
-    blocks = (result["block"] for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex"))
+    blocks = (
+        result["block"]
+        for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")
+    )
     return tuple(sorted(map(parse_x_block, map(unchecked, blocks)), key=lambda block: block.height))
 
 
@@ -102,7 +115,9 @@ class Replay:
             self.p.append(effects)
             self.outputs.apply(moves(effects))
         elif isinstance(block, XBlock):
-            x_effects = apply_x_block(params().x_chain_id, block, self.outputs, is_complete=True).txs
+            x_effects = apply_x_block(
+                params().x_chain_id, block, self.outputs, is_complete=True
+            ).txs
             self.x += x_effects
             self.outputs.apply(x_effects)
         else:
@@ -139,7 +154,9 @@ def beginning() -> Replay:
 def replayed(*, one_chain_after_the_other: bool = False) -> Replay:
     """Return the network after all of its blocks: by their time, as it was, or the P-Chain first, then X, then C."""
     replay = beginning()
-    timed: list[tuple[int, bool, Any]] = [(block.time or 0, _imports(block.txs), block) for block in p_blocks()]
+    timed: list[tuple[int, bool, Any]] = [
+        (block.time or 0, _imports(block.txs), block) for block in p_blocks()
+    ]
     timed += [(block.time, _imports(block.txs), block) for block in x_blocks()]
     timed += [(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()]
     if not one_chain_after_the_other:

@@ -58,7 +58,9 @@ class Chain:
         time = self.state.time_s if at_s is None else BEGIN_S + at_s
         txs = tuple(item if isinstance(item, SignedTx) else P_TX.build(item) for item in unsigned)
         has_time = kind.startswith("Banff")
-        block = PBlock.build(kind, self.state.block_id, self.state.height + 1, time if has_time else None, txs)
+        block = PBlock.build(
+            kind, self.state.block_id, self.state.height + 1, time if has_time else None, txs
+        )
         effects = apply_p_block(self.state, block, self.outputs)
         self.outputs.apply(moves(effects))
         return effects

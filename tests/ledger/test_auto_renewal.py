@@ -34,7 +34,16 @@ STAKE = 100_000 * NAVAX
 CYCLE_S = DAY_S // 2
 JOINING = P_TX.build(
     AddAutoRenewedValidatorTx(
-        spending(0), NODE, NoSigner(), (output(STAKE),), OWNER, OTHER_OWNER, OWNER, 250_000, 500_000, CYCLE_S
+        spending(0),
+        NODE,
+        NoSigner(),
+        (output(STAKE),),
+        OWNER,
+        OTHER_OWNER,
+        OWNER,
+        250_000,
+        500_000,
+        CYCLE_S,
     )
 )
 
@@ -53,8 +62,12 @@ class Renewing(Chain):
 
     def delegate(self, amount: int, end_s: int) -> TxEffects:
         """Delegate to it until then."""
-        placed = SubnetValidator(StakingTerms(NodeID(NODE), 0, BEGIN_S + end_s, amount), PRIMARY_NETWORK)
-        (effects,) = self.accept(AddPermissionlessDelegatorTx(spending(1), placed, (output(amount),), OWNER))
+        placed = SubnetValidator(
+            StakingTerms(NodeID(NODE), 0, BEGIN_S + end_s, amount), PRIMARY_NETWORK
+        )
+        (effects,) = self.accept(
+            AddPermissionlessDelegatorTx(spending(1), placed, (output(amount),), OWNER)
+        )
         return effects
 
     def end(self, cycle: int, *, commit: bool) -> TxEffects:
@@ -81,7 +94,9 @@ def test_an_auto_renewed_validator_joins_at_once_with_api_type_unknown() -> None
     assert (opened.start_s, opened.end_s, opened.weight) == (BEGIN_S, BEGIN_S + CYCLE_S, STAKE)
     assert opened.auto_renewed
     assert chain.joined.api_type == "UNKNOWN"
-    assert opened.potential_reward == may_earn(BEGIN_S, STAKE, chain.supply - (opened.potential_reward or 0))
+    assert opened.potential_reward == may_earn(
+        BEGIN_S, STAKE, chain.supply - (opened.potential_reward or 0)
+    )
 
 
 def test_a_committed_cycle_compounds_its_share_and_pays_the_rest() -> None:
@@ -129,7 +144,9 @@ def test_an_aborted_cycle_returns_stake_and_compounded_rewards_without_its_own_r
     supply = chain.supply
     effects = chain.end(2, commit=False)
     compounded = (first or 0) - (first or 0) * 500_000 // 10**6
-    assert [(out.tx_id, out.output_index, out.amount) for out in effects.released] == [(JOINING.id, 0, STAKE)]
+    assert [(out.tx_id, out.output_index, out.amount) for out in effects.released] == [
+        (JOINING.id, 0, STAKE)
+    ]
     assert amounts(effects) == [(effects.tx.id, 0, compounded, RewardType.VALIDATOR)]
     assert chain.supply == supply - before.renewed.potential_reward
     assert effects.closed is not None
@@ -168,7 +185,10 @@ def test_compounding_stops_at_the_maximum_stake_and_scales_both_rewards() -> Non
     compounded = half * room // (half + half_fee)
     assert effects.renewed is not None
     assert effects.renewed.weight == STAKE + room
-    assert [amount for _, _, amount, _ in amounts(effects)] == [first - compounded, fee - (room - compounded)]
+    assert [amount for _, _, amount, _ in amounts(effects)] == [
+        first - compounded,
+        fee - (room - compounded),
+    ]
 
 
 def test_cycles_continue_equally_from_a_checkpoint() -> None:
@@ -181,7 +201,9 @@ def test_cycles_continue_equally_from_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("other_kind", [True, False])
-def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_an_error(other_kind: bool) -> None:
+def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_an_error(
+    other_kind: bool,
+) -> None:
     chain = Renewing()
     if other_kind:
         with pytest.raises(LedgerError, match="another type"):
@@ -195,4 +217,6 @@ def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_an_error(other
 def test_configuring_a_validator_that_is_not_auto_renewed_is_an_error() -> None:
     chain = Renewing()
     with pytest.raises(LedgerError, match="does not renew itself"):
-        chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0))
+        chain.accept(
+            SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0)
+        )

@@ -41,7 +41,9 @@ def test_the_genesis_of_a_public_network_has_its_initial_supply(network: str) ->
     facts = KNOWN[network]
     genesis = parse_p_genesis(genesis_bytes(network))
     state, effects = state_from_genesis(genesis, facts)
-    assert find_primary_chains(genesis) == (facts.x_chain_id, facts.c_chain_id) == tuple(state.chains)
+    assert (
+        find_primary_chains(genesis) == (facts.x_chain_id, facts.c_chain_id) == tuple(state.chains)
+    )
     rewards = sum(staker.potential_reward for staker in state.current)
     assert state.supply == effects.supply == genesis.initial_supply + rewards
     outputs = MemoryUtxos()
@@ -50,18 +52,28 @@ def test_the_genesis_of_a_public_network_has_its_initial_supply(network: str) ->
     staked = sum(out.amount for tx in effects.txs for out in tx.emitted if out.staked)
     x_creation = genesis.chains[0].unsigned
     on_x = build_x_genesis_effects(parse_x_genesis(x_creation.genesis), facts.x_chain_id)  # type: ignore[union-attr]
-    avax = next(tx for tx in on_x if tx.asset is not None and tx.asset.asset_id == facts.staking_asset_id)
+    avax = next(
+        tx for tx in on_x if tx.asset is not None and tx.asset.asset_id == facts.staking_asset_id
+    )
     assert total + staked + sum(out.amount for out in avax.emitted) == genesis.initial_supply
-    assert encode_checkpoint(decode_checkpoint(encode_checkpoint(state), facts)) == encode_checkpoint(state)
+    assert encode_checkpoint(
+        decode_checkpoint(encode_checkpoint(state), facts)
+    ) == encode_checkpoint(state)
 
 
 @PUBLIC
 def test_effects_of_block_0_have_validators_and_chains_of_the_genesis(network: str) -> None:
     genesis = parse_p_genesis(genesis_bytes(network))
     _, effects = state_from_genesis(genesis, KNOWN[network])
-    assert (effects.block.height, len(effects.block.txs), effects.time_s) == (0, 0, genesis.timestamp)
+    assert (effects.block.height, len(effects.block.txs), effects.time_s) == (
+        0,
+        0,
+        genesis.timestamp,
+    )
     assert [tx.tx for tx in effects.txs] == [*genesis.validators, *genesis.chains]
-    assert [tx.opened is not None for tx in effects.txs] == [True] * len(genesis.validators) + [False] * 2
+    assert [tx.opened is not None for tx in effects.txs] == [True] * len(genesis.validators) + [
+        False
+    ] * 2
     assert all(not tx.burned and tx.height == 0 for tx in effects.txs)
     assert [tx.chain.name for tx in effects.txs if tx.chain is not None] == ["X-Chain", "C-Chain"]
 
@@ -74,12 +86,18 @@ def test_the_first_validator_of_mainnet_has_the_reward_of_the_formula() -> None:
     year_s = 365 * DAY_S
     rate = 20_000 * length_s + 100_000 * year_s
     remaining = 720 * 10**15 - supply
-    assert first.potential_reward == remaining * rate * first.weight * length_s // (year_s * 10**6 * supply * year_s)
+    assert first.potential_reward == remaining * rate * first.weight * length_s // (
+        year_s * 10**6 * supply * year_s
+    )
     assert len(state.current) == len(effects.txs) - 2
 
 
 def test_parameters_of_public_networks_are_builtin_and_others_come_from_the_node() -> None:
-    assert (builtin_parameters(1), builtin_parameters(5), builtin_parameters(88)) == (MAINNET, FUJI, None)
+    assert (builtin_parameters(1), builtin_parameters(5), builtin_parameters(88)) == (
+        MAINNET,
+        FUJI,
+        None,
+    )
     assert MAINNET.upgrades.helicon_s == datetime(2026, 9, 22, 15, tzinfo=UTC).timestamp()
     assert FUJI.upgrades.helicon_s == datetime(2026, 7, 28, 15, tzinfo=UTC).timestamp()
     result: Parameters = params()
@@ -108,7 +126,8 @@ def test_effects_without_the_genesis_leave_out_unknown_values() -> None:
             assert [spend.id for spend in tx.consumed] == [spend.id for spend in full.consumed]
             assert tx.burned == full.burned
             reconstructed += sum(
-                spend.reconstructed is not None and spend.created_on == P_CHAIN for spend in tx.consumed
+                spend.reconstructed is not None and spend.created_on == P_CHAIN
+                for spend in tx.consumed
             )
             if tx.closed is not None and full.closed is not None:
                 unknown += not tx.closed.is_known
@@ -126,12 +145,22 @@ def test_an_unknown_staking_ends_without_outputs_and_is_marked() -> None:
     staking = TxID(b"\x55" * 32)
     proposal = (P_TX.build(RewardValidatorTx(staking)),)
     time = BEGIN_S + 21 * DAY_S
-    apply_p_block(state, PBlock.build("BanffProposalBlock", BlockID(bytes(32)), 100, time, proposal), MemoryUtxos())
-    effects = apply_p_block(state, PBlock.build("BanffCommitBlock", state.block_id, 101, time), MemoryUtxos())
+    apply_p_block(
+        state,
+        PBlock.build("BanffProposalBlock", BlockID(bytes(32)), 100, time, proposal),
+        MemoryUtxos(),
+    )
+    effects = apply_p_block(
+        state, PBlock.build("BanffCommitBlock", state.block_id, 101, time), MemoryUtxos()
+    )
     settled = effects.settled
     assert settled is not None
     assert settled.closed is not None
-    assert (settled.closed.tx_id, settled.closed.is_known, settled.closed.is_rewarded) == (staking, False, True)
+    assert (settled.closed.tx_id, settled.closed.is_known, settled.closed.is_rewarded) == (
+        staking,
+        False,
+        True,
+    )
     assert settled.emitted == settled.released == ()
     assert (settled.height, effects.block.height) == (100, 101)
 
@@ -143,7 +172,11 @@ def test_an_unknown_output_is_reconstructed_from_its_input() -> None:
     (effects,) = apply_p_block(state, block, MemoryUtxos()).txs
     reconstructed = effects.consumed[0].reconstructed
     assert reconstructed is not None
-    assert (reconstructed.amount, reconstructed.output_index, reconstructed.is_complete) == (COIN, 3, False)
+    assert (reconstructed.amount, reconstructed.output_index, reconstructed.is_complete) == (
+        COIN,
+        3,
+        False,
+    )
     assert (reconstructed.addresses, reconstructed.threshold) == ((), 1)
     assert effects.burned == ((AVAX, 9),)
 
@@ -158,12 +191,24 @@ def test_a_genesis_validator_leaves_with_its_stake() -> None:
     assert isinstance(unsigned, AddValidatorTx)
     time = BEGIN_S + 2 * DAY_S
     proposal = (P_TX.build(RewardValidatorTx(staking.id)),)
-    apply_p_block(state, PBlock.build("BanffProposalBlock", state.block_id, 1, time, proposal), outputs)
-    settled = apply_p_block(state, PBlock.build("BanffCommitBlock", state.block_id, 2, time), outputs).settled
+    apply_p_block(
+        state, PBlock.build("BanffProposalBlock", state.block_id, 1, time, proposal), outputs
+    )
+    settled = apply_p_block(
+        state, PBlock.build("BanffCommitBlock", state.block_id, 2, time), outputs
+    ).settled
     assert settled is not None
-    assert [(out.tx_id, out.output_index, out.amount) for out in settled.released] == [(staking.id, 0, 2000 * NAVAX)]
+    assert [(out.tx_id, out.output_index, out.amount) for out in settled.released] == [
+        (staking.id, 0, 2000 * NAVAX)
+    ]
     (reward,) = settled.emitted
-    assert (reward.tx_id, reward.output_index, reward.addresses) == (staking.id, 1, unsigned.rewards_owner.addresses)
-    assert reward.amount == (effects.txs[0].opened.potential_reward if effects.txs[0].opened else None)
+    assert (reward.tx_id, reward.output_index, reward.addresses) == (
+        staking.id,
+        1,
+        unsigned.rewards_owner.addresses,
+    )
+    assert reward.amount == (
+        effects.txs[0].opened.potential_reward if effects.txs[0].opened else None
+    )
     assert state.supplies[PRIMARY_NETWORK] == effects.supply
     assert OWNER.threshold == 1

@@ -39,7 +39,9 @@ def test_any_changed_byte_is_refused(place: int, flip: int) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(BODY_AT, len(RAW) - 1), st.binary(max_size=12))
-def test_damaged_bytes_with_a_correct_checksum_are_refused_or_decode_to_a_state(place: int, put: bytes) -> None:
+def test_damaged_bytes_with_a_correct_checksum_are_refused_or_decode_to_a_state(
+    place: int, put: bytes
+) -> None:
     changed = RAW[BODY_AT:place] + put + RAW[place + len(put) :]
     with suppress(UnusableCheckpoint):
         assert decode_checkpoint(sealed(changed), params()).params is params()

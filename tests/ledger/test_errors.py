@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.ledger.made_up_network import AVAX, BEGIN_S, C_CHAIN, NAVAX, TOKEN, X_CHAIN, bls_key, l1_owner, warp
+from tests.ledger.made_up_network import (
+    AVAX,
+    BEGIN_S,
+    C_CHAIN,
+    NAVAX,
+    TOKEN,
+    X_CHAIN,
+    bls_key,
+    l1_owner,
+    warp,
+)
 from tests.ledger.model_parts import DAY_S
 from tests.ledger.small_chain import COIN, OTHER_OWNER, OWNER, Chain, output, spending
 from warpseal.chains.components import BaseTx, ImportTx, Input, TransferableInput, TransferInput
@@ -44,10 +54,14 @@ UNKNOWN_ID = b"\x44" * 32
 AUTH = Input((0,))
 
 
-def validator(node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0) -> AddPermissionlessValidatorTx:
+def validator(
+    node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0
+) -> AddPermissionlessValidatorTx:
     """Return the staking of a coin."""
     placed = SubnetValidator(StakingTerms(node, 0, BEGIN_S + DAY_S, 5), subnet)
-    return AddPermissionlessValidatorTx(spending(coin), placed, NoSigner(), (output(5),), OWNER, OWNER, 20_000)
+    return AddPermissionlessValidatorTx(
+        spending(coin), placed, NoSigner(), (output(5),), OWNER, OWNER, 20_000
+    )
 
 
 def weight_message(validation: bytes, nonce: int, weight: int) -> bytes:
@@ -63,8 +77,14 @@ EMPTY = spending(0).__class__(88, spending(0).blockchain_id, (), (), b"")
 CASES: dict[str, tuple[Any, str]] = {
     "input not there": (BaseTx(spending(0, tx_id=TxID(UNKNOWN_ID))), "is not there"),
     "input of another asset": (BaseTx(spending(6)), "differs from the output"),
-    "more out than in": (BaseTx(spending(0, output(COIN + 1))), "the outputs are more than the inputs"),
-    "another asset out": (BaseTx(spending(0, output(1, TOKEN))), "the outputs are more than the inputs"),
+    "more out than in": (
+        BaseTx(spending(0, output(COIN + 1))),
+        "the outputs are more than the inputs",
+    ),
+    "another asset out": (
+        BaseTx(spending(0, output(1, TOKEN))),
+        "the outputs are more than the inputs",
+    ),
     "imported twice": (ImportTx(EMPTY, X_CHAIN, (IMPORTED, IMPORTED)), "is spent already"),
     "time within a standard block": (AdvanceTimeTx(BEGIN_S + 1), "only a proposal"),
     "reward within a standard block": (RewardValidatorTx(FIRST[0].id), "only a proposal"),
@@ -106,7 +126,10 @@ CASES: dict[str, tuple[Any, str]] = {
         SetL1ValidatorWeightTx(spending(0), weight_message(UNKNOWN_ID, 0, 1)),
         "no validation",
     ),
-    "a malformed message": (RegisterL1ValidatorTx(spending(0), 5, bytes(96), b"\x00\x01"), "the manager's message"),
+    "a malformed message": (
+        RegisterL1ValidatorTx(spending(0), 5, bytes(96), b"\x00\x01"),
+        "the manager's message",
+    ),
 }
 
 
@@ -134,7 +157,9 @@ def test_later_transactions_of_a_block_spend_outputs_of_earlier_ones() -> None:
     chain = Chain()
     _, spent = chain.accept(first, BaseTx(spending(0, output(COIN - 5), tx_id=first.id)))
     assert spent.burned == ((AVAX, 5),)
-    assert [out.amount for out in chain.outputs.held_by(OWNER.addresses[0], spent.emitted[0].held_on)][-1] > 0
+    assert [
+        out.amount for out in chain.outputs.held_by(OWNER.addresses[0], spent.emitted[0].held_on)
+    ][-1] > 0
 
 
 def test_staked_outputs_cannot_be_spent() -> None:
@@ -150,7 +175,9 @@ def option(kind: str) -> Callable[[Chain], object]:
     return lambda chain: chain.block(kind)
 
 
-@pytest.mark.parametrize("kind", ["BanffCommitBlock", "BanffAbortBlock", "ApricotCommitBlock", "ApricotAbortBlock"])
+@pytest.mark.parametrize(
+    "kind", ["BanffCommitBlock", "BanffAbortBlock", "ApricotCommitBlock", "ApricotAbortBlock"]
+)
 def test_a_decision_without_a_proposal_is_an_error(kind: str) -> None:
     with pytest.raises(LedgerError, match="nothing was proposed"):
         Chain().block(kind)

@@ -22,9 +22,27 @@ from warpseal.ledger.p_state import PChainState
 from warpseal.warp.ids import P_CHAIN
 
 ACCEPTED = (
-    *("BaseTx", "ImportTx", "ExportTx", "CreateSubnetTx", "CreateChainTx", "TransferSubnetOwnershipTx"),
-    *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "RemoveSubnetValidatorTx", "TransformSubnetTx"),
-    *("AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
+    *(
+        "BaseTx",
+        "ImportTx",
+        "ExportTx",
+        "CreateSubnetTx",
+        "CreateChainTx",
+        "TransferSubnetOwnershipTx",
+    ),
+    *(
+        "AddValidatorTx",
+        "AddDelegatorTx",
+        "AddSubnetValidatorTx",
+        "RemoveSubnetValidatorTx",
+        "TransformSubnetTx",
+    ),
+    *(
+        "AddPermissionlessValidatorTx",
+        "AddPermissionlessDelegatorTx",
+        "ConvertSubnetToL1Tx",
+        "RegisterL1ValidatorTx",
+    ),
     *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
 )
 SEEDS = range(1, 5)
@@ -61,7 +79,9 @@ def of_ledger(state: PChainState) -> dict[str, Any]:
             staker.tx_id: (staker.period.start_s, staker.period.end_s, staker.potential_reward)
             for staker in state.current
         },
-        "waiting": {staker.tx_id: (staker.period.start_s, staker.period.weight) for staker in state.waiting},
+        "waiting": {
+            staker.tx_id: (staker.period.start_s, staker.period.weight) for staker in state.waiting
+        },
         "earned": {key: reward for key, reward in state.delegation_rewards.items() if reward},
         "owners": {key: subnet.owner for key, subnet in state.subnets.items()},
         "l1": {
@@ -85,14 +105,24 @@ def of_model(model: Model) -> dict[str, Any]:
         "accrued": model.accrued,
         "excess": model.excess,
         "active": model.active(),
-        "current": {staker.tx_id: (staker.start, staker.end, staker.reward) for staker in model.current},
+        "current": {
+            staker.tx_id: (staker.start, staker.end, staker.reward) for staker in model.current
+        },
         "waiting": {staker.tx_id: (staker.start, staker.weight) for staker in model.waiting},
         "earned": {
-            staker.tx_id: staker.earned_from_delegators for staker in model.current if staker.earned_from_delegators
+            staker.tx_id: staker.earned_from_delegators
+            for staker in model.current
+            if staker.earned_from_delegators
         },
         "owners": model.owners,
         "l1": {
-            key: (validator.subnet, validator.weight, validator.nonce, validator.start, validator.balance)
+            key: (
+                validator.subnet,
+                validator.weight,
+                validator.nonce,
+                validator.start,
+                validator.balance,
+            )
             for key, validator in model.l1.items()
         },
     }
@@ -101,7 +131,14 @@ def of_model(model: Model) -> dict[str, Any]:
 def coins(outputs: MemoryUtxos) -> dict[bytes, Any]:
     """Return what can be spent on the P-Chain."""
     return {
-        out.id: (out.asset_id, out.amount, out.locktime, out.stakeable_locktime, out.threshold, out.addresses)
+        out.id: (
+            out.asset_id,
+            out.amount,
+            out.locktime,
+            out.stakeable_locktime,
+            out.threshold,
+            out.addresses,
+        )
         for out in outputs.unspent.values()
         if out.held_on == P_CHAIN
     }
@@ -109,13 +146,17 @@ def coins(outputs: MemoryUtxos) -> dict[bytes, Any]:
 
 def check_sums(model: Model, txs: list[TxEffects]) -> None:
     """Assert that amounts are those of the model."""
-    decided = [tx for tx in txs if tx.outcome is not TxOutcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"]
+    decided = [
+        tx for tx in txs if tx.outcome is not TxOutcome.PROPOSED and tx.tx.kind != "AdvanceTimeTx"
+    ]
     assert [tx.tx.id for tx in decided] == [sums.tx_id for sums in model.sums]
     for tx, sums in zip(decided, model.sums, strict=True):
         staked = [out for out in tx.emitted if out.staked]
         amounts = (sum_amounts((*tx.emitted, *tx.released)), tx.burned, sum_amounts(staked))
         plain = (sums.value, sums.burned, sums.staked)
-        assert amounts == tuple(tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain)
+        assert amounts == tuple(
+            tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain
+        )
         assert tx.l1_balance == sums.l1_balance
 
 
@@ -124,7 +165,11 @@ def check_events(model: Model, effects: BlockEffects) -> None:
     assert sorted(item.validation_id for item in effects.l1_deactivated) == sorted(model.ran_out)
     assert sorted(effects.ended) == sorted(model.ended)
     settled = effects.settled
-    paid = [] if settled is None else [(out.tx_id, out.reward, out.amount) for out in settled.emitted if out.reward]
+    paid = (
+        []
+        if settled is None
+        else [(out.tx_id, out.reward, out.amount) for out in settled.emitted if out.reward]
+    )
     assert paid == model.paid
     supplies = {supply.subnet_id: supply.supply for supply in effects.supplies}
     assert {key: model.supply[key] for key in supplies} == supplies
@@ -159,25 +204,55 @@ def test_the_histories_cover_every_rule() -> None:
             for tx in moves(effects):
                 events.add(f"{tx.tx.kind} {tx.outcome.value}")
                 events |= {f"{out.reward}" for out in tx.emitted}
-                events |= {"deferred" for _ in [tx.closed] if tx.closed is not None and tx.closed.is_deferred}
+                events |= {
+                    "deferred"
+                    for _ in [tx.closed]
+                    if tx.closed is not None and tx.closed.is_deferred
+                }
             events |= {f"ran out {item.after_transactions}" for item in effects.l1_deactivated}
             events |= {"started" for _ in effects.started} | {"ended" for _ in effects.ended}
-    before_banff = ("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AdvanceTimeTx", "RewardValidatorTx")
-    decided = {f"{kind} {outcome}" for kind in before_banff for outcome in ("committed", "aborted", "proposed")}
+    before_banff = (
+        "AddValidatorTx",
+        "AddDelegatorTx",
+        "AddSubnetValidatorTx",
+        "AdvanceTimeTx",
+        "RewardValidatorTx",
+    )
+    decided = {
+        f"{kind} {outcome}"
+        for kind in before_banff
+        for outcome in ("committed", "aborted", "proposed")
+    }
     accepted = {f"{kind} accepted" for kind in ACCEPTED}
     blocks = {
-        f"{era}{kind}Block" for era in ("Apricot", "Banff") for kind in ("Proposal", "Commit", "Abort", "Standard")
+        f"{era}{kind}Block"
+        for era in ("Apricot", "Banff")
+        for kind in ("Proposal", "Commit", "Abort", "Standard")
     }
-    others = {"ApricotAtomicBlock", "VALIDATOR", "DELEGATOR", "VALIDATOR_FEE", "deferred", "started", "ended"}
+    others = {
+        "ApricotAtomicBlock",
+        "VALIDATOR",
+        "DELEGATOR",
+        "VALIDATOR_FEE",
+        "deferred",
+        "started",
+        "ended",
+    }
     assert events >= decided | accepted | blocks | others | {"ran out True", "ran out False"}
     assert max(effects.l1_excess for seed in SEEDS for _, effects in applied_history(seed)) > 0
-    assert any(share_was_rounded_early(effects) for seed in SEEDS for _, effects in applied_history(seed))
+    assert any(
+        share_was_rounded_early(effects) for seed in SEEDS for _, effects in applied_history(seed)
+    )
 
 
 def share_was_rounded_early(effects: BlockEffects) -> bool:
     """Return whether a reward was split whose product does not fit 64 bits."""
     closed = None if effects.settled is None else effects.settled.closed
-    return closed is not None and closed.delegator_reward > 2**64 // 10**6 and closed.validator_share > 0
+    return (
+        closed is not None
+        and closed.delegator_reward > 2**64 // 10**6
+        and closed.validator_share > 0
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -35,10 +35,14 @@ class L1(Chain):
         subnet = P_TX.build(CreateSubnetTx(spending(0), OWNER))
         self.accept(subnet)
         validators = tuple(
-            InitialValidator(bytes([index]) * 20, 5, balance, bls_key(random), l1_owner(random), l1_owner(random))
+            InitialValidator(
+                bytes([index]) * 20, 5, balance, bls_key(random), l1_owner(random), l1_owner(random)
+            )
             for index, balance in enumerate(balances, 1)
         )
-        convert = ConvertSubnetToL1Tx(spending(1), SubnetID(subnet.id), C_CHAIN, b"", validators, Input((0,)))
+        convert = ConvertSubnetToL1Tx(
+            spending(1), SubnetID(subnet.id), C_CHAIN, b"", validators, Input((0,))
+        )
         (self.converted,) = self.accept(convert)
         self.ids: tuple[ValidationID, ...] = convert.validation_ids
 
@@ -123,16 +127,25 @@ def test_disabling_refunds_once_and_an_inactive_validator_gets_no_refund() -> No
     assert (again.emitted, again.l1[0].balance_change) == ((), 0)
 
 
-def test_a_weight_of_zero_ends_a_validation_with_a_refund_and_another_weight_keeps_the_balance() -> None:
+def test_a_weight_of_zero_ends_a_validation_with_a_refund_and_another_weight_keeps_the_balance() -> (
+    None
+):
     chain = L1(1000 * PRICE, 1000 * PRICE)
     messages = [
         warp(C_CHAIN, b"", L1ValidatorWeight(key, 4, weight).encode())
         for key, weight in zip(chain.ids, (9, 0), strict=True)
     ]
     changed, removed = chain.accept(
-        *(SetL1ValidatorWeightTx(spending(2 + index), message) for index, message in enumerate(messages))
+        *(
+            SetL1ValidatorWeightTx(spending(2 + index), message)
+            for index, message in enumerate(messages)
+        )
     )
-    assert (changed.l1[0].validator.weight, changed.l1[0].validator.min_nonce, changed.l1[0].balance) == (
+    assert (
+        changed.l1[0].validator.weight,
+        changed.l1[0].validator.min_nonce,
+        changed.l1[0].balance,
+    ) == (
         9,
         5,
         1000 * PRICE,

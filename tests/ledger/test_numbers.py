@@ -25,7 +25,9 @@ FEE = L1FeeConfig(target=10_000, min_price=2048, excess_conversion=1_246_488_515
         (365, 10**15, 720 * 10**15, 0),
     ],
 )
-def test_rewards_equal_the_tables_of_avalanchego(days: int, stake: int, supply: int, reward: int) -> None:
+def test_rewards_equal_the_tables_of_avalanchego(
+    days: int, stake: int, supply: int, reward: int
+) -> None:
     assert potential_reward(STANDARD_REWARDS, days * DAY_S, stake, supply) == reward
 
 
@@ -76,11 +78,15 @@ def test_l1_fees_equal_the_tables_of_avalanchego(
 
 
 @given(st.integers(0, 20_000), st.integers(0, 2 * 10**9), st.integers(0, 40), st.integers(0, 40))
-def test_a_fee_over_a_period_is_the_sum_over_its_parts(active: int, excess: int, first: int, second: int) -> None:
+def test_a_fee_over_a_period_is_the_sum_over_its_parts(
+    active: int, excess: int, first: int, second: int
+) -> None:
     middle = advance_excess(FEE, active, excess, first)
     parts = l1_fee_cost(FEE, active, excess, first) + l1_fee_cost(FEE, active, middle, second)
     assert parts == l1_fee_cost(FEE, active, excess, first + second)
-    assert advance_excess(FEE, active, middle, second) == advance_excess(FEE, active, excess, first + second)
+    assert advance_excess(FEE, active, middle, second) == advance_excess(
+        FEE, active, excess, first + second
+    )
 
 
 def test_the_fee_is_capped_at_64_bits() -> None:
@@ -96,7 +102,8 @@ def test_an_implausibly_long_period_is_refused_without_a_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_s", "rate"), [(999, 100_000), (1000, 100_000), (1000 + 45 * DAY_S, 87_500), (1000 + 90 * DAY_S, 75_000)]
+    ("start_s", "rate"),
+    [(999, 100_000), (1000, 100_000), (1000 + 45 * DAY_S, 87_500), (1000 + 90 * DAY_S, 75_000)],
 )
 def test_helicon_lowers_the_minimum_rate_over_ninety_days(start_s: int, rate: int) -> None:
     assert reward_config_at(STANDARD_REWARDS, start_s, 1000).min_rate == rate

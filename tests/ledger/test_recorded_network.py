@@ -9,7 +9,15 @@ import pytest
 
 from tests.chains.exchanges import LOCALNET, WALLET, results
 from tests.chains.p_vectors import recorded, unchecked
-from tests.ledger.recorded import GENESIS, beginning, p_blocks, params, replayed, result_of, results_of
+from tests.ledger.recorded import (
+    GENESIS,
+    beginning,
+    p_blocks,
+    params,
+    replayed,
+    result_of,
+    results_of,
+)
 from warpseal.chains.components import LockOut, Output, TransferOutput, Utxo
 from warpseal.chains.ids import address_text, parse_address
 from warpseal.chains.p_txs import P_TYPES
@@ -30,7 +38,11 @@ AVAX = params().staking_asset_id
 def platform(method: str) -> list[tuple[dict[str, Any], Any]]:
     """Return (request, result) of a recording that other tests also use."""
     calls = (json.loads(line) for line in (LOCALNET / "platform.jsonl").read_text().splitlines())
-    return [(call["params"], call["result"]) for call in calls if call["method"] == method and "result" in call]
+    return [
+        (call["params"], call["result"])
+        for call in calls
+        if call["method"] == method and "result" in call
+    ]
 
 
 def held(chain: ChainID, call: dict[str, Any]) -> list[LedgerOutput]:
@@ -38,7 +50,10 @@ def held(chain: ChainID, call: dict[str, Any]) -> list[LedgerOutput]:
     source = CHAINS[call["sourceChain"]] if "sourceChain" in call else chain
     addresses = {parse_address(text)[1] for text in call["addresses"]}
     outputs = [out for address in addresses for out in replayed().outputs.held_by(address, chain)]
-    return sorted({out.id: out for out in outputs if out.created_on == source}.values(), key=lambda out: out.id)
+    return sorted(
+        {out.id: out for out in outputs if out.created_on == source}.values(),
+        key=lambda out: out.id,
+    )
 
 
 def looks(output: LedgerOutput) -> tuple[Any, ...]:
@@ -62,29 +77,43 @@ def describe_utxo(utxo: Utxo[Any]) -> tuple[Any, ...]:
     if isinstance(output, LockOut):
         output, stakeable = output.output, output.locktime
     owners = output.owners
-    amount = output.amount if isinstance(output, TransferOutput) else int(isinstance(output, NftTransferOutput))
+    amount = (
+        output.amount
+        if isinstance(output, TransferOutput)
+        else int(isinstance(output, NftTransferOutput))
+    )
     group_id = output.group_id if isinstance(output, NftMintOutput | NftTransferOutput) else None
     payload = output.payload if isinstance(output, NftTransferOutput) else None
     owned = (owners.locktime, owners.threshold, owners.addresses)
     return (utxo.id, utxo.asset_id, amount, stakeable, *owned, group_id, payload)
 
 
-@pytest.mark.parametrize("call", recorded("getUTXOs", "hex"), ids=lambda call: str(call[0].get("sourceChain")))
+@pytest.mark.parametrize(
+    "call", recorded("getUTXOs", "hex"), ids=lambda call: str(call[0].get("sourceChain"))
+)
 def test_unspent_outputs_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     utxos = sorted(
-        (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id
+        (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"]),
+        key=lambda utxo: utxo.id,
     )
-    assert [looks(output) for output in held(P_CHAIN, request)] == [describe_utxo(utxo) for utxo in utxos]
+    assert [looks(output) for output in held(P_CHAIN, request)] == [
+        describe_utxo(utxo) for utxo in utxos
+    ]
 
 
-@pytest.mark.parametrize("call", results_of("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
+@pytest.mark.parametrize(
+    "call", results_of("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain"))
+)
 def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     utxos = sorted(
-        (X_TYPES.struct(Utxo[XOutput]).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id
+        (X_TYPES.struct(Utxo[XOutput]).parse(unchecked(text)) for text in result["utxos"]),
+        key=lambda utxo: utxo.id,
     )
-    assert [looks(output) for output in held(CHAINS["X"], request)] == [describe_utxo(utxo) for utxo in utxos]
+    assert [looks(output) for output in held(CHAINS["X"], request)] == [
+        describe_utxo(utxo) for utxo in utxos
+    ]
 
 
 def test_no_exported_output_to_the_c_chain_is_left() -> None:
@@ -92,22 +121,32 @@ def test_no_exported_output_to_the_c_chain_is_left() -> None:
     assert all(not result["utxos"] for _, result in results_of("avax.getUTXOs"))
 
 
-@pytest.mark.parametrize("call", results_of("platform.getBalance"), ids=lambda call: call[0]["addresses"][0])
+@pytest.mark.parametrize(
+    "call", results_of("platform.getBalance"), ids=lambda call: call[0]["addresses"][0]
+)
 def test_balances_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     outputs = held(P_CHAIN, request)
     locked = sum(out.amount for out in outputs if out.stakeable_locktime > STATE.time_s)
-    assert (sum(out.amount for out in outputs), locked) == (int(result["balance"]), int(result["lockedStakeable"]))
+    assert (sum(out.amount for out in outputs), locked) == (
+        int(result["balance"]),
+        int(result["lockedStakeable"]),
+    )
 
 
-@pytest.mark.parametrize("call", results_of("avm.getAllBalances"), ids=lambda call: call[0]["address"])
+@pytest.mark.parametrize(
+    "call", results_of("avm.getAllBalances"), ids=lambda call: call[0]["address"]
+)
 def test_balances_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     balances: dict[bytes, int] = {}
     for out in replayed().outputs.held_by(parse_address(request["address"])[1], CHAINS["X"]):
         if out.kind is OutputKind.TRANSFER and out.created_on == CHAINS["X"]:
             balances[out.asset_id] = balances.get(out.asset_id, 0) + out.amount
-    amounts = {"AVAX" if asset == AVAX else id_text(asset): str(amount) for asset, amount in balances.items()}
+    amounts = {
+        "AVAX" if asset == AVAX else id_text(asset): str(amount)
+        for asset, amount in balances.items()
+    }
     assert amounts == {balance["asset"]: balance["balance"] for balance in result["balances"]}
 
 
@@ -129,7 +168,10 @@ def test_current_stakers_have_the_nodes_times_weights_owners_and_potential_rewar
         if period.validation_owner is not None and period.shares is not None:
             owner = node["validationRewardOwner"]
             texts = [address_text(88888, address) for address in period.validation_owner.addresses]
-            assert (texts, period.validation_owner.threshold) == (owner["addresses"], int(owner["threshold"]))
+            assert (texts, period.validation_owner.threshold) == (
+                owner["addresses"],
+                int(owner["threshold"]),
+            )
             assert f"{period.shares / 10_000:.4f}" == node["delegationFee"]
             assert period.signer is not None
             assert "0x" + period.signer.public_key.hex() == node["signer"]["publicKey"]
@@ -142,7 +184,11 @@ def test_the_supply_is_the_initial_supply_plus_all_potential_rewards() -> None:
 
 
 def test_the_stake_of_the_primary_network_equals_the_nodes() -> None:
-    weights = [staker.period.weight for staker in STATE.current if staker.period.subnet_id == PRIMARY_NETWORK]
+    weights = [
+        staker.period.weight
+        for staker in STATE.current
+        if staker.period.subnet_id == PRIMARY_NETWORK
+    ]
     assert str(sum(weights)) == result_of("platform.getTotalStake")["stake"]
 
 
@@ -152,9 +198,15 @@ def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
     for validator in STATE.l1:
         node = reported[id_text(validator.validation_id)]
         assert int(node["height"]) == STATE.height
-        assert (validator.weight, validator.min_nonce) == (int(node["weight"]), int(node["minNonce"]))
+        assert (validator.weight, validator.min_nonce) == (
+            int(node["weight"]),
+            int(node["minNonce"]),
+        )
         assert validator.balance(STATE.l1_accrued_fees) == int(node["balance"])
-        assert (validator.start_s, id_text(validator.subnet_id)) == (int(node["startTime"]), node["subnetID"])
+        assert (validator.start_s, id_text(validator.subnet_id)) == (
+            int(node["startTime"]),
+            node["subnetID"],
+        )
         assert "0x" + validator.public_key.hex() == node["publicKey"]
         assert node_id_text(validator.node_id) == node["nodeID"]
         owner = validator.remaining_balance_owner
@@ -163,21 +215,35 @@ def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
 
 def test_chain_time_and_l1_fee_equal_the_nodes() -> None:
     reported = result_of("platform.getValidatorFeeState")
-    assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (reported["excess"], reported["price"])
+    assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (
+        reported["excess"],
+        reported["price"],
+    )
     assert advance_excess(params().l1_fee, STATE.l1.active, STATE.l1_excess, 1) == 0
     assert STATE.time_s == 1795226807
-    assert reported["timestamp"] == result_of("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
+    assert (
+        reported["timestamp"]
+        == result_of("platform.getTimestamp")["timestamp"]
+        == "2026-11-21T02:06:47Z"
+    )
 
 
 def test_subnets_owners_conversion_and_chains_equal_the_nodes() -> None:
-    reported = {subnet["id"]: subnet["controlKeys"] for subnet in result_of("platform.getSubnets")["subnets"]}
+    reported = {
+        subnet["id"]: subnet["controlKeys"]
+        for subnet in result_of("platform.getSubnets")["subnets"]
+    }
     owned = {
-        id_text(subnet.subnet_id): [address_text(88888, address) for address in subnet.owner.addresses]
+        id_text(subnet.subnet_id): [
+            address_text(88888, address) for address in subnet.owner.addresses
+        ]
         for subnet in STATE.subnets.values()
     }
     assert owned | {id_text(PRIMARY_NETWORK): []} == reported
     for request, result in platform("platform.getSubnet"):
-        subnet = next(subnet for key, subnet in STATE.subnets.items() if id_text(key) == request["subnetID"])
+        subnet = next(
+            subnet for key, subnet in STATE.subnets.items() if id_text(key) == request["subnetID"]
+        )
         is_converted = any(parse_id(result["conversionID"]))
         assert (subnet.conversion is not None) == is_converted
         if subnet.conversion is not None:
@@ -218,8 +284,18 @@ def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
     ties: list[tuple[Any, Any, str, str]] = [
         (exported_to_x, x[story["x_import_p"]], "P", "X"),
         (exported_to_c, c[story["c_import_p"]], "P", "C"),
-        (x[story["x_export_p"]], next(tx for tx in p.values() if tx.source_chain_id == CHAINS["X"]), "X", "P"),
-        (c[story["c_export_p"]], next(tx for tx in p.values() if tx.source_chain_id == CHAINS["C"]), "C", "P"),
+        (
+            x[story["x_export_p"]],
+            next(tx for tx in p.values() if tx.source_chain_id == CHAINS["X"]),
+            "X",
+            "P",
+        ),
+        (
+            c[story["c_export_p"]],
+            next(tx for tx in p.values() if tx.source_chain_id == CHAINS["C"]),
+            "C",
+            "P",
+        ),
         (x[story["x_export_c"]], c[story["c_import_x"]], "X", "C"),
         (c[story["c_export_x"]], x[story["x_import_c"]], "C", "X"),
     ]
@@ -227,7 +303,11 @@ def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
         (output,) = [out for out in exported.emitted if out.held_on != CHAINS[source]]
         assert (output.created_on, output.held_on) == (CHAINS[source], CHAINS[destination])
         (spent,) = [spend for spend in imported.consumed if spend.id == output.id]
-        assert (spent.created_on, spent.amount, spent.reconstructed) == (CHAINS[source], output.amount, None)
+        assert (spent.created_on, spent.amount, spent.reconstructed) == (
+            CHAINS[source],
+            output.amount,
+            None,
+        )
         assert imported.source_chain_id == CHAINS[source]
 
 
@@ -238,7 +318,11 @@ def test_the_burned_amount_of_a_transaction_is_its_fee() -> None:
     x_burned = [tx.burned for tx in replayed().x[1:]]
     assert x_burned == [((AVAX, 1_000_000),)] * len(x_burned)
     convert = next(tx for tx in replayed().p_txs.values() if tx.tx.kind == "ConvertSubnetToL1Tx")
-    assert convert.l1_balance == sum(change.balance_change for change in convert.l1) == 3 * 10**11 + 2_047
+    assert (
+        convert.l1_balance
+        == sum(change.balance_change for change in convert.l1)
+        == 3 * 10**11 + 2_047
+    )
 
 
 def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
@@ -262,7 +346,10 @@ def test_the_balances_of_l1_validators_follow_their_transactions() -> None:
 def test_every_transaction_has_its_height_and_position() -> None:
     for effects in replayed().p[1:]:
         assert [tx.tx.id for tx in effects.txs] == [tx.id for tx in effects.block.txs]
-        assert all((tx.height, tx.outcome) == (effects.block.height, TxOutcome.ACCEPTED) for tx in effects.txs)
+        assert all(
+            (tx.height, tx.outcome) == (effects.block.height, TxOutcome.ACCEPTED)
+            for tx in effects.txs
+        )
         assert effects.time_s == effects.block.time
 
 
@@ -271,7 +358,10 @@ def test_chains_indexed_one_after_the_other_end_alike_and_mark_unknown_outputs()
     assert apart.outputs.unspent == replayed().outputs.unspent
     assert encode_checkpoint(apart.state) == encode_checkpoint(STATE)
     reconstructed = [
-        spend.reconstructed for tx in apart.p_txs.values() for spend in tx.consumed if spend.reconstructed is not None
+        spend.reconstructed
+        for tx in apart.p_txs.values()
+        for spend in tx.consumed
+        if spend.reconstructed is not None
     ]
     outputs = {out.id: out for tx in apart.x for out in tx.emitted} | {
         out.id: out for tx in apart.c for out in tx.emitted
@@ -285,7 +375,11 @@ def test_chains_indexed_one_after_the_other_end_alike_and_mark_unknown_outputs()
             emitted_output.amount,
             emitted_output.asset_id,
         )
-        assert (output.threshold, output.created_on, output.held_on) == (1, emitted_output.created_on, P_CHAIN)
+        assert (output.threshold, output.created_on, output.held_on) == (
+            1,
+            emitted_output.created_on,
+            P_CHAIN,
+        )
 
 
 @pytest.mark.parametrize("stop", range(len(p_blocks()) + 1))
@@ -296,7 +390,9 @@ def test_a_checkpoint_at_any_block_leads_to_the_same_state(stop: int) -> None:
     state = decode_checkpoint(encode_checkpoint(state), params())
     effects = [apply_p_block(state, block, None) for block in p_blocks()[stop:]]
     assert encode_checkpoint(state) == encode_checkpoint(STATE)
-    assert [effect.l1_accrued_fees for effect in effects] == [item.l1_accrued_fees for item in replayed().p[stop + 1 :]]
+    assert [effect.l1_accrued_fees for effect in effects] == [
+        item.l1_accrued_fees for item in replayed().p[stop + 1 :]
+    ]
 
 
 def test_rights_to_mint_and_properties_are_outputs_without_an_amount() -> None:

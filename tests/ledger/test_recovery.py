@@ -35,7 +35,9 @@ def test_inputs_of_the_recorded_network_were_signed_by_their_owners() -> None:
             for spent in tx.consumed:
                 if spent.id in outputs:
                     signatures = tx.tx.credentials[spent.credential].signatures
-                    assert set(recover_signers(digest, signatures)) <= set(outputs[spent.id].addresses)
+                    assert set(recover_signers(digest, signatures)) <= set(
+                        outputs[spent.id].addresses
+                    )
                     assert len(signatures) == outputs[spent.id].threshold
                     checked += 1
     # Two of the blocks are imports, which spend what other chains made.
@@ -52,7 +54,9 @@ def test_inputs_of_the_recorded_x_chain_were_signed_by_their_owners() -> None:
                     recover_signers(digest, tx.tx.credentials[spent.credential].signatures)
                     == outputs[spent.id].addresses
                 )
-    assert [unchecked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")]
+    assert [
+        unchecked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")
+    ]
 
 
 @pytest.mark.parametrize(

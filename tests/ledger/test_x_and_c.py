@@ -49,7 +49,13 @@ from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c_block
 from warpseal.ledger.outputs import LedgerError, OutputKind
 from warpseal.ledger.params import MAINNET
 from warpseal.ledger.utxo_flow import UtxoFlow
-from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x_block, build_x_tx_effects, list_x_outputs
+from warpseal.ledger.x_chain import (
+    XBlockEffects,
+    XTxEffects,
+    apply_x_block,
+    build_x_tx_effects,
+    list_x_outputs,
+)
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 AUTH = Input((0,))
@@ -77,7 +83,9 @@ def asset_operation(operation: Any, *spent: tuple[TxID, int]) -> XTx:
     return X_TX.build(OperationTx(EMPTY, (AssetOperation(ASSET, references, operation),)))
 
 
-def applied(*txs: XTx, source: MemoryUtxos | None = None, is_complete: bool = True) -> XBlockEffects:
+def applied(
+    *txs: XTx, source: MemoryUtxos | None = None, is_complete: bool = True
+) -> XBlockEffects:
     """Return what a block of these does."""
     block = XBlock.build(BlockID(bytes(32)), 5, 1000, txs)
     return apply_x_block(X_CHAIN, block, source or MemoryUtxos(), is_complete=is_complete)
@@ -90,13 +98,19 @@ def shape(effects: XTxEffects) -> list[tuple[OutputKind, int]]:
 
 def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
     mint = asset_operation(
-        MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)), (MADE, 1)
+        MintOperation(
+            AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)
+        ),
+        (MADE, 1),
     )
     nfts = asset_operation(NftMintOperation(AUTH, 7, b"art", (OWNER, OTHER_OWNER)), (MADE, 2))
     prop = asset_operation(
-        PropertyMintOperation(AUTH, PropertyMintOutput(OWNER), PropertyOwnedOutput(OTHER_OWNER)), (MADE, 3)
+        PropertyMintOperation(AUTH, PropertyMintOutput(OWNER), PropertyOwnedOutput(OTHER_OWNER)),
+        (MADE, 3),
     )
-    give = asset_operation(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (nfts.id, 0))
+    give = asset_operation(
+        NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (nfts.id, 0)
+    )
     burn = asset_operation(PropertyBurnOperation((0,)), (prop.id, 1))
     effects = applied(CREATION, mint, nfts, prop, give, burn)
     assert [shape(tx) for tx in effects.txs] == [
@@ -114,15 +128,28 @@ def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
     ]
     creation, minted, transfer = effects.txs[0], effects.txs[1], effects.txs[4]
     assert creation.asset is not None
-    assert (creation.asset.name, creation.asset.cap.value, creation.asset.is_nft) == ("Everything", "variable", True)
-    assert (sum_amounts(minted.consumed), sum_amounts(minted.emitted), minted.burned) == ((), ((ASSET, 50),), ())
-    assert (sum_amounts(transfer.consumed), sum_amounts(transfer.emitted)) == (((ASSET, 1),), ((ASSET, 1),))
+    assert (creation.asset.name, creation.asset.cap.value, creation.asset.is_nft) == (
+        "Everything",
+        "variable",
+        True,
+    )
+    assert (sum_amounts(minted.consumed), sum_amounts(minted.emitted), minted.burned) == (
+        (),
+        ((ASSET, 50),),
+        (),
+    )
+    assert (sum_amounts(transfer.consumed), sum_amounts(transfer.emitted)) == (
+        ((ASSET, 1),),
+        ((ASSET, 1),),
+    )
     assert [(out.group_id, out.payload) for out in transfer.emitted] == [(7, b"art")]
     assert (len(effects.txs), effects.txs[3].position) == (6, 3)
 
 
 def test_a_double_spend_on_the_x_chain_is_an_error() -> None:
-    mint = MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses))
+    mint = MintOperation(
+        AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)
+    )
     with pytest.raises(LedgerError, match="spent already"):
         applied(CREATION, asset_operation(mint, (MADE, 1)), asset_operation(mint, (MADE, 1)))
     outputs = MemoryUtxos()
@@ -132,7 +159,9 @@ def test_a_double_spend_on_the_x_chain_is_an_error() -> None:
 
 
 def test_an_operation_on_an_output_of_another_kind_is_an_error() -> None:
-    give = asset_operation(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0))
+    give = asset_operation(
+        NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0)
+    )
     with pytest.raises(LedgerError, match="differs from the output"):
         applied(CREATION, give)
 
@@ -141,23 +170,34 @@ def test_an_operation_on_an_output_of_another_kind_is_an_error() -> None:
     ("operation", "kind"),
     [
         (
-            MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)),
+            MintOperation(
+                AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)
+            ),
             OutputKind.MINT,
         ),
         (NftMintOperation(AUTH, 7, b"art", (OWNER,)), OutputKind.NFT_MINT),
         (NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), OutputKind.NFT),
         (
-            PropertyMintOperation(AUTH, PropertyMintOutput(OTHER_OWNER), PropertyOwnedOutput(OTHER_OWNER)),
+            PropertyMintOperation(
+                AUTH, PropertyMintOutput(OTHER_OWNER), PropertyOwnedOutput(OTHER_OWNER)
+            ),
             OutputKind.PROPERTY_MINT,
         ),
         (PropertyBurnOperation((0,)), OutputKind.PROPERTY),
     ],
 )
-def test_an_unknown_output_of_an_operation_is_reconstructed(operation: Any, kind: OutputKind) -> None:
+def test_an_unknown_output_of_an_operation_is_reconstructed(
+    operation: Any, kind: OutputKind
+) -> None:
     (effects,) = applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)), is_complete=False).txs
     output = effects.consumed[0].reconstructed
     assert output is not None
-    assert (output.kind, output.asset_id, output.output_index, output.is_complete) == (kind, ASSET, 4, False)
+    assert (output.kind, output.asset_id, output.output_index, output.is_complete) == (
+        kind,
+        ASSET,
+        4,
+        False,
+    )
     assert output.group_id == (7 if "nft" in kind else None)
     with pytest.raises(LedgerError, match="is not there"):
         applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)))
@@ -194,17 +234,25 @@ def test_a_mainnet_import_arrives_at_an_account() -> None:
     assert sum_amounts(effects.consumed) == ((avax, 53_349_562_826),)
     assert sum_amounts(effects.evm_outputs) == ((avax, 53_349_484_216),)
     assert effects.burned == ((avax, 78_610),)
-    assert [item.address.hex() for item in effects.evm_outputs] == ["f3bea6ee245b402d60fdb419eaabd63fc17c02d2"]
+    assert [item.address.hex() for item in effects.evm_outputs] == [
+        "f3bea6ee245b402d60fdb419eaabd63fc17c02d2"
+    ]
     assert (effects.source_chain_id, effects.destination_chain_id) == (P_CHAIN, MAINNET.c_chain_id)
     output = effects.consumed[0].reconstructed
     assert output is not None
-    assert (output.created_on, output.held_on, len(output.addresses)) == (P_CHAIN, MAINNET.c_chain_id, 1)
+    assert (output.created_on, output.held_on, len(output.addresses)) == (
+        P_CHAIN,
+        MAINNET.c_chain_id,
+        1,
+    )
     assert (block.tx_count, effects.height) == (1, 9)
 
 
 def test_an_export_from_an_account_can_be_imported_once() -> None:
     account = Address(b"\x77" * 20)
-    tx = C_TX.build(CExportTx(88, C_CHAIN, X_CHAIN, (AtomicEvmInput(account, 30, AVAX, 4),), (output(28),)))
+    tx = C_TX.build(
+        CExportTx(88, C_CHAIN, X_CHAIN, (AtomicEvmInput(account, 30, AVAX, 4),), (output(28),))
+    )
     outputs = MemoryUtxos()
     effects = atomic(tx)
     outputs.apply(effects.txs)

@@ -68,7 +68,12 @@ class Wallet(L1Wallet):
 
     def joining(self) -> PSignedTx | None:
         """Return a transaction that was proposed before Banff; None if no staker can join now."""
-        makers = (self._add_validator, self._add_delegator, self._add_delegator, self._add_subnet_validator)
+        makers = (
+            self._add_validator,
+            self._add_delegator,
+            self._add_delegator,
+            self._add_subnet_validator,
+        )
         return self.random.choice(makers)()
 
     def crossing(self) -> PSignedTx:
@@ -77,14 +82,34 @@ class Wallet(L1Wallet):
 
     def deciding(self) -> list[PSignedTx]:
         """Return what stood in standard blocks before Banff."""
-        return [self.any(self._create_subnet, self._create_chain) for _ in range(self.random.randrange(1, 3))]
+        return [
+            self.any(self._create_subnet, self._create_chain)
+            for _ in range(self.random.randrange(1, 3))
+        ]
 
     def decisions(self) -> list[PSignedTx]:
         """Return one to three transactions of a Banff block."""
         time = self._now
-        makers = [self._import, self._export, self._create_subnet, self._create_chain, self._add_subnet_validator]
-        makers += [self._add_validator, self._add_delegator, self._permissionless, self._permissionless_delegator]
-        makers += [self._permissionless_delegator, self._permissionless, self._remove, self._transform, self._elastic]
+        makers = [
+            self._import,
+            self._export,
+            self._create_subnet,
+            self._create_chain,
+            self._add_subnet_validator,
+        ]
+        makers += [
+            self._add_validator,
+            self._add_delegator,
+            self._permissionless,
+            self._permissionless_delegator,
+        ]
+        makers += [
+            self._permissionless_delegator,
+            self._permissionless,
+            self._remove,
+            self._transform,
+            self._elastic,
+        ]
         makers += [self._elastic_delegator, self._elastic_delegator]
         if time >= UPGRADES.durango_s:
             makers += [self._base, self._transfer]
@@ -100,7 +125,10 @@ class Wallet(L1Wallet):
         amount = self.random.choice(amounts) if asset == AVAX else self.random.randrange(1, 10**13)
         outputs: list[Output] = [paid(self.random, amount)]
         if amount > 10 and self.random.random() < 0.3:
-            outputs = [paid(self.random, amount - 7), LockOut(BEGIN_S + 300 * DAY_S, paid(self.random, 7))]
+            outputs = [
+                paid(self.random, amount - 7),
+                LockOut(BEGIN_S + 300 * DAY_S, paid(self.random, 7)),
+            ]
         return tuple(TransferableOutput(asset, output) for output in outputs), amount
 
     def _window(self, host: Any = None, longest_s: int = 3 * DAY_S) -> tuple[int, int]:
@@ -111,11 +139,17 @@ class Wallet(L1Wallet):
 
     def _primary_hosts(self) -> dict[bytes, Any]:
         """Return the Primary Network's validators that a subnet's validators may join, by node."""
-        places = self.model.current if self._now >= UPGRADES.durango_s else (*self.model.current, *self.model.waiting)
+        places = (
+            self.model.current
+            if self._now >= UPGRADES.durango_s
+            else (*self.model.current, *self.model.waiting)
+        )
         return {
             place.node: place
             for place in places
-            if place.subnet == PRIMARY_NETWORK and not place.is_delegator and place.end > self._now + _LATEST_START_S
+            if place.subnet == PRIMARY_NETWORK
+            and not place.is_delegator
+            and place.end > self._now + _LATEST_START_S
         }
 
     def _is_full(self) -> bool:
@@ -130,7 +164,11 @@ class Wallet(L1Wallet):
             if place.subnet == subnet and not place.is_delegator
         }
         nodes = self.nodes if subnet == PRIMARY_NETWORK else sorted(self._primary_hosts())
-        free = [NodeID(node) for node in nodes if node not in in_use and (subnet, node) not in self._used]
+        free = [
+            NodeID(node)
+            for node in nodes
+            if node not in in_use and (subnet, node) not in self._used
+        ]
         if not free:
             return None
         node = self.random.choice(free)
@@ -142,7 +180,10 @@ class Wallet(L1Wallet):
         candidates = [
             place
             for place in (*self.model.current, *self.model.waiting)
-            if place.subnet == subnet and place.earns and not place.is_delegator and place.end > self._now + 3600
+            if place.subnet == subnet
+            and place.earns
+            and not place.is_delegator
+            and place.end > self._now + 3600
         ]
         if not candidates or self._is_full():
             return None
@@ -182,7 +223,9 @@ class Wallet(L1Wallet):
         node, start, end = host
         owner = random_owner(self.random)
         return self._staking(
-            lambda base, stake, amount: AddDelegatorTx(base, StakingTerms(node, start, end, amount), stake, owner)
+            lambda base, stake, amount: AddDelegatorTx(
+                base, StakingTerms(node, start, end, amount), stake, owner
+            )
         )
 
     def _permissionless(self) -> PSignedTx | None:
@@ -203,13 +246,20 @@ class Wallet(L1Wallet):
         node = self._free_node(subnet)
         if node is None:
             return None
-        start, end = self._window(None if subnet == PRIMARY_NETWORK else self._primary_hosts()[node])
+        start, end = self._window(
+            None if subnet == PRIMARY_NETWORK else self._primary_hosts()[node]
+        )
         owners = (random_owner(self.random), random_owner(self.random))
         shares = self.random.choice((20_000, 333_333, 0))
         signer = bls_key(self.random) if subnet == PRIMARY_NETWORK else NoSigner()
         return self._staking(
             lambda base, stake, amount: AddPermissionlessValidatorTx(
-                base, SubnetValidator(StakingTerms(node, start, end, amount), subnet), signer, stake, *owners, shares
+                base,
+                SubnetValidator(StakingTerms(node, start, end, amount), subnet),
+                signer,
+                stake,
+                *owners,
+                shares,
             ),
             asset,
         )
@@ -233,7 +283,9 @@ class Wallet(L1Wallet):
         if subnet is None or node is None:
             return None
         start, end = self._window(self._primary_hosts()[node], DAY_S)
-        validator = SubnetValidator(StakingTerms(node, start, end, self.random.randrange(1, 100)), subnet)
+        validator = SubnetValidator(
+            StakingTerms(node, start, end, self.random.randrange(1, 100)), subnet
+        )
         base = self._base_fields({})
         if base is None:
             return None
@@ -244,14 +296,18 @@ class Wallet(L1Wallet):
         candidates = sorted(
             (place.subnet, place.node)
             for place in (*self.model.current, *self.model.waiting)
-            if place.rank == 7 and place.end > now and ("gone", place.subnet, place.node) not in self._used
+            if place.rank == 7
+            and place.end > now
+            and ("gone", place.subnet, place.node) not in self._used
         )
         base = self._base_fields({}) if candidates else None
         if base is None:
             return None
         subnet, node = self.random.choice(candidates)
         self._used |= {("gone", subnet, node), (subnet, node)}
-        return self._sign(RemoveSubnetValidatorTx(base, NodeID(node), SubnetID(subnet), Input((0,))))
+        return self._sign(
+            RemoveSubnetValidatorTx(base, NodeID(node), SubnetID(subnet), Input((0,)))
+        )
 
     def _base(self) -> PSignedTx | None:
         return self._simple(BaseTx)
@@ -270,14 +326,18 @@ class Wallet(L1Wallet):
         if subnet is None:
             return None
         vm_id = self.random.randbytes(32)
-        return self._simple(lambda base: CreateChainTx(base, subnet, "chain", vm_id, (), b"{}", Input((0,))))
+        return self._simple(
+            lambda base: CreateChainTx(base, subnet, "chain", vm_id, (), b"{}", Input((0,)))
+        )
 
     def _transfer(self) -> PSignedTx | None:
         subnet = self._one_of(self._permissioned())
         if subnet is None:
             return None
         return self._simple(
-            lambda base: TransferSubnetOwnershipTx(base, subnet, Input((0,)), random_owner(self.random))
+            lambda base: TransferSubnetOwnershipTx(
+                base, subnet, Input((0,)), random_owner(self.random)
+            )
         )
 
     def _transform(self) -> PSignedTx | None:
@@ -287,12 +347,14 @@ class Wallet(L1Wallet):
         self._used.add(("changes", subnet))
         first, more = self.random.randrange(10**6, 10**14), self.random.randrange(1, 10**12)
         terms = (first, first + more, 10_000, 150_000, 1, 10**15, 1, 400 * DAY_S, 0, 1, 5, 0)
-        return self._simple(lambda base: TransformSubnetTx(base, subnet, TOKEN, *terms, Input((0,))), {TOKEN: more})
+        return self._simple(
+            lambda base: TransformSubnetTx(base, subnet, TOKEN, *terms, Input((0,))), {TOKEN: more}
+        )
 
     def _has_validators(self, subnet: SubnetID) -> bool:
-        return any(place.subnet == subnet for place in (*self.model.current, *self.model.waiting)) or any(
-            isinstance(key, tuple) and key[0] == subnet for key in self._used
-        )
+        return any(
+            place.subnet == subnet for place in (*self.model.current, *self.model.waiting)
+        ) or any(isinstance(key, tuple) and key[0] == subnet for key in self._used)
 
     def _export(self) -> PSignedTx | None:
         amount = self.random.randrange(1, 10 * NAVAX)
@@ -303,7 +365,9 @@ class Wallet(L1Wallet):
     def _import(self) -> PSignedTx | None:
         amount = self.random.randrange(10, 10**15)
         asset = self.random.choice((AVAX, TOKEN))
-        source = TransferableInput(TxID(self.random.randbytes(32)), 1, asset, TransferInput(amount, (0,)))
+        source = TransferableInput(
+            TxID(self.random.randbytes(32)), 1, asset, TransferInput(amount, (0,))
+        )
         remaining = amount - (3 if asset == AVAX else 0)
         out = TransferableOutput(asset, paid(self.random, remaining))
         base = BaseFields(NETWORK_ID, P_CHAIN, (out,), (), b"")

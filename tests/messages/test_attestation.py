@@ -23,7 +23,11 @@ from warpseal.chains.p_txs import PSignedTx, parse_p_tx
 from warpseal.messages.attestation import Attestation, build_message, derive_attestation
 from warpseal.messages.errors import NoMessage
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
-from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+)
 from warpseal.warp.message import SignedMessage, UnsignedMessage
 
 NETWORK_ID = 88_888
@@ -60,8 +64,12 @@ def example_attestation(kind: str) -> Attestation:
 
 
 def test_derived_messages_equal_those_delivered_on_the_l1() -> None:
-    attestations = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
-    assert {attestations[kind].message.raw for kind in WITNESSED} == {message.raw for _, message in delivered()}
+    attestations = {
+        tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED
+    }
+    assert {attestations[kind].message.raw for kind in WITNESSED} == {
+        message.raw for _, message in delivered()
+    }
     assert [block for block, _ in delivered()] == [18, 42, 54]
     by_block = {block: message.raw for block, message in delivered()}
     assert by_block[18] == attestations["ConvertSubnetToL1Tx"].message.raw
@@ -70,13 +78,18 @@ def test_derived_messages_equal_those_delivered_on_the_l1() -> None:
 
 
 def test_the_manager_and_the_justification_follow_from_the_transaction() -> None:
-    attestations = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    attestations = {
+        tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED
+    }
     assert {id_text(item.manager_chain_id) for item in attestations.values()} == {L1_CHAIN}
     assert {entry.manager_address.hex() for entry in attestations.values()} == {
         "4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"
     }
     conversion, registration, removal = (attestations[kind] for kind in WITNESSED)
-    assert id_text(conversion.justification or b"") == "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
+    assert (
+        id_text(conversion.justification or b"")
+        == "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
+    )
     assert (registration.justification, registration.needs_origin) == (b"", False)
     assert (removal.justification, removal.needs_origin) == (None, True)
     assert conversion.initial_validators == 4
@@ -94,22 +107,42 @@ def test_no_message_errors_name_the_type_of_the_recorded_transaction() -> None:
                 derive_attestation(tx, NETWORK_ID)
             assert error.value.detail == {"transaction_type": tx.kind, "chain": "P-Chain"}
             refused.add(tx.kind)
-    assert {"DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx", "CreateChainTx", "ExportTx"} <= refused
+    assert {
+        "DisableL1ValidatorTx",
+        "IncreaseL1ValidatorBalanceTx",
+        "CreateChainTx",
+        "ExportTx",
+    } <= refused
 
 
 def test_the_transactions_of_the_example_l1_give_its_known_messages() -> None:
     conversion = example_attestation("ConvertSubnetToL1Tx")
-    assert conversion.payload == SubnetToL1Conversion(parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz"))
-    assert conversion.message.id.hex() == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
+    assert conversion.payload == SubnetToL1Conversion(
+        parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz")
+    )
+    assert (
+        conversion.message.id.hex()
+        == "610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
+    )
     assert conversion.justification == l1_txs.SUBNET
     registration = example_attestation("RegisterL1ValidatorTx")
     assert registration.payload == L1ValidatorRegistration(REGISTERED, True)
-    assert registration.message.id.hex() == "669f7a8d4d82aa5b90f1715b879de82177eef8c4310c0d7184cf68ac8a2a017e"
+    assert (
+        registration.message.id.hex()
+        == "669f7a8d4d82aa5b90f1715b879de82177eef8c4310c0d7184cf68ac8a2a017e"
+    )
     change = example_attestation("SetL1ValidatorWeightTx")
     assert change.payload == L1ValidatorWeight(REGISTERED, 1, 5)
-    assert change.message.id.hex() == "636e468d42f5f74e4380023bc8d59abd9069d46f6252066fd53168600e9b01d8"
-    assert {item.manager_chain_id for item in (conversion, registration, change)} == {ChainID(parse_id(EXAMPLE_CHAIN))}
-    removal = build_message(EXAMPLE_NETWORK_ID, L1ValidatorRegistration(REGISTERED, False)).raw.hex()
+    assert (
+        change.message.id.hex()
+        == "636e468d42f5f74e4380023bc8d59abd9069d46f6252066fd53168600e9b01d8"
+    )
+    assert {item.manager_chain_id for item in (conversion, registration, change)} == {
+        ChainID(parse_id(EXAMPLE_CHAIN))
+    }
+    removal = build_message(
+        EXAMPLE_NETWORK_ID, L1ValidatorRegistration(REGISTERED, False)
+    ).raw.hex()
     assert removal.endswith("0027000000000002" + REGISTERED.hex() + "00")
 
 

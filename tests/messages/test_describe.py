@@ -18,7 +18,12 @@ from warpseal.chains.evm.icm_events import MessageFields
 from warpseal.messages.describe import MAX_MESSAGE_BYTES, describe
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
-from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion, ValidatorUptime
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+    ValidatorUptime,
+)
 from warpseal.warp.l1_messages import build_p_chain_message as from_p_chain
 from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage
 
@@ -46,14 +51,22 @@ def test_a_signed_weight_change_of_fuji_is_described_with_its_signers() -> None:
     result = describe(fuji.SIGNED_WEIGHT)
     assert result["type"] == "signed message"
     assert result["network"] == "fuji"
-    assert result["messageId"]["hex"] == "0xfdb30089be7689263d2735156f50555e171e29a977d270a59b481ae4ed0446c6"
-    assert result["sourceBlockchainId"]["cb58"] == "pLyW2CtL3nRzYPZUDKJV3j7jGvRD6UDdRMLbR46zyvYmMDkyB"
+    assert (
+        result["messageId"]["hex"]
+        == "0xfdb30089be7689263d2735156f50555e171e29a977d270a59b481ae4ed0446c6"
+    )
+    assert (
+        result["sourceBlockchainId"]["cb58"] == "pLyW2CtL3nRzYPZUDKJV3j7jGvRD6UDdRMLbR46zyvYmMDkyB"
+    )
     assert result["payload"]["sourceAddress"] == "0x0feedc0de0000000000000000000000000000000"
     assert result["signature"]["signers"] == "0x06"
     assert result["signature"]["signerIndices"] == [1, 2]
     call = call_of(result)
     assert (call["type"], call["nonce"], call["weight"]) == ("L1ValidatorWeight", "4", "41")
-    assert call["validationId"]["hex"] == "0x8ccf9ef520784d2fa5d97fbf098b8b4e82ff19408ec423c2970a522ab04b3a04"
+    assert (
+        call["validationId"]["hex"]
+        == "0x8ccf9ef520784d2fa5d97fbf098b8b4e82ff19408ec423c2970a522ab04b3a04"
+    )
 
 
 def test_a_registration_of_fuji_is_described_with_its_validation_id() -> None:
@@ -62,7 +75,11 @@ def test_a_registration_of_fuji_is_described_with_its_validation_id() -> None:
     assert call["validationId"]["cb58"] == "TEwxg8JzAUsqFibtYkaiiYH9G1h5ZfX56zYURXpyaPRCSppC4"
     assert call["subnetId"]["cb58"] == "2DN6PTi2uXNCzzNz1p2ckGcW2eqTfpt2kv2a1h7EV36hYV3XRJ"
     assert call["nodeId"] == "NodeID-CMpZrrUoevB2qPYD3w1TncAzdqQ8qdk4x"
-    assert (call["weight"], call["expiry"], call["expiryTime"]) == ("10", "1764836142", "2025-12-04T08:15:42Z")
+    assert (call["weight"], call["expiry"], call["expiryTime"]) == (
+        "10",
+        "1764836142",
+        "2025-12-04T08:15:42Z",
+    )
     assert call["disableOwner"]["threshold"] == 1
     assert call["disableOwner"]["addresses"][0].startswith("P-fuji1")
     assert describe(fuji.SIGNED_REGISTER)["signature"]["signerIndices"] == [3, 4, 8, 14, 18, 22, 23]
@@ -71,7 +88,10 @@ def test_a_registration_of_fuji_is_described_with_its_validation_id() -> None:
 def test_every_p_chain_message_is_described_by_its_type() -> None:
     conversion = parse_id("2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz")
     result = describe(from_p_chain(12345, SubnetToL1Conversion(conversion).encode()).raw)
-    assert result["messageId"]["hex"] == "0x610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
+    assert (
+        result["messageId"]["hex"]
+        == "0x610ea576429060e17e4e8d1d365a50ce3bbbfca43ea794172d358307a44abeb5"
+    )
     assert result["sourceBlockchain"] == "P-Chain"
     assert result["payload"]["sourceAddress"] == "0x"
     assert call_of(result)["conversionId"]["cb58"] == id_text(conversion)
@@ -80,16 +100,26 @@ def test_every_p_chain_message_is_described_by_its_type() -> None:
         call = call_of(describe(from_p_chain(12345, payload).raw))
         assert (call["type"], call["registered"]) == ("L1ValidatorRegistration", registered)
     call = call_of(describe(from_p_chain(12345, L1ValidatorWeight(VALIDATION, 1, 5).encode()).raw))
-    assert (call["validationId"]["cb58"], call["nonce"], call["weight"]) == (id_text(VALIDATION), "1", "5")
+    assert (call["validationId"]["cb58"], call["nonce"], call["weight"]) == (
+        id_text(VALIDATION),
+        "1",
+        "5",
+    )
     assert call["meaning"].startswith("the P-Chain attests")
 
 
 def test_the_signed_messages_of_the_example_l1_are_described() -> None:
     result = describe(l1_txs.SIGNED_REGISTER)
-    assert result["messageId"]["hex"] == "0x56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
+    assert (
+        result["messageId"]["hex"]
+        == "0x56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
+    )
     assert call_of(result)["validationId"]["cb58"] == id_text(VALIDATION)
     assert call_of(result)["remainingBalanceOwner"] == {"threshold": 0, "addresses": []}
-    assert call_of(describe(l1_txs.SIGNED_WEIGHT))["meaning"] == "an L1 asks the P-Chain to change a validator's weight"
+    assert (
+        call_of(describe(l1_txs.SIGNED_WEIGHT))["meaning"]
+        == "an L1 asks the P-Chain to change a validator's weight"
+    )
 
 
 def test_the_same_type_number_is_a_conversion_of_the_p_chain_and_an_uptime_of_an_l1() -> None:
@@ -109,19 +139,35 @@ def test_a_block_hash_is_described() -> None:
 def test_log_data_of_fuji_carries_a_teleporter_message() -> None:
     result = describe(bytes.fromhex(ICM["fujiLogData"]))
     assert result["wrapping"] == "SendWarpMessage log data"
-    assert result["messageId"]["hex"] == "0xc276b9aa0598f40efcb9d8063bb6102150c42ae630df7bea080618646f7c4a70"
+    assert (
+        result["messageId"]["hex"]
+        == "0xc276b9aa0598f40efcb9d8063bb6102150c42ae630df7bea080618646f7c4a70"
+    )
     call = call_of(result)
     assert call["type"] == "TeleporterMessage"
     assert call["messenger"] == "TeleporterMessenger v1.0.0"
-    assert call["teleporterMessageId"]["hex"] == "0x26d4a5d766e878c31f5ad97fa668797b53c9cd7e8b459bb5f0beca579c6485a6"
+    assert (
+        call["teleporterMessageId"]["hex"]
+        == "0x26d4a5d766e878c31f5ad97fa668797b53c9cd7e8b459bb5f0beca579c6485a6"
+    )
     assert (call["messageNonce"], call["requiredGasLimit"]) == ("277", "85000")
     assert call["originSenderAddress"] == "0x8578ae7723751446b196bd5124e1bf57b40eb7bc"
     assert call["destinationAddress"] == "0x9660ed66aef60dfba5467afe865f612edbfb5c71"
-    assert [receipt["receivedMessageNonce"] for receipt in call["receipts"]] == ["4512", "4514", "4533", "4584", "4585"]
+    assert [receipt["receivedMessageNonce"] for receipt in call["receipts"]] == [
+        "4512",
+        "4514",
+        "4533",
+        "4584",
+        "4585",
+    ]
 
 
-@pytest.mark.parametrize("entry", RECORDED["messages"], ids=lambda entry: entry["route"] + entry["messageId"][:6])
-def test_recorded_messages_have_the_ids_that_warp_and_teleporter_gave_them(entry: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "entry", RECORDED["messages"], ids=lambda entry: entry["route"] + entry["messageId"][:6]
+)
+def test_recorded_messages_have_the_ids_that_warp_and_teleporter_gave_them(
+    entry: dict[str, str],
+) -> None:
     result = describe(bytes.fromhex(entry["unsigned"]))
     assert result["messageId"]["cb58"] == entry["messageId"]
     assert call_of(result)["teleporterMessageId"]["cb58"] == entry["teleporterMessageId"]
@@ -142,9 +188,14 @@ def test_delivered_messages_are_read_from_the_access_list() -> None:
 def test_a_teleporter_id_is_what_the_contracts_compute(nonce: int) -> None:
     message_ids = ICM["messageIds"]
     destination = ChainID(parse_id(message_ids["destination"]))
-    fields = MessageFields(nonce, SENDER, None, destination, SENDER, gas_limit=0, tail=b"", body=b"")
+    fields = MessageFields(
+        nonce, SENDER, None, destination, SENDER, gas_limit=0, tail=b"", body=b""
+    )
     message = TeleporterMessage(bytes.fromhex(message_ids["messenger"][2:]), fields)
-    assert id_text(message.message_id(ChainID(parse_id(message_ids["source"])))) == message_ids["byNonce"][str(nonce)]
+    assert (
+        id_text(message.message_id(ChainID(parse_id(message_ids["source"]))))
+        == message_ids["byNonce"][str(nonce)]
+    )
 
 
 def test_a_message_of_teleporter_2_is_described_with_the_address_that_set_its_nonce() -> None:
@@ -197,12 +248,19 @@ def test_an_expiry_beyond_the_last_date_has_no_time() -> None:
     assert (call["expiry"], call["expiryTime"]) == (str(2**64 - 1), None)
 
 
-SEEDS = [fuji.SIGNED_WEIGHT, fuji.SIGNED_REGISTER, l1_txs.SIGNED_REGISTER, bytes.fromhex(ICM["fujiLogData"])]
+SEEDS = [
+    fuji.SIGNED_WEIGHT,
+    fuji.SIGNED_REGISTER,
+    l1_txs.SIGNED_REGISTER,
+    bytes.fromhex(ICM["fujiLogData"]),
+]
 
 
 @settings(max_examples=150)
 @given(st.sampled_from(SEEDS), st.integers(0, 2_000), st.binary(max_size=40), st.integers(0, 40))
-def test_describe_accepts_any_changed_bytes(seed: bytes, place: int, change: bytes, cut: int) -> None:
+def test_describe_accepts_any_changed_bytes(
+    seed: bytes, place: int, change: bytes, cut: int
+) -> None:
     place %= len(seed)
     result = describe(seed[:place] + change + seed[place + cut :])
     json.dumps(result)
@@ -223,7 +281,9 @@ def test_describe_accepts_any_word_in_a_teleporter_message(place: int, word: int
     message = UnsignedMessage.parse(bytes.fromhex(ICM["fujiLogData"])[64 : 64 + 972])
     call = AddressedCall.parse(message.payload)
     place %= len(call.payload) // 32
-    changed = call.payload[: 32 * place] + word.to_bytes(32, "big") + call.payload[32 * (place + 1) :]
+    changed = (
+        call.payload[: 32 * place] + word.to_bytes(32, "big") + call.payload[32 * (place + 1) :]
+    )
     teleporter = parse_teleporter(call.source_address, changed)
     assert (
         teleporter is None

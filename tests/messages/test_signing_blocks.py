@@ -44,7 +44,9 @@ def hex_of(raw: bytes) -> str:
     return "0x" + raw.hex()
 
 
-def block(kind: SigningBlockKind, value: str, reason: str = "a bug", created_at: int = 5) -> SigningBlock:
+def block(
+    kind: SigningBlockKind, value: str, reason: str = "a bug", created_at: int = 5
+) -> SigningBlock:
     return SigningBlock(kind, value, reason, created_at)
 
 
@@ -74,7 +76,9 @@ async def with_blocks(*blocks: SigningBlock) -> SigningBlocks:
 
 
 @pytest.mark.parametrize("message", [V1, V2], ids=["version 1", "version 2"])
-async def test_a_message_is_blocked_by_its_chain_its_destination_its_senders_and_both_ids(message: Message) -> None:
+async def test_a_message_is_blocked_by_its_chain_its_destination_its_senders_and_both_ids(
+    message: Message,
+) -> None:
     unsigned = warp_message(message)
     for kind, value in (
         (KINDS.SOURCE_CHAIN, id_text(SOURCE)),
@@ -90,8 +94,12 @@ async def test_a_message_is_blocked_by_its_chain_its_destination_its_senders_and
         assert caught.value.detail == {"kind": kind, "value": value, "reason": "a bug"}
         assert str(caught.value) == f"the operator has disabled signing for {kind} {value}: a bug"
         # The same message to another chain, from another one and by another account.
-        other = message._replace(source=OTHER, destination=OTHER, sender=b"\xdd" * 20, messenger=b"\xee" * 20)
-        check_allowed(blocks, warp_message(other._replace(adapter=message.adapter and b"\xff" * 20)))
+        other = message._replace(
+            source=OTHER, destination=OTHER, sender=b"\xdd" * 20, messenger=b"\xee" * 20
+        )
+        check_allowed(
+            blocks, warp_message(other._replace(adapter=message.adapter and b"\xff" * 20))
+        )
 
 
 async def test_a_value_counts_for_its_kind_alone() -> None:
@@ -113,12 +121,26 @@ async def test_a_value_counts_for_its_kind_alone() -> None:
         AddressedCall(b"\xaa" * 19, V1.payload).encode(),
         bytes(6) + b"\xff" * PAYLOAD_LIMIT_BYTES,
     ],
-    ids=["empty", "no type", "hash", "empty call", "cut off", "wrong words", "short sender", "too long"],
+    ids=[
+        "empty",
+        "no type",
+        "hash",
+        "empty call",
+        "cut off",
+        "wrong words",
+        "short sender",
+        "too long",
+    ],
 )
-async def test_any_payload_is_blocked_by_its_chain_and_its_id_and_is_no_error(payload: bytes) -> None:
+async def test_any_payload_is_blocked_by_its_chain_and_its_id_and_is_no_error(
+    payload: bytes,
+) -> None:
     unsigned = UnsignedMessage.build(NETWORK_ID, SOURCE, payload)
     check_allowed(await with_blocks(block(KINDS.DESTINATION, id_text(DESTINATION))), unsigned)
-    for rule in (block(KINDS.SOURCE_CHAIN, id_text(SOURCE)), block(KINDS.MESSAGE_ID, hex_of(unsigned.id))):
+    for rule in (
+        block(KINDS.SOURCE_CHAIN, id_text(SOURCE)),
+        block(KINDS.MESSAGE_ID, hex_of(unsigned.id)),
+    ):
         with pytest.raises(SigningBlocked):
             check_allowed(await with_blocks(rule), unsigned)
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from tests import paths
-from tests.node.recorded_node import C_CHAIN, L1, NETWORK_ID, RecordedNode, open_upstream, recorded_result
+from tests.node.recorded_node import (
+    C_CHAIN,
+    L1,
+    NETWORK_ID,
+    RecordedNode,
+    open_upstream,
+    recorded_result,
+)
 from warpseal.bls import parse_public_key
 from warpseal.messages.describe import unwrap
 from warpseal.messages.errors import InvalidSigningSubnet
@@ -36,7 +43,9 @@ FROM_L1, FROM_C_CHAIN = SIGNED[id_text(L1)], SIGNED[id_text(PRIMARY_NETWORK)]
 
 
 def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
-    validators = recorded_result("platform.getValidatorsAt", height=height, subnetID=id_text(subnet_id))
+    validators = recorded_result(
+        "platform.getValidatorsAt", height=height, subnetID=id_text(subnet_id)
+    )
     return build_canonical_set(
         (
             parse_node_id(node),
@@ -48,10 +57,15 @@ def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
 
 
 async def verify(
-    message: SignedMessage, subnet_id: SubnetID | None = None, height: int | None = None, **replies: Any
+    message: SignedMessage,
+    subnet_id: SubnetID | None = None,
+    height: int | None = None,
+    **replies: Any,
 ) -> dict[str, Any]:
     async with open_upstream(RecordedNode(replies)) as upstream:
-        result: dict[str, Any] = to_builtins(await verify_at(upstream.platform, message, subnet_id, height))
+        result: dict[str, Any] = to_builtins(
+            await verify_at(upstream.platform, message, subnet_id, height)
+        )
         return result
 
 
@@ -88,7 +102,9 @@ def test_a_quorum_that_the_weight_does_not_reach_is_not_met() -> None:
         ((0, 2, 3), "not valid for these validators"),
     ],
 )
-def test_a_signature_of_other_validators_is_refused_with_the_reason(signers: tuple[int, ...], words: str) -> None:
+def test_a_signature_of_other_validators_is_refused_with_the_reason(
+    signers: tuple[int, ...], words: str
+) -> None:
     message = SignedMessage(CONVERSION.unsigned, encode_signers(signers), CONVERSION.signature)
     result = verify_signed(message, members_at(7))
     assert words in (result.fault or "")
@@ -99,10 +115,16 @@ def test_a_signature_of_other_validators_is_refused_with_the_reason(signers: tup
 async def test_a_message_of_an_l1_is_verified_against_its_subnet_at_the_proposed_height() -> None:
     result = await verify(FROM_L1)
     assert result["signingSubnetId"]["cb58"] == id_text(L1)
-    assert (result["pChainHeight"], result["signatureValid"], result["quorumMet"]) == ("19", True, True)
+    assert (result["pChainHeight"], result["signatureValid"], result["quorumMet"]) == (
+        "19",
+        True,
+        True,
+    )
 
 
-async def test_a_p_chain_message_about_a_validation_is_verified_against_the_subnet_of_its_manager() -> None:
+async def test_a_p_chain_message_about_a_validation_is_verified_against_the_subnet_of_its_manager() -> (
+    None
+):
     result = await verify(REGISTRATION, height=18)
     assert result["signingSubnetId"]["cb58"] == id_text(L1)
     assert result["signatureValid"]
@@ -110,7 +132,9 @@ async def test_a_p_chain_message_about_a_validation_is_verified_against_the_subn
 
 
 @pytest.mark.parametrize("message", [CONVERSION, REMOVAL])
-async def test_the_caller_names_the_signing_subnet_if_the_message_does_not_imply_it(message: SignedMessage) -> None:
+async def test_the_caller_names_the_signing_subnet_if_the_message_does_not_imply_it(
+    message: SignedMessage,
+) -> None:
     with pytest.raises(InvalidSigningSubnet):
         await verify(message, height=7)
     assert (await verify(message, SubnetID(L1), 7))["signatureValid"]
@@ -120,7 +144,9 @@ async def test_a_message_of_the_c_chain_may_be_signed_by_its_destination_l1() ->
     result = await verify(FROM_C_CHAIN)
     assert result["signingSubnetId"]["cb58"] == id_text(PRIMARY_NETWORK)
     assert result["signatureValid"]
-    primary = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(PRIMARY_NETWORK))
+    primary = recorded_result(
+        "platform.getValidatorsAt", height=19, subnetID=id_text(PRIMARY_NETWORK)
+    )
 
     def swapped(params: Any) -> Any:
         """Return the signing validators for the L1, and none for the Primary Network."""
@@ -133,13 +159,20 @@ async def test_a_message_of_the_c_chain_may_be_signed_by_its_destination_l1() ->
 
 
 async def test_a_source_chain_that_the_p_chain_does_not_know_raises_unknown_chain() -> None:
-    stray = UnsignedMessage.build(88_888, ChainID(parse_id(id_text(bytes(31) + b"\x09"))), FROM_L1.unsigned.payload)
+    stray = UnsignedMessage.build(
+        88_888, ChainID(parse_id(id_text(bytes(31) + b"\x09"))), FROM_L1.unsigned.payload
+    )
     with pytest.raises(UnknownChain):
         await verify(SignedMessage(stray, FROM_L1.signers, FROM_L1.signature))
 
 
 def changed(message: SignedMessage, **parts: Any) -> SignedMessage:
-    fields = {"unsigned": message.unsigned, "signers": message.signers, "signature": message.signature, **parts}
+    fields = {
+        "unsigned": message.unsigned,
+        "signers": message.signers,
+        "signature": message.signature,
+        **parts,
+    }
     return SignedMessage(**fields)
 
 
@@ -153,7 +186,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("reason", "refused"), REFUSED.items(), ids=list(REFUSED))
-def test_each_check_of_a_verifier_has_a_code(reason: str, refused: tuple[SignedMessage, int]) -> None:
+def test_each_check_of_a_verifier_has_a_code(
+    reason: str, refused: tuple[SignedMessage, int]
+) -> None:
     message, network_id = refused
     result = verify_signed(message, members_at(7), network_id=network_id)
     assert result.refusal == reason
@@ -171,7 +206,9 @@ def test_checks_are_made_in_the_order_of_the_verifiers() -> None:
     light = changed(broken, signers=encode_signers([1]))
     assert verify_signed(light, members, network_id=NETWORK_ID).refusal == "weight"
     # Every quorum of a set without weight is reached.
-    empty = verify_signed(changed(broken, signers=b""), build_canonical_set([]), network_id=NETWORK_ID)
+    empty = verify_signed(
+        changed(broken, signers=b""), build_canonical_set([]), network_id=NETWORK_ID
+    )
     assert empty.refusal == "no_signers"
 
 

@@ -92,7 +92,9 @@ def _recorded(path: str, method: str, params: Params) -> Any:
     if method == "platform.validatedBy":
         return _validated_by(params["blockchainID"])
     if method == "platform.validates":
-        chains = [chain["id"] for chain in _blockchains() if chain["subnetID"] == params["subnetID"]]
+        chains = [
+            chain["id"] for chain in _blockchains() if chain["subnetID"] == params["subnetID"]
+        ]
         return {"blockchainIDs": chains}
     for entry in RECORDED:
         if entry["method"] == method and _same(entry, path, params):
@@ -107,7 +109,9 @@ def _same(entry: Mapping[str, Any], path: str, params: Params) -> bool:
         return False
     if isinstance(entry["params"], list):
         return entry["params"] == list(params)
-    return {str(k): str(v) for k, v in entry["params"].items()} == {str(k): str(v) for k, v in params.items()}
+    return {str(k): str(v) for k, v in entry["params"].items()} == {
+        str(k): str(v) for k, v in params.items()
+    }
 
 
 def _validated_by(blockchain_id: str) -> Any:
@@ -119,12 +123,23 @@ def _validated_by(blockchain_id: str) -> Any:
 
 
 def _blockchains() -> list[dict[str, str]]:
-    return next(e["result"]["blockchains"] for e in RECORDED if e["method"] == "platform.getBlockchains")
+    return next(
+        e["result"]["blockchains"] for e in RECORDED if e["method"] == "platform.getBlockchains"
+    )
 
 
 def _load() -> list[dict[str, Any]]:
-    names = ("platform.jsonl", "info.jsonl", "proposervm.jsonl", "l1.jsonl", "ledger.jsonl", "genesis-txs.jsonl")
-    return [json.loads(line) for name in names for line in (RECORDINGS / name).read_text().splitlines()]
+    names = (
+        "platform.jsonl",
+        "info.jsonl",
+        "proposervm.jsonl",
+        "l1.jsonl",
+        "ledger.jsonl",
+        "genesis-txs.jsonl",
+    )
+    return [
+        json.loads(line) for name in names for line in (RECORDINGS / name).read_text().splitlines()
+    ]
 
 
 RECORDED = _load()
@@ -171,7 +186,9 @@ async def open_upstream(
         yield connect(session, build_settings(*uris, **changes), observer)
 
 
-def connect(session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver | None = None) -> Upstream:
+def connect(
+    session: aiohttp.ClientSession, settings: NodeSettings, observer: CallObserver | None = None
+) -> Upstream:
     """Return clients with the given settings."""
     return connect_upstream(settings, session, observer=observer)
 

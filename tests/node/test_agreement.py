@@ -43,7 +43,9 @@ OTHER = SubnetID(b"\x66" * 32)
 VALIDATION_ID = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjonVzY2Fd"))
 TIP = 19
 TRUE_CONVERSION = parse_id(recorded_result(SUBNET, subnetID=id_text(L1))["conversionID"])
-TRUE_WEIGHTS = [int(listed["weight"]) for listed in recorded_result(CURRENT, subnetID=id_text(L1))["validators"]]
+TRUE_WEIGHTS = [
+    int(listed["weight"]) for listed in recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
+]
 
 
 class Contradictions:
@@ -127,12 +129,18 @@ async def test_one_node_that_lies_about_a_set_is_outvoted_named_rested_and_count
         with stopped_clock() as clock, caplog.at_level(logging.WARNING):
             entries = await upstream.platform.validators_at(L1, TIP)
             assert 77_777 not in {entry.weight for entry in entries}
-            assert sum(entry.weight for entry in entries) == sum(int(v["weight"]) for v in honest_set().values())
+            assert sum(entry.weight for entry in entries) == sum(
+                int(v["weight"]) for v in honest_set().values()
+            )
             assert observer.counts == {(place, SETS): 1}
             assert [result.disagrees for result in await upstream.platform.probe()] == [
                 position == place for position in range(3)
             ]
-            (record,) = (log_record for log_record in caplog.records if "contradicts" in log_record.getMessage())
+            (record,) = (
+                log_record
+                for log_record in caplog.records
+                if "contradicts" in log_record.getMessage()
+            )
             assert (vars(record)["node"], vars(record)["position"]) == (nodes[place].uri, place)
             # It rests: neither sets nor other calls are sent to it, whatever their origin.
             before = Counter(nodes[place].calls)
@@ -157,7 +165,9 @@ async def test_two_nodes_that_agree_on_a_lie_win() -> None:
     assert observer.counts == {(0, SETS): 1}
 
 
-async def test_without_enough_equal_replies_the_error_has_the_classes_and_no_node_is_blamed() -> None:
+async def test_without_enough_equal_replies_the_error_has_the_classes_and_no_node_is_blamed() -> (
+    None
+):
     nodes = RecordedNode(), RecordedNode({SETS: heavier_set}), RecordedNode({SETS: {}})
     observer = Contradictions()
     async with open_agreeing(*nodes, observer=observer) as upstream:
@@ -187,7 +197,9 @@ async def test_a_node_that_fails_is_replaced_and_too_few_replies_are_no_agreemen
 
 async def test_a_node_that_lags_neither_agrees_nor_differs() -> None:
     lagging, observer = RecordedNode({SETS: ahead}), Contradictions()
-    async with open_agreeing(lagging, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+    async with open_agreeing(
+        lagging, RecordedNode(), RecordedNode(), observer=observer
+    ) as upstream:
         assert await upstream.platform.validators_at(L1, TIP)
     async with open_agreeing(lagging, RecordedNode(), observer=observer) as upstream:
         with pytest.raises(HeightAhead) as error:
@@ -214,7 +226,9 @@ async def test_the_proposed_height_is_the_one_that_enough_nodes_have_reached() -
 async def test_a_node_that_forges_heights_rests_and_is_counted() -> None:
     heights = {"forged": 10**9, "honest": 20}
     forger = RecordedNode({PROPOSED: lambda _: {"height": str(heights["forged"])}})
-    others = [RecordedNode({PROPOSED: lambda _: {"height": str(heights["honest"])}}) for _ in range(2)]
+    others = [
+        RecordedNode({PROPOSED: lambda _: {"height": str(heights["honest"])}}) for _ in range(2)
+    ]
     observer = Contradictions()
     async with open_agreeing(forger, *others, observer=observer) as upstream:
         with stopped_clock() as clock:
@@ -229,18 +243,25 @@ async def test_a_node_that_forges_heights_rests_and_is_counted() -> None:
 async def test_a_subnet_and_its_chains_come_from_the_nodes_that_agree() -> None:
     liar = RecordedNode(
         {
-            SUBNET: {**recorded_result(SUBNET, subnetID=id_text(L1)), "conversionID": id_text(OTHER)},
+            SUBNET: {
+                **recorded_result(SUBNET, subnetID=id_text(L1)),
+                "conversionID": id_text(OTHER),
+            },
             "platform.validatedBy": {"subnetID": id_text(OTHER)},
             "platform.validates": {"blockchainIDs": [id_text(NO_CHAIN)]},
         }
     )
     observer = Contradictions()
     for method in (SUBNET, "platform.validatedBy", "platform.validates"):
-        async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        async with open_agreeing(
+            liar, RecordedNode(), RecordedNode(), observer=observer
+        ) as upstream:
             if method == SUBNET:
                 subnet = await upstream.platform.subnet(L1)
                 assert subnet is not None
-                assert subnet.conversion_id == parse_id(recorded_result(SUBNET, subnetID=id_text(L1))["conversionID"])
+                assert subnet.conversion_id == parse_id(
+                    recorded_result(SUBNET, subnetID=id_text(L1))["conversionID"]
+                )
             elif method == "platform.validatedBy":
                 assert await upstream.platform.validated_by(L1_CHAIN) == L1
             else:
@@ -248,14 +269,18 @@ async def test_a_subnet_and_its_chains_come_from_the_nodes_that_agree() -> None:
         assert observer.counts[0, method] == 1
 
 
-async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_the_others() -> None:
+async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_the_others() -> (
+    None
+):
     def missing(_: Any) -> Any:
         raise RefusedCall("not found")
 
     for height, disagreements in ((TIP, 1), (TIP - 1, 0)):
         denying = RecordedNode({SUBNET: missing, HEIGHT: {"height": str(height)}})
         observer = Contradictions()
-        async with open_agreeing(denying, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        async with open_agreeing(
+            denying, RecordedNode(), RecordedNode(), observer=observer
+        ) as upstream:
             subnet = await upstream.platform.subnet(L1)
         assert subnet is not None
         assert subnet.is_l1
@@ -265,14 +290,18 @@ async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_
 async def test_a_node_that_does_not_know_of_a_conversion_yet_is_no_liar() -> None:
     lagging = RecordedNode({SUBNET: subnet_without_conversion(), HEIGHT: {"height": "3"}})
     observer = Contradictions()
-    async with open_agreeing(lagging, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+    async with open_agreeing(
+        lagging, RecordedNode(), RecordedNode(), observer=observer
+    ) as upstream:
         subnet = await upstream.platform.subnet(L1)
     assert subnet is not None
     assert subnet.is_l1
     assert observer.counts == {}
 
 
-async def test_a_node_that_forges_the_height_of_a_lagging_one_does_not_put_the_blame_on_it() -> None:
+async def test_a_node_that_forges_the_height_of_a_lagging_one_does_not_put_the_blame_on_it() -> (
+    None
+):
     lagging = RecordedNode({SUBNET: subnet_without_conversion(), HEIGHT: {"height": "3"}})
     framing, observer = RecordedNode({HEIGHT: {"height": "3"}}), Contradictions()
     async with open_agreeing(framing, lagging, RecordedNode(), observer=observer) as upstream:
@@ -303,7 +332,11 @@ def with_balance(balance: str) -> dict[str, Any]:
 async def test_a_forged_height_excuses_no_amount_and_a_third_node_outvotes_it() -> None:
     forged = {
         CURRENT: with_balance("1"),
-        "platform.getValidatorFeeState": {"excess": 9, "price": 512, "timestamp": "2026-11-21T02:06:47Z"},
+        "platform.getValidatorFeeState": {
+            "excess": 9,
+            "price": 512,
+            "timestamp": "2026-11-21T02:06:47Z",
+        },
         "platform.getTimestamp": {"timestamp": "2030-01-01T00:00:00Z"},
         HEIGHT: {"height": str(TIP + 1)},
     }
@@ -320,7 +353,9 @@ async def test_a_forged_height_excuses_no_amount_and_a_third_node_outvotes_it() 
         for error in await read(upstream):
             assert isinstance(error, NodesDisagree)
             assert [reply_class.positions for reply_class in error.classes] == [(0,), (1,)]
-    async with open_agreeing(RecordedNode(forged), RecordedNode(), RecordedNode(), observer=observer) as upstream:
+    async with open_agreeing(
+        RecordedNode(forged), RecordedNode(), RecordedNode(), observer=observer
+    ) as upstream:
         assert await read(upstream) == honest
     # A node at another height lags, or lies: no node can say.
     assert observer.counts == {}
@@ -342,7 +377,9 @@ async def test_nodes_that_accept_a_block_at_different_times_agree_a_moment_later
 
 async def test_the_list_of_subnets_is_that_of_nodes_that_agree() -> None:
     listed = recorded_result("platform.getSubnets")
-    forged = {"subnets": [*listed["subnets"], {"id": id_text(OTHER), "controlKeys": [], "threshold": "0"}]}
+    forged = {
+        "subnets": [*listed["subnets"], {"id": id_text(OTHER), "controlKeys": [], "threshold": "0"}]
+    }
     liar, observer = RecordedNode({"platform.getSubnets": forged}), Contradictions()
     async with open_agreeing(liar, RecordedNode(), observer=observer) as upstream:
         with pytest.raises(NodesDisagree):
@@ -386,7 +423,9 @@ async def test_members_that_change_while_nodes_are_read_are_compared_again() -> 
     assert observer.counts == {}
 
 
-async def test_a_list_of_validators_without_the_right_ones_is_never_used_even_at_a_forged_height() -> None:
+async def test_a_list_of_validators_without_the_right_ones_is_never_used_even_at_a_forged_height() -> (
+    None
+):
     none: dict[str, list[Any]] = {"validators": []}
     liar = RecordedNode({CURRENT: none, HEIGHT: {"height": str(10**9)}})
     async with open_agreeing(liar, RecordedNode()) as upstream:
@@ -436,7 +475,12 @@ def lies_of(name: str) -> dict[str, Any]:
 
 FAILURES: tuple[dict[str, Any], ...] = (
     dict.fromkeys((SETS, SUBNET, CURRENT, PROPOSED), broken),
-    {SETS: ahead, SUBNET: subnet_without_conversion(), CURRENT: with_balance("99999999950"), HEIGHT: {"height": "3"}},
+    {
+        SETS: ahead,
+        SUBNET: subnet_without_conversion(),
+        CURRENT: with_balance("99999999950"),
+        HEIGHT: {"height": "3"},
+    },
     {SUBNET: denying, PROPOSED: {"height": "2"}, HEIGHT: {"height": "2"}},
     {},
 )
@@ -453,9 +497,13 @@ async def test_fewer_liars_than_the_quorum_never_decide_and_no_honest_node_is_bl
             liars = set(rng.sample(range(count), rng.randint(0, quorum - 1)))
             for place in range(count):
                 own_or_common = lies_of(rng.choice(("all", f"node {place}")))
-                nodes[place].replies = dict(own_or_common if place in liars else rng.choice(FAILURES))
+                nodes[place].replies = dict(
+                    own_or_common if place in liars else rng.choice(FAILURES)
+                )
             observer = Contradictions()
-            upstream = connect(session, build_settings(*uris[:count], p_chain_quorum=quorum), observer)
+            upstream = connect(
+                session, build_settings(*uris[:count], p_chain_quorum=quorum), observer
+            )
             platform = upstream.platform
             with suppress(NodeUnavailable, HeightAhead):
                 assert {entry.weight for entry in await platform.validators_at(L1, TIP)} == {

@@ -45,13 +45,20 @@ async def own_node(own: RecordedNode) -> AsyncIterator[ChainRpcClient]:
         yield connect(session, build_settings(refusing_uri(), evm_chains=chains)).chain_rpc
 
 
-async def test_a_configuration_and_a_block_time_are_read_from_the_node_that_runs_the_chain() -> None:
-    replies = {"eth_getChainConfig": CONFIG, "eth_getBlockByNumber": {"number": "0x1", "timestamp": "0x6b01"}}
+async def test_a_configuration_and_a_block_time_are_read_from_the_node_that_runs_the_chain() -> (
+    None
+):
+    replies = {
+        "eth_getChainConfig": CONFIG,
+        "eth_getBlockByNumber": {"number": "0x1", "timestamp": "0x6b01"},
+    }
     bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(replies)
     async with open_upstream(bare, full) as upstream:
         assert await upstream.chain_rpc.chain_config(L1_CHAIN, msgspec.json.decode) == CONFIG
         assert await upstream.chain_rpc.latest_block_time_s(L1_CHAIN) == 0x6B01
-    params: list[object] = [params for _, method, params in full.seen if method == "eth_getBlockByNumber"]
+    params: list[object] = [
+        params for _, method, params in full.seen if method == "eth_getBlockByNumber"
+    ]
     assert params == [["latest", False]]
 
 
@@ -63,7 +70,9 @@ async def test_the_url_of_evm_chains_is_called_as_it_stands() -> None:
 
 
 async def test_a_configuration_that_all_nodes_lack_is_absent_and_fails_no_node() -> None:
-    old_node = RecordedNode({"eth_getChainConfig": refuse("the method eth_getChainConfig does not exist", -32_601)})
+    old_node = RecordedNode(
+        {"eth_getChainConfig": refuse("the method eth_getChainConfig does not exist", -32_601)}
+    )
     async with open_upstream(old_node, RecordedNode(paths=("/ext/P", "/ext/info"))) as upstream:
         assert await upstream.chain_rpc.chain_config(L1_CHAIN, msgspec.json.decode) is None
         assert await upstream.chain_rpc.chain_config(NO_CHAIN, msgspec.json.decode) is None
@@ -81,8 +90,13 @@ async def test_a_configuration_that_all_nodes_lack_is_absent_and_fails_no_node()
         "0x",
     ],
 )
-async def test_a_configuration_is_unavailable_if_a_node_that_may_have_it_fails(reply: object) -> None:
-    bare, failing = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({"eth_getChainConfig": reply})
+async def test_a_configuration_is_unavailable_if_a_node_that_may_have_it_fails(
+    reply: object,
+) -> None:
+    bare, failing = (
+        RecordedNode(paths=("/ext/P", "/ext/info")),
+        RecordedNode({"eth_getChainConfig": reply}),
+    )
     decode = msgspec.json.Decoder(dict[str, object]).decode
     async with open_upstream(bare, failing) as upstream:
         with pytest.raises(NodeUnavailable):
@@ -91,7 +105,9 @@ async def test_a_configuration_is_unavailable_if_a_node_that_may_have_it_fails(r
 
 async def test_the_result_of_a_call_is_bytes_and_a_reverted_call_is_refused_with_its_text() -> None:
     replies = {
-        "eth_call": lambda params: "0x0102" if params[0] == CALL else refuse("execution reverted: no", 3)(params)
+        "eth_call": lambda params: (
+            "0x0102" if params[0] == CALL else refuse("execution reverted: no", 3)(params)
+        )
     }
     async with own_node(RecordedNode(replies, paths=("/l1/",))) as chain_rpc:
         assert await chain_rpc.eth_call(L1_CHAIN, CALL) == b"\1\2"

@@ -35,7 +35,12 @@ async def test_validations_of_an_l1_have_their_own_ids_and_are_inactive_without_
         1_795_226_756,
         balance=99_999_999_949,
     )
-    assert [validation.balance for validation in current] == [99_999_999_949, 101_999_999_779, 99_999_999_779, 0]
+    assert [validation.balance for validation in current] == [
+        99_999_999_949,
+        101_999_999_779,
+        99_999_999_779,
+        0,
+    ]
     assert [validation.is_active for validation in current] == [True, True, True, False]
 
 
@@ -50,7 +55,9 @@ async def test_a_permissioned_validation_has_its_transactions_id_and_is_always_a
 
 def test_permissioned_validations_are_listed_with_the_validations_of_an_l1() -> None:
     raw = json.dumps({"validators": [LEGACY, LISTED]}).encode()
-    assert [(validation.is_l1, validation.is_active) for validation in decode_current_validations(raw)] == [
+    assert [
+        (validation.is_l1, validation.is_active) for validation in decode_current_validations(raw)
+    ] == [
         (False, True),
         (True, True),
     ]
@@ -62,15 +69,25 @@ def test_a_list_without_validators_may_be_null() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"validationID": None}, {"validationID": "x"}, {"nodeID": "x"}, {"weight": "-1"}, {"startTime": str(2**64)}],
+    [
+        {"validationID": None},
+        {"validationID": "x"},
+        {"nodeID": "x"},
+        {"weight": "-1"},
+        {"startTime": str(2**64)},
+    ],
 )
 async def test_a_malformed_entry_makes_the_response_unusable(change: dict[str, Any]) -> None:
-    async with open_upstream(RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})) as upstream:
+    async with open_upstream(
+        RecordedNode({METHOD: {"validators": [{**LISTED, **change}]}})
+    ) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.current_validations(L1)
 
 
-@pytest.mark.parametrize("text", ["not found", "current P-chain height (1) < requested P-Chain height (2)"])
+@pytest.mark.parametrize(
+    "text", ["not found", "current P-chain height (1) < requested P-Chain height (2)"]
+)
 async def test_an_error_response_is_a_failed_call(text: str) -> None:
     def refuse(_: object) -> object:
         raise RefusedCall(text)

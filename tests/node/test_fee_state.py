@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, open_upstream, recorded_result
+from tests.node.recorded_node import (
+    L1,
+    PERMISSIONED,
+    RecordedNode,
+    RefusedCall,
+    open_upstream,
+    recorded_result,
+)
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.p_chain import L1FeeState, decode_current_validations
 from warpseal.upstream.errors import NodeUnavailable
@@ -29,7 +36,9 @@ async def test_the_recorded_fee_state_and_parameters_are_read() -> None:
 async def test_large_numbers_and_numbers_in_text_are_exact() -> None:
     reply = {"excess": str(2**64 - 1), "price": 2**63 + 1, "timestamp": "2026-11-21T04:06:47+02:00"}
     async with open_upstream(RecordedNode({STATE: reply})) as upstream:
-        assert await upstream.platform.fee_state() == L1FeeState(2**64 - 1, 2**63 + 1, 1_795_226_807)
+        assert await upstream.platform.fee_state() == L1FeeState(
+            2**64 - 1, 2**63 + 1, 1_795_226_807
+        )
 
 
 @pytest.mark.parametrize(
@@ -52,9 +61,13 @@ async def test_a_malformed_fee_state_is_no_reply(change: dict[str, Any]) -> None
             await upstream.platform.fee_state()
 
 
-@pytest.mark.parametrize("change", [{"excessConversionConstant": 0}, {"target": -1}, {"minPrice": 2**64}])
+@pytest.mark.parametrize(
+    "change", [{"excessConversionConstant": 0}, {"target": -1}, {"minPrice": 2**64}]
+)
 async def test_parameters_that_no_network_has_are_no_reply(change: dict[str, Any]) -> None:
-    async with open_upstream(RecordedNode({CONFIG: {**recorded_result(CONFIG), **change}})) as upstream:
+    async with open_upstream(
+        RecordedNode({CONFIG: {**recorded_result(CONFIG), **change}})
+    ) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.fee_config()
 
@@ -72,7 +85,9 @@ async def test_stakes_have_an_end_and_l1_validators_have_none() -> None:
     async with open_upstream(RecordedNode()) as upstream:
         (stake,) = await upstream.platform.current_validations(PERMISSIONED)
         assert (stake.end_unix_s, stake.balance) == (1_826_757_159, None)
-        assert {validation.end_unix_s for validation in await upstream.platform.current_validations(L1)} == {None}
+        assert {
+            validation.end_unix_s for validation in await upstream.platform.current_validations(L1)
+        } == {None}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +98,9 @@ async def test_stakes_have_an_end_and_l1_validators_have_none() -> None:
         ({"endTime": "99", "nextPeriod": "1209600"}, None, 0),
     ],
 )
-def test_a_stake_that_renews_itself_has_no_end(change: dict[str, Any], end_unix_s: int | None, delegated: int) -> None:
+def test_a_stake_that_renews_itself_has_no_end(
+    change: dict[str, Any], end_unix_s: int | None, delegated: int
+) -> None:
     entry = {**STAKE, "delegatorWeight": "0", **change}
     (stake,) = decode_current_validations(json.dumps({"validators": [entry]}).encode())
     assert (stake.end_unix_s, stake.delegated) == (end_unix_s, delegated)

@@ -53,19 +53,40 @@ async def test_peers_are_listed_with_the_address_they_claim_together_with_the_no
     recorded = recorded_result("info.peers")["peers"]
     assert len(hints) == len(recorded) + 1
     assert hints[0] == PeerHint(node_id("7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"), "127.0.0.1", 45_683)
-    assert PeerHint(node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS"), "127.0.0.1", 38_211, "avalanchego/1.14.1") in hints
+    assert (
+        PeerHint(
+            node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS"), "127.0.0.1", 38_211, "avalanchego/1.14.1"
+        )
+        in hints
+    )
 
 
 async def test_unusable_peers_are_left_out_and_ipv6_is_parsed() -> None:
     peers = [
-        {"nodeID": "NodeID-4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS", "publicIP": address, "version": "v" * 1_000}
-        for address in ("", "host:1", "1.2.3.4", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1", "[2001:db8::1]:9651")
+        {
+            "nodeID": "NodeID-4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS",
+            "publicIP": address,
+            "version": "v" * 1_000,
+        }
+        for address in (
+            "",
+            "host:1",
+            "1.2.3.4",
+            "1.2.3.4:0",
+            "1.2.3.4:65536",
+            "1.2.3.4:-1",
+            "[2001:db8::1]:9651",
+        )
     ]
     peers += [{"nodeID": "NodeID-x", "publicIP": "1.2.3.4:9651"}, {"nodeID": "NodeID-x"}]
-    node = RecordedNode({"info.peers": {"numPeers": "1", "peers": peers}, "info.getNodeIP": {"ip": ""}})
+    node = RecordedNode(
+        {"info.peers": {"numPeers": "1", "peers": peers}, "info.getNodeIP": {"ip": ""}}
+    )
     async with open_upstream(node) as upstream:
         hints = (await upstream.info.peers()).hints
-    assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [("2001:db8::1", 9_651, 64)]
+    assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [
+        ("2001:db8::1", 9_651, 64)
+    ]
 
 
 async def test_all_info_nodes_are_called_and_a_single_reply_suffices() -> None:
@@ -73,12 +94,19 @@ async def test_all_info_nodes_are_called_and_a_single_reply_suffices() -> None:
         raise RefusedCall("no")
 
     other = {"nodeID": "NodeID-F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF", "publicIP": "203.0.113.7:9651"}
-    nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
+    nodes = (
+        RecordedNode(),
+        RecordedNode({"info.peers": {"peers": [other]}}),
+        RecordedNode({"info.peers": refuse}),
+    )
     async with serve_nodes(*nodes) as uris, open_session() as session:
         info = connect(session, build_settings(refusing_uri(), *uris)).info
         peers = await info.peers()
         assert not peers.complete
-        assert PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651) in peers.hints
+        assert (
+            PeerHint(node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF"), "203.0.113.7", 9_651)
+            in peers.hints
+        )
         assert len(peers.hints) == len(set(peers.hints))
     assert [node.calls["info.peers"] for node in nodes] == [1, 1, 1]
 
@@ -96,7 +124,9 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         dead = refusing_uri()
         upstream = connect(session, build_settings(uris[0], dead))
         networks, heights = await upstream.info.probe(), await upstream.platform.probe()
-    assert [(result.position, result.display, result.value, result.failure) for result in networks] == [
+    assert [
+        (result.position, result.display, result.value, result.failure) for result in networks
+    ] == [
         (0, uris[0], NETWORK_ID, None),
         (1, dead, None, PublicFailure.REFUSED),
     ]
@@ -112,38 +142,56 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         ({}, None),
     ],
 )
-async def test_the_plugin_protocol_is_that_of_the_node(fields: dict[str, object], expected: int | None) -> None:
+async def test_the_plugin_protocol_is_that_of_the_node(
+    fields: dict[str, object], expected: int | None
+) -> None:
     async with open_upstream(RecordedNode({"info.getNodeVersion": fields})) as upstream:
         assert await upstream.info.rpc_protocol_version() == expected
 
 
 async def test_without_an_info_node_the_plugin_protocol_is_unknown() -> None:
     async with open_session() as session:
-        assert await connect(session, build_settings(refusing_uri())).info.rpc_protocol_version() is None
+        assert (
+            await connect(session, build_settings(refusing_uri())).info.rpc_protocol_version()
+            is None
+        )
 
 
 async def test_the_duration_of_an_epoch_comes_from_a_node_or_from_the_network() -> None:
     recorded = RecordedNode({"info.upgrades": {"graniteEpochDuration": 4_000_000_000}})
     async with open_upstream(recorded) as upstream:
         assert await upstream.info.epoch_duration_s() == 4
-    async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": "1500000000"}})) as upstream:
+    async with open_upstream(
+        RecordedNode({"info.upgrades": {"graniteEpochDuration": "1500000000"}})
+    ) as upstream:
         assert await upstream.info.epoch_duration_s() == 2
     for network_id, duration_s in ((1, 300), (5, 300), (88_888, 30)):
         for upgrades in (lacking_method, {"etnaTime": "2024-12-16T17:00:00Z"}):
-            replies = {"info.upgrades": upgrades, "info.getNetworkID": {"networkID": str(network_id)}}
+            replies = {
+                "info.upgrades": upgrades,
+                "info.getNetworkID": {"networkID": str(network_id)},
+            }
             async with open_upstream(RecordedNode(replies)) as upstream:
                 assert await upstream.info.epoch_duration_s() == duration_s
 
 
-async def test_a_node_from_before_granite_names_no_duration_and_one_without_epochs_names_0() -> None:
-    for upgrades, duration_s in (({}, 30), ({"graniteEpochDuration": None}, 30), ({"graniteEpochDuration": 0}, 0)):
+async def test_a_node_from_before_granite_names_no_duration_and_one_without_epochs_names_0() -> (
+    None
+):
+    for upgrades, duration_s in (
+        ({}, 30),
+        ({"graniteEpochDuration": None}, 30),
+        ({"graniteEpochDuration": 0}, 0),
+    ):
         async with open_upstream(RecordedNode({"info.upgrades": upgrades})) as upstream:
             assert await upstream.info.epoch_duration_s() == duration_s
 
 
 @pytest.mark.parametrize("duration", [-1, 2**63, "4s", []])
 async def test_an_impossible_duration_of_an_epoch_is_no_reply(duration: object) -> None:
-    async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": duration}})) as upstream:
+    async with open_upstream(
+        RecordedNode({"info.upgrades": {"graniteEpochDuration": duration}})
+    ) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.info.epoch_duration_s()
 
@@ -158,5 +206,7 @@ async def test_what_a_node_answers_that_has_no_x_chain_is_in_the_error() -> None
 
     node = RecordedNode({"info.getBlockchainID": refuse})
     async with open_upstream(node) as upstream:
-        with pytest.raises(NodeUnavailable, match=r"X-Chain.*getBlockchainID was refused with 'there is no ID with"):
+        with pytest.raises(
+            NodeUnavailable, match=r"X-Chain.*getBlockchainID was refused with 'there is no ID with"
+        ):
             await upstream.info.blockchain_id("X")

@@ -75,11 +75,15 @@ async def test_status_and_height_come_from_the_node_that_returned_the_bytes() ->
     async with open_upstream(first, second) as upstream:
         assert await upstream.platform.transaction(REGISTER) is not None
     assert first.calls["platform.getHeight"] == 0
-    assert [second.calls[m] for m in ("platform.getTx", "platform.getTxStatus", "platform.getHeight")] == [1, 1, 1]
+    assert [
+        second.calls[m] for m in ("platform.getTx", "platform.getTxStatus", "platform.getHeight")
+    ] == [1, 1, 1]
 
 
 async def test_a_node_that_returns_another_transaction_is_skipped() -> None:
-    other = recorded_result("platform.getTx", txID="2uWKV78N6HQFT4YB4nqptYDe6Mzhu7VyfWooYh2xJ7TjPcmvG9", encoding="hex")
+    other = recorded_result(
+        "platform.getTx", txID="2uWKV78N6HQFT4YB4nqptYDe6Mzhu7VyfWooYh2xJ7TjPcmvG9", encoding="hex"
+    )
     async with open_upstream(RecordedNode({"platform.getTx": other})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.transaction(REGISTER)
@@ -119,7 +123,10 @@ async def test_nodes_below_the_height_prove_nothing() -> None:
         validation = await upstream.platform.l1_validator(REGISTERED, 12)
         assert validation is not None
         assert validation.state is not None
-        assert {validation.height for validation in await upstream.platform.l1_validator_each(REGISTERED)} == {10, 19}
+        assert {
+            validation.height
+            for validation in await upstream.platform.l1_validator_each(REGISTERED)
+        } == {10, 19}
     async with open_upstream(behind) as upstream:
         assert await upstream.platform.l1_validator(REGISTERED, 12) is None
 
@@ -156,7 +163,10 @@ def test_hex_without_its_checksum_is_refused(text: str) -> None:
 
 async def test_hostile_responses_are_refused() -> None:
     for method, reply in (
-        ("platform.getL1Validator", {"subnetID": "x", "weight": "1", "minNonce": "1", "balance": "1", "height": "1"}),
+        (
+            "platform.getL1Validator",
+            {"subnetID": "x", "weight": "1", "minNonce": "1", "balance": "1", "height": "1"},
+        ),
         ("platform.getL1Validator", {"weight": "1"}),
         ("platform.getTx", {"tx": "0x00"}),
         ("platform.getTx", {"tx": {"unsignedTx": {}}}),

@@ -51,7 +51,9 @@ class LacksAll(dict[str, Any]):
         lacks(SUBNETS, "Method not found", -32_601),
     ],
 )
-async def test_a_node_without_the_list_of_subnets_names_those_with_validators(node: RecordedNode) -> None:
+async def test_a_node_without_the_list_of_subnets_names_those_with_validators(
+    node: RecordedNode,
+) -> None:
     async with open_upstream(node) as upstream:
         assert set(await upstream.platform.subnets()) == WITH_VALIDATORS
         assert set(await upstream.platform.subnets()) == WITH_VALIDATORS

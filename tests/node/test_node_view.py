@@ -33,9 +33,9 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_i
 
 OWNED = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
 NODE = node_id("4t2fv4b9AQ39bhZkKwky3otLxBzMM1sdF")
-ALL: list[dict[str, Any]] = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))[
-    "validators"
-]
+ALL: list[dict[str, Any]] = recorded_result(
+    "platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK)
+)["validators"]
 PEER: dict[str, Any] = recorded_result("info.peers")["peers"][0]
 TOTAL = 5 * 10**15
 
@@ -45,7 +45,11 @@ def validators(**changes: Any) -> Any:
 
     def reply_to(params: Params) -> Any:
         return {
-            "validators": [{**validation, **changes} for validation in ALL if validation["nodeID"] in params["nodeIDs"]]
+            "validators": [
+                {**validation, **changes}
+                for validation in ALL
+                if validation["nodeID"] in params["nodeIDs"]
+            ]
         }
 
     return reply_to
@@ -65,14 +69,30 @@ async def test_a_recorded_validator_is_returned_as_the_node_lists_it() -> None:
     async with open_upstream(node()) as upstream:
         (validation,) = await upstream.view.validations(NODE)
     assert validation.tx_id == parse_id("2NGSoZJR3Tnt5pzucRMqL3cFXEUxcqiHxpkx2vTZYvnPmef3vx")
-    assert (validation.node_id, validation.subnet_id, validation.staked) == (NODE, PRIMARY_NETWORK, 10**15)
-    assert (validation.start, validation.end, validation.fee_shares) == (1_795_226_559, 1_826_751_759, 10_000)
+    assert (validation.node_id, validation.subnet_id, validation.staked) == (
+        NODE,
+        PRIMARY_NETWORK,
+        10**15,
+    )
+    assert (validation.start, validation.end, validation.fee_shares) == (
+        1_795_226_559,
+        1_826_751_759,
+        10_000,
+    )
     assert validation.bls
     assert validation.bls.public_key.startswith("0xb1dd60340d84")
     assert isinstance(validation.state, ActiveState)
-    assert (validation.state.total_stake, validation.state.delegator_count, validation.state.delegated) == (TOTAL, 0, 0)
+    assert (
+        validation.state.total_stake,
+        validation.state.delegator_count,
+        validation.state.delegated,
+    ) == (TOTAL, 0, 0)
     potential = validation.state.potential
-    assert (potential.validation, potential.delegation, len(potential.addresses)) == (672_391_806_538_052, 0, 1)
+    assert (potential.validation, potential.delegation, len(potential.addresses)) == (
+        672_391_806_538_052,
+        0,
+        1,
+    )
 
 
 async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
@@ -88,11 +108,19 @@ async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
     async with open_upstream(recorded) as upstream:
         (validation,) = await upstream.view.validations(NODE)
     assert isinstance(validation.state, ActiveState)
-    assert validation.state.potential == Rewards(672_391_806_538_052, 7 + 3 + 3, validation.state.potential.addresses)
-    assert (validation.state.delegator_count, validation.state.delegated, validation.bls) == (2, 50, UNSET)
+    assert validation.state.potential == Rewards(
+        672_391_806_538_052, 7 + 3 + 3, validation.state.potential.addresses
+    )
+    assert (validation.state.delegator_count, validation.state.delegated, validation.bls) == (
+        2,
+        50,
+        UNSET,
+    )
 
 
-async def test_rewards_that_an_auto_renewed_validator_restaked_are_among_those_that_it_may_get() -> None:
+async def test_rewards_that_an_auto_renewed_validator_restaked_are_among_those_that_it_may_get() -> (
+    None
+):
     recorded = node(
         accruedDelegateeReward="7",
         validatorAuthority={"locktime": "0", "threshold": "1", "addresses": []},
@@ -112,7 +140,11 @@ def listing(params: Params) -> Any:
     """Answers getCurrentValidators of any recorded subnet for whichever nodes are asked for."""
     subnet = params.get("subnetID", id_text(PRIMARY_NETWORK))
     listed = recorded_result("platform.getCurrentValidators", subnetID=subnet)["validators"]
-    return {"validators": [validation for validation in listed if validation["nodeID"] in params["nodeIDs"]]}
+    return {
+        "validators": [
+            validation for validation in listed if validation["nodeID"] in params["nodeIDs"]
+        ]
+    }
 
 
 def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
@@ -123,7 +155,9 @@ def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
     return RecordedNode(
         {
             "platform.getCurrentValidators": listing,
-            "platform.getTotalStake": lambda params: {"weight": total.get(params.get("subnetID"), str(TOTAL))},
+            "platform.getTotalStake": lambda params: {
+                "weight": total.get(params.get("subnetID"), str(TOTAL))
+            },
             "platform.getAllValidatorsAt": members or {"validatorSets": sets},
         }
     )
@@ -135,12 +169,20 @@ async def test_validations_of_subnets_are_returned_with_the_one_of_the_primary_n
         primary, of_subnet = await upstream.view.validations(OWNED)
         await upstream.view.validations(NODE)
     assert (primary.subnet_id, primary.fee_shares) == (PRIMARY_NETWORK, 10_000)
-    assert (of_subnet.subnet_id, of_subnet.staked, of_subnet.fee_shares) == (PERMISSIONED, 49_463, None)
+    assert (of_subnet.subnet_id, of_subnet.staked, of_subnet.fee_shares) == (
+        PERMISSIONED,
+        49_463,
+        None,
+    )
     assert (of_subnet.start, of_subnet.end) == (1_795_226_562, 1_826_757_159)
-    assert of_subnet.state == ActiveState(delegator_count=0, total_stake=49_463, potential=Rewards(0, 0))
+    assert of_subnet.state == ActiveState(
+        delegator_count=0, total_stake=49_463, potential=Rewards(0, 0)
+    )
     # The L1 was also asked about, and nothing is staked there.
     subnets = [
-        params.get("subnetID") for _, method, params in recorded.seen if method == "platform.getCurrentValidators"
+        params.get("subnetID")
+        for _, method, params in recorded.seen
+        if method == "platform.getCurrentValidators"
     ]
     assert subnets == [None, *sorted(map(id_text, (L1, PERMISSIONED)), key=parse_id), None]
     assert recorded.calls["platform.getAllValidatorsAt"] == 1
@@ -176,10 +218,14 @@ async def test_connectivity_is_the_observation_of_the_node() -> None:
     assert seen == Connectivity(99.0683, 99.0683, 100.0, 0.0, 100.0, "1.14.1")
 
 
-async def test_a_node_that_does_not_validate_the_primary_network_is_judged_by_its_connection() -> None:
+async def test_a_node_that_does_not_validate_the_primary_network_is_judged_by_its_connection() -> (
+    None
+):
     stranger = node_id("111111111111111111116DBWJs")
     async with open_upstream(node([PEER])) as upstream:
-        assert await upstream.view.connectivity(stranger) == Connectivity(100.0, 100.0, version="1.14.1")
+        assert await upstream.view.connectivity(stranger) == Connectivity(
+            100.0, 100.0, version="1.14.1"
+        )
     async with open_upstream(node()) as upstream:
         assert await upstream.view.connectivity(stranger) == Connectivity(0.0, 0.0)
 
@@ -190,7 +236,9 @@ async def test_validations_and_connectivity_share_one_cached_call() -> None:
         await upstream.view.validations(NODE)
         await upstream.view.connectivity(NODE)
     assert recorded.calls["platform.getCurrentValidators"] == 1
-    (params,) = [params for _, method, params in recorded.seen if method == "platform.getCurrentValidators"]
+    (params,) = [
+        params for _, method, params in recorded.seen if method == "platform.getCurrentValidators"
+    ]
     assert params == {"nodeIDs": [node_id_text(NODE)]}
 
 
@@ -213,7 +261,9 @@ async def test_the_connectivity_of_a_validator_is_cached() -> None:
         assert recorded.calls["info.peers"] == 1
 
 
-async def test_the_last_connectivity_is_returned_while_no_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_connectivity_is_returned_while_no_node_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(node_view, "CACHE_TTL_S", 0.0)
     recorded = failing_after_the_first_call()
     async with open_upstream(recorded) as upstream:
@@ -222,7 +272,9 @@ async def test_the_last_connectivity_is_returned_while_no_node_answers(monkeypat
         assert recorded.calls["info.peers"] == 2
 
 
-async def test_connectivity_that_is_too_old_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connectivity_that_is_too_old_is_not_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(node_view, "CACHE_TTL_S", 0.0)
     monkeypatch.setattr(node_view, "STALE_CONNECTIVITY_S", 0.0)
     async with open_upstream(failing_after_the_first_call()) as upstream:
@@ -255,7 +307,9 @@ async def test_a_blockchain_of_the_genesis_has_a_transaction_like_others() -> No
         assert await upstream.view.blockchain(C_CHAIN) is None
 
 
-async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_those_that_the_genesis_created() -> None:
+async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_those_that_the_genesis_created() -> (
+    None
+):
     recorded = RecordedNode()
     async with open_upstream(recorded) as upstream:
         assert await upstream.view.primary_chains(1) == PUBLIC_CHAINS[1]
@@ -319,11 +373,15 @@ def test_an_empty_response_is_an_empty_validator_set() -> None:
     assert decode_connectivity(b'{"peers":null}') == Connectivity(0.0, 0.0)
 
 
-async def test_with_a_quorum_stakes_are_checked_against_a_second_node_whatever_uptime_it_observed() -> None:
+async def test_with_a_quorum_stakes_are_checked_against_a_second_node_whatever_uptime_it_observed() -> (
+    None
+):
     liar, honest, other = node(weight="1"), node(uptime="99.0000"), node(uptime="98.0000")
     async with open_upstream(liar, honest, other, p_chain_quorum=2) as upstream:
         (staked, *_) = await upstream.view.validations(OWNED)
-    assert staked.staked == int(next(entry["weight"] for entry in ALL if entry["nodeID"] == node_id_text(OWNED)))
+    assert staked.staked == int(
+        next(entry["weight"] for entry in ALL if entry["nodeID"] == node_id_text(OWNED))
+    )
     async with open_upstream(honest, other, p_chain_quorum=2) as upstream:
         assert len(await upstream.view.validations(OWNED)) > 0
         assert (await upstream.view.primary_chains(NETWORK_ID)).c == C_CHAIN

@@ -30,7 +30,11 @@ TEXTS = [
 
 
 def page(texts: list[str], end: int) -> dict[str, Any]:
-    return {"numFetched": str(len(texts)), "utxos": texts, "endIndex": {"address": ADDRESS, "utxo": f"{end}"}}
+    return {
+        "numFetched": str(len(texts)),
+        "utxos": texts,
+        "endIndex": {"address": ADDRESS, "utxo": f"{end}"},
+    }
 
 
 def serve_pages(params: Mapping[str, Any]) -> Any:

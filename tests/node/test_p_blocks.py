@@ -10,7 +10,14 @@ import pytest
 from aiohttp import web
 
 from tests.eventually import finish, stopped_clock
-from tests.node.recorded_node import RecordedNode, RefusedCall, build_settings, connect, open_upstream, serve_nodes
+from tests.node.recorded_node import (
+    RecordedNode,
+    RefusedCall,
+    build_settings,
+    connect,
+    open_upstream,
+    serve_nodes,
+)
 from warpseal.node.info import builtin_upgrades
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
@@ -171,18 +178,29 @@ async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -
     def missing(_: object) -> None:
         raise RefusedCall('rpc: can\'t find method "info.Upgrades"')
 
-    networks = ((1, 1_734_368_400, 1_790_089_200), (5, 1_732_550_400, 1_785_250_800), (88_888, None, None))
+    networks = (
+        (1, 1_734_368_400, 1_790_089_200),
+        (5, 1_732_550_400, 1_785_250_800),
+        (88_888, None, None),
+    )
     for network_id, etna_s, helicon_s in networks:
-        node = RecordedNode({"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}})
+        node = RecordedNode(
+            {"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}}
+        )
         async with open_upstream(node) as upstream:
             upgrades = await upstream.blocks.upgrades()
         assert (upgrades.get("etna"), upgrades.get("helicon")) == (etna_s, helicon_s)
         assert upgrades == builtin_upgrades(network_id)
 
 
-@pytest.mark.parametrize("time", ["tomorrow", 7, None, "2020-12-05T05:00:00", "1960-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "time", ["tomorrow", 7, None, "2020-12-05T05:00:00", "1960-01-01T00:00:00Z"]
+)
 async def test_a_malformed_upgrade_time_makes_the_response_unusable(time: Any) -> None:
-    async with serve_nodes(RecordedNode({"info.upgrades": {ETNA: time}})) as uris, open_session() as session:
+    async with (
+        serve_nodes(RecordedNode({"info.upgrades": {ETNA: time}})) as uris,
+        open_session() as session,
+    ):
         with pytest.raises(NodeUnavailable):
             await connect(session, build_settings(*uris)).blocks.upgrades()
 

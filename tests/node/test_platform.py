@@ -43,7 +43,10 @@ async def test_a_set_holds_keys_weights_and_the_keyless_weight_of_inactive_valid
         entries = await upstream.platform.validators_at(L1, 19)
     assert len(entries) == 4
     assert KEYLESS in entries
-    assert ValidatorEntry(node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"), bytes.fromhex(SIGNER), 49_463) in entries
+    assert (
+        ValidatorEntry(node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK"), bytes.fromhex(SIGNER), 49_463)
+        in entries
+    )
 
 
 async def test_an_unknown_subnet_has_an_empty_set() -> None:
@@ -103,7 +106,9 @@ async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
     "reply",
     [
         RefusedCall('rpc: can\'t find method "platform.GetAllValidatorsAt"'),
-        RefusedCall("the method platform.getAllValidatorsAt does not exist/is not available", -32_601),
+        RefusedCall(
+            "the method platform.getAllValidatorsAt does not exist/is not available", -32_601
+        ),
         web.Response,
     ],
 )
@@ -175,8 +180,12 @@ async def test_a_converted_subnet_may_have_an_empty_manager_address(address: str
 
 def test_the_obsolete_wrapped_shape_with_bare_numbers_is_read() -> None:
     weight = 2**64 - 1
-    wrapped = {"validators": {"NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": weight}}}
-    assert decode_validators_at(json.dumps(wrapped).encode()) == (ValidatorEntry(EMPTY_NODE_ID, None, weight),)
+    wrapped = {
+        "validators": {"NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": weight}}
+    }
+    assert decode_validators_at(json.dumps(wrapped).encode()) == (
+        ValidatorEntry(EMPTY_NODE_ID, None, weight),
+    )
 
 
 def test_weights_beyond_53_bits_stay_exact_in_both_spellings() -> None:
@@ -198,7 +207,9 @@ HOSTILE: dict[str, Any] = {
     "a weight that is true": {"NodeID-111111111111111111116DBWJs": {"weight": True}},
     "a node id with a wrong checksum": {"NodeID-111111111111111111116DBWJt": {"weight": 1}},
     "a short key": {"NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": "0x00"}},
-    "a key with white space": {"NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": "0x 0" + "0" * 95}},
+    "a key with white space": {
+        "NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": "0x 0" + "0" * 95}
+    },
     "a key that is a number": {"NodeID-111111111111111111116DBWJs": {"weight": 1, "publicKey": 7}},
 }
 
@@ -217,7 +228,9 @@ async def test_hostile_sets_are_bad_responses(shape: str) -> None:
     assert [entry.failure for entry in error.value.attempts] == [PublicFailure.BAD_ANSWER]
 
 
-@pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
+@pytest.mark.parametrize(
+    "body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"]
+)
 async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> None:
     reply = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
     async with open_upstream(RecordedNode({"platform.getHeight": reply})) as upstream:
@@ -264,7 +277,9 @@ async def test_a_compressed_response_is_a_bad_response() -> None:
 
 
 async def test_a_set_with_an_invalid_key_is_a_bad_response_if_keys_are_checked() -> None:
-    broken = {"NodeID-111111111111111111116DBWJs": {"publicKey": "0x" + "80" + "11" * 47, "weight": "1"}}
+    broken = {
+        "NodeID-111111111111111111116DBWJs": {"publicKey": "0x" + "80" + "11" * 47, "weight": "1"}
+    }
     async with open_upstream(RecordedNode({"platform.getValidatorsAt": broken})) as upstream:
         upstream.platform._check_key = parse_public_key
         with pytest.raises(NodeUnavailable):

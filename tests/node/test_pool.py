@@ -52,7 +52,10 @@ async def test_a_refused_connection_is_a_failure_and_other_nodes_serve() -> None
 
 
 async def test_an_error_about_all_nodes_has_only_positions_and_error_classes() -> None:
-    nodes = RecordedNode({"platform.getHeight": status(503)}), RecordedNode({"platform.getHeight": hang})
+    nodes = (
+        RecordedNode({"platform.getHeight": status(503)}),
+        RecordedNode({"platform.getHeight": hang}),
+    )
     async with serve_nodes(*nodes) as uris, open_session() as session:
         upstream = connect(session, build_settings(*uris, refusing_uri(), call_timeout_s=0.1))
         with pytest.raises(NodeUnavailable) as error:
@@ -109,7 +112,9 @@ async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> No
 
 async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
     first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with open_upstream(first, second, retry_failed_after_s=10.0, call_timeout_s=1.0) as upstream:
+    async with open_upstream(
+        first, second, retry_failed_after_s=10.0, call_timeout_s=1.0
+    ) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
             first.replies["platform.getHeight"] = hang
@@ -123,7 +128,9 @@ async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
 
 
 async def test_a_node_of_another_network_is_never_used() -> None:
-    foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
+    foreign = RecordedNode(
+        {"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}}
+    )
     ours = RecordedNode()
     async with serve_nodes(ours, foreign) as uris, open_session() as session:
         settings = build_settings(uris[0], p_chain_api=build_settings(uris[1], uris[0]).p_chain_api)
@@ -133,7 +140,9 @@ async def test_a_node_of_another_network_is_never_used() -> None:
     assert foreign.calls["platform.getHeight"] == 0
 
 
-async def test_a_node_that_named_another_network_is_used_by_callers_within_ten_seconds_once_it_is_right() -> None:
+async def test_a_node_that_named_another_network_is_used_by_callers_within_ten_seconds_once_it_is_right() -> (
+    None
+):
     foreign, ours = RecordedNode({"info.getNetworkID": {"networkID": "5"}}), RecordedNode()
     async with serve_nodes(foreign, ours) as uris, open_session() as session:
         settings = build_settings(uris[1], p_chain_api=build_settings(*uris).p_chain_api)
@@ -150,7 +159,9 @@ async def test_a_node_that_named_another_network_is_used_by_callers_within_ten_s
 
 
 async def test_concurrent_calls_never_use_a_node_of_another_network() -> None:
-    foreign = RecordedNode({"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}})
+    foreign = RecordedNode(
+        {"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}}
+    )
     ours = RecordedNode()
     async with serve_nodes(ours, foreign) as uris, open_session() as session:
         settings = build_settings(uris[0], p_chain_api=build_settings(uris[1], uris[0]).p_chain_api)
@@ -193,7 +204,10 @@ async def test_the_network_is_checked_again_after_a_failure() -> None:
         other.replies["platform.getHeight"] = status(502)
         with pytest.raises(NodeUnavailable):
             await upstream.platform.height()
-        other.replies = {"info.getNetworkID": {"networkID": 1}, "platform.getHeight": {"height": "7"}}
+        other.replies = {
+            "info.getNetworkID": {"networkID": 1},
+            "platform.getHeight": {"height": "7"},
+        }
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
     assert error.value.attempts == (NodeAttempt(0, PublicFailure.WRONG_NETWORK),)
@@ -267,7 +281,9 @@ async def test_not_found_counts_only_when_no_node_finds_it() -> None:
         raise RefusedCall("problem retrieving blockchain: not found")
 
     behind = RecordedNode({"platform.validatedBy": unknown})
-    ahead = RecordedNode({"platform.validatedBy": {"subnetID": "11111111111111111111111111111111LpoYY"}})
+    ahead = RecordedNode(
+        {"platform.validatedBy": {"subnetID": "11111111111111111111111111111111LpoYY"}}
+    )
     async with open_upstream(behind, ahead) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) == bytes(32)
         ahead.replies["platform.validatedBy"] = unknown
@@ -296,8 +312,14 @@ async def test_the_log_names_a_failing_node_once_and_reports_its_recovery(
                 await upstream.platform.height()
         node.replies.clear()
         await upstream.platform.height()
-    logged = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
-    assert logged == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
+    logged = [
+        (record.getMessage(), vars(record)["node"], vars(record)["position"])
+        for record in caplog.records
+    ]
+    assert logged == [
+        ("upstream node failed", node.uri, 0),
+        ("upstream node works again", node.uri, 0),
+    ]
     assert vars(caplog.records[0])["answer"] == "http_status: HTTP status 500"
 
 
@@ -360,7 +382,9 @@ async def test_one_node_in_both_lists_has_one_limit() -> None:
             assert await fifth is None
 
 
-async def test_at_most_twelve_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> None:
+async def test_at_most_twelve_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> (
+    None
+):
     running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
 
     async def slow(_: object) -> dict[str, str]:

@@ -58,8 +58,12 @@ async def test_a_chain_that_no_node_runs_has_no_epoch_and_fails_no_node() -> Non
     assert node.calls["platform.getHeight"] == 1
 
 
-@pytest.mark.parametrize(("status", "runs"), [(403, False), (404, False), (429, True), (500, True), (503, True)])
-async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(status: int, runs: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "runs"), [(403, False), (404, False), (429, True), (500, True), (503, True)]
+)
+async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(
+    status: int, runs: bool
+) -> None:
     node = RecordedNode({METHOD: lambda _: web.Response(status=status)})
     async with open_upstream(RecordedNode(paths=("/ext/P", "/ext/info")), node) as upstream:
         if not runs:
@@ -71,11 +75,15 @@ async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(stat
 
 
 @pytest.mark.parametrize(("code", "runs"), [(-32_601, False), (-32_000, True)])
-async def test_a_node_that_refuses_may_run_a_chain_unless_it_lacks_the_method(code: int, runs: bool) -> None:
+async def test_a_node_that_refuses_may_run_a_chain_unless_it_lacks_the_method(
+    code: int, runs: bool
+) -> None:
     def refuse(_: object) -> None:
         raise RefusedCall("database closed", code)
 
-    async with open_upstream(RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({METHOD: refuse})) as upstream:
+    async with open_upstream(
+        RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({METHOD: refuse})
+    ) as upstream:
         if not runs:
             assert await upstream.proposervm.current_epoch(L1_CHAIN) is None
             return
@@ -116,15 +124,22 @@ async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
             await connect(session, build_settings(refusing_uri())).proposervm.current_epoch(C_CHAIN)
 
 
-async def test_a_lookup_that_goes_on_when_the_daemon_stops_ends_as_one_at_a_node_that_fails() -> None:
+async def test_a_lookup_that_goes_on_when_the_daemon_stops_ends_as_one_at_a_node_that_fails() -> (
+    None
+):
     async with open_session() as session:
         proposervm = connect(session, build_settings(refusing_uri())).proposervm
     with pytest.raises(NodeUnavailable):
         await proposervm.current_epoch(C_CHAIN)
 
 
-async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> None:
-    bare, own = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(OWN_REPLIES, paths=("/l1/",))
+async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> (
+    None
+):
+    bare, own = (
+        RecordedNode(paths=("/ext/P", "/ext/info")),
+        RecordedNode(OWN_REPLIES, paths=("/l1/",)),
+    )
     async with serve_nodes(bare, own) as uris, open_session() as session:
         chains = (EvmChain(L1_CHAIN, (NodeEndpoint(f"{uris[1]}/l1/rpc?key=1"),)),)
         proposervm = connect(session, build_settings(uris[0], evm_chains=chains)).proposervm
@@ -148,7 +163,9 @@ async def test_an_own_node_of_a_chain_answers_while_all_others_are_down() -> Non
 async def test_the_p_chain_has_epochs_at_its_alias_or_its_id() -> None:
     epoch = {"number": "3", "startTime": "1795226690", "pChainHeight": "9"}
     for path in ("/ext/bc/P/", f"/ext/bc/{id_text(P_CHAIN)}/"):
-        async with open_upstream(RecordedNode({METHOD: epoch}, paths=(path, "/ext/info"))) as upstream:
+        async with open_upstream(
+            RecordedNode({METHOD: epoch}, paths=(path, "/ext/info"))
+        ) as upstream:
             assert await upstream.proposervm.current_epoch(P_CHAIN) == Epoch(9, 3, 1795226690)
 
 
@@ -170,7 +187,10 @@ async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes
         assert await upstream.proposervm.proposed_height(L1_CHAIN) == 20
         assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
     first, *_ = [vars(record) for record in caplog.records]
-    assert (first["levelname"], first["message"]) == ("WARNING", "upstream node contradicts the others")
+    assert (first["levelname"], first["message"]) == (
+        "WARNING",
+        "upstream node contradicts the others",
+    )
     assert (first["position"], first["method"]) == (0, PROPOSED)
     assert f"{id_text(L1_CHAIN)}: 1019; the others agree on 20" in first["answer"]
     caplog.clear()
@@ -193,7 +213,9 @@ async def test_nodes_that_begin_an_epoch_at_different_times_agree_a_moment_later
         assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
 
 
-async def test_of_a_chain_that_fewer_nodes_run_all_of_them_decide_unless_another_one_fails() -> None:
+async def test_of_a_chain_that_fewer_nodes_run_all_of_them_decide_unless_another_one_fails() -> (
+    None
+):
     bare = RecordedNode(paths=("/ext/P", "/ext/info"))
     async with open_upstream(bare, RecordedNode(), bare, p_chain_quorum=2) as upstream:
         assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH

@@ -52,7 +52,9 @@ BEHAVIOURS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_key_appears_in_a_log_or_an_error(
+    behaviour: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     replies = {"platform.getHeight": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
     node = RecordedNode(replies, prefix=f"/path-{CANARY}")

@@ -36,7 +36,11 @@ async def test_recorded_upgrades_are_all_tested_ones() -> None:
         assert await watch.ask()
     assert watch.untested() == {}
     assert latest == [1_607_144_400]
-    names = {name.removesuffix("Time") for name in recorded_result("info.upgrades") if name.endswith("Time")}
+    names = {
+        name.removesuffix("Time")
+        for name in recorded_result("info.upgrades")
+        if name.endswith("Time")
+    }
     assert names <= TESTED_UPGRADES
 
 
@@ -89,12 +93,16 @@ async def test_a_date_of_no_sane_year_is_a_bad_answer_of_its_node_alone(date: st
 
 
 async def test_the_zero_time_of_a_node_means_active_from_the_start() -> None:
-    async with open_upstream(RecordedNode({"info.upgrades": {"etnaTime": "0001-01-01T00:00:00Z"}})) as upstream:
+    async with open_upstream(
+        RecordedNode({"info.upgrades": {"etnaTime": "0001-01-01T00:00:00Z"}})
+    ) as upstream:
         assert (await upstream.info.upgrades())["etna"] == 0
 
 
 async def test_a_name_of_an_upgrade_is_short() -> None:
-    async with open_upstream(RecordedNode({"info.upgrades": upgrades(**{"x" * 65: MOVED})})) as upstream:
+    async with open_upstream(
+        RecordedNode({"info.upgrades": upgrades(**{"x" * 65: MOVED})})
+    ) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.info.upgrades()
 
@@ -115,7 +123,9 @@ async def test_a_name_of_an_upgrade_is_short() -> None:
         ((REFUSED, REFUSED, MOVED), MOVED_S),
     ],
 )
-async def test_several_nodes_agree_about_each_upgrade(dates: tuple[str | None, ...], io: int | None) -> None:
+async def test_several_nodes_agree_about_each_upgrade(
+    dates: tuple[str | None, ...], io: int | None
+) -> None:
     async with open_upstream(*map(node_with, dates), p_chain_quorum=2) as upstream:
         times = await upstream.info.upgrades()
     assert times.get("io") == io
@@ -129,7 +139,9 @@ async def test_several_nodes_agree_about_each_upgrade(dates: tuple[str | None, .
         ((BAD_DATES[0], BAD_DATES[0], MOVED), NodeUnavailable),
     ],
 )
-async def test_without_a_quorum_there_is_no_reply(dates: tuple[str, ...], expected: type[NodeUnavailable]) -> None:
+async def test_without_a_quorum_there_is_no_reply(
+    dates: tuple[str, ...], expected: type[NodeUnavailable]
+) -> None:
     async with open_upstream(*map(node_with, dates), p_chain_quorum=2) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.info.upgrades()
@@ -138,7 +150,10 @@ async def test_without_a_quorum_there_is_no_reply(dates: tuple[str, ...], expect
 
 
 async def test_the_duration_of_an_epoch_is_that_of_several_nodes() -> None:
-    nodes = [RecordedNode({"info.upgrades": upgrades(graniteEpochDuration=s * 10**9)}) for s in (10**6, 30, 30)]
+    nodes = [
+        RecordedNode({"info.upgrades": upgrades(graniteEpochDuration=s * 10**9)})
+        for s in (10**6, 30, 30)
+    ]
     async with open_upstream(*nodes, p_chain_quorum=2) as upstream:
         assert await upstream.info.epoch_duration_s() == 30
 

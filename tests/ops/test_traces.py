@@ -45,7 +45,11 @@ async def test_the_sampler_decides_as_in_opentelemetry(
 
 
 async def test_without_a_parent_the_ratio_of_the_requests_is_sampled() -> None:
-    environ = {**ENDPOINT, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    environ = {
+        **ENDPOINT,
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.5",
+    }
     async with TraceExporter(environ).opened(0.0):
         assert TRACING.begin is not None
         traces = [TRACING.begin(()) for _ in range(2_000)]
@@ -71,7 +75,10 @@ async def test_without_a_parent_the_ratio_of_the_requests_is_sampled() -> None:
     ],
 )
 async def test_a_malformed_parent_is_no_parent(values: tuple[bytes, ...]) -> None:
-    assert await begin("parentbased_always_off", "", *((b"traceparent", value) for value in values)) is None
+    assert (
+        await begin("parentbased_always_off", "", *((b"traceparent", value) for value in values))
+        is None
+    )
 
 
 async def test_the_state_of_the_caller_is_passed_on_if_it_is_well_formed() -> None:
@@ -81,7 +88,10 @@ async def test_the_state_of_the_caller_is_passed_on_if_it_is_well_formed() -> No
         ((b"a=" + b"1" * 600,), {}),
         ((b"a=\x01",), {}),
     ):
-        headers = [(b"traceparent", b"cc" + PARENT[2:] + b"-later"), *((b"tracestate", state) for state in states)]
+        headers = [
+            (b"traceparent", b"cc" + PARENT[2:] + b"-later"),
+            *((b"tracestate", state) for state in states),
+        ]
         trace = await finish(begin("", "", *headers))
         assert trace is not None
         assert trace.headers(7) == {"traceparent": f"00-{TRACE_ID}-{7:016x}-01", **expected}

@@ -83,7 +83,9 @@ async def started_network(
             pytest.fail(f"the client violated the protocol: {network.violations.latest}")
 
 
-def introduce(peers: PeerNetwork, validators: Sequence[SimValidator], hinted: int | None = None) -> None:
+def introduce(
+    peers: PeerNetwork, validators: Sequence[SimValidator], hinted: int | None = None
+) -> None:
     """Track all of these validators, with hints about the first `hinted` of them (None: all)."""
     peers.set_weights({validator.node_id: 1 for validator in validators})
     peers.set_known_validators([validator.node_id for validator in validators])
@@ -115,12 +117,19 @@ class Requester:
         self.responses: list[PeerResponse] = []
 
     def ask(
-        self, validators: Sequence[SimValidator] | None = None, *, is_reask: bool = False, within_s: float = 10.0
+        self,
+        validators: Sequence[SimValidator] | None = None,
+        *,
+        is_reask: bool = False,
+        within_s: float = 10.0,
     ) -> PeerRequest:
         """Ask some validators (None: all), once."""
         message = self._message
         return self._peers.ask(
-            [validator.node_id for validator in (self._validators if validators is None else validators)],
+            [
+                validator.node_id
+                for validator in (self._validators if validators is None else validators)
+            ],
             message.unsigned.source_chain_id,
             encode_signature_request(message.unsigned.raw, message.justification),
             deadline=asyncio.get_running_loop().time() + within_s,
@@ -147,7 +156,9 @@ async def let_pass(clock: StoppedClock, seconds: float) -> None:
 
 
 @contextmanager
-def on_a_thread(plan: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
+def on_a_thread(
+    plan: Plan,
+) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
     """Run a simulated network on a thread and loop of its own, so that a stall of the test does not stall it.
 
     Yields it with a function that calls something on its loop.

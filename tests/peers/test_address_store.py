@@ -38,9 +38,18 @@ def make_book(*rows: AddressRow) -> AddressBook:
 
 def write_legacy_file(folder: Path, **changes: Any) -> Path:
     """Write the file of an earlier version with both nodes of ROWS."""
-    here = {"ip": "203.0.113.1", "port": 9651, "workedAt": 1_700_000_000.25, "signedAt": 100, **changes}
+    here = {
+        "ip": "203.0.113.1",
+        "port": 9651,
+        "workedAt": 1_700_000_000.25,
+        "signedAt": 100,
+        **changes,
+    }
     there = {"ip": "2001:db8::1", "port": 9652, "signedAt": 200}
-    other = {"nodeId": node_id_text(OTHER), "signed": {"ip": "203.0.113.1", "port": 9651, "signedAt": 300}}
+    other = {
+        "nodeId": node_id_text(OTHER),
+        "signed": {"ip": "203.0.113.1", "port": 9651, "signedAt": 300},
+    }
     node = {"nodeId": node_id_text(NODE), "worked": here, "signed": there}
     path = folder / LEGACY_FILE_NAME
     path.write_text(json.dumps({"format": 1, "nodes": [other, node]}))
@@ -62,7 +71,9 @@ class BrokenStorage(Addresses):
         return self.works
 
 
-def persister(book: AddressBook, storage: Addresses, folder: Path | None = None) -> AddressPersister:
+def persister(
+    book: AddressBook, storage: Addresses, folder: Path | None = None
+) -> AddressPersister:
     return AddressPersister(book, storage, folder, 60.0)
 
 
@@ -77,7 +88,9 @@ def test_addresses_signed_in_the_future_are_ignored(tmp_path: Path, signed_at: i
     assert make_book(*load_legacy_file(tmp_path)).export_rows() == [ROWS[0], ROWS[2]]
 
 
-@pytest.mark.parametrize(("ip", "port"), [("example.org", 9651), ("203.0.113.1", 0), ("203.0.113.1", 65536), ("", 1)])
+@pytest.mark.parametrize(
+    ("ip", "port"), [("example.org", 9651), ("203.0.113.1", 0), ("203.0.113.1", 65536), ("", 1)]
+)
 def test_a_damaged_row_is_left_out(ip: str, port: int, caplog: pytest.LogCaptureFixture) -> None:
     row = AddressRow(NODE, AddressKind.WORKED, ip, port, NOW, 0)
     assert make_book(row, ROWS[0]).export_rows() == ROWS[:1]

@@ -15,7 +15,9 @@ def at(last: int, port: int = 9651) -> Endpoint:
     return Endpoint.parse(f"203.0.113.{last}", port)
 
 
-def make_book(*node_ids: NodeID, allow_private: bool = False, max_nodes: int = 1_000) -> AddressBook:
+def make_book(
+    *node_ids: NodeID, allow_private: bool = False, max_nodes: int = 1_000
+) -> AddressBook:
     addresses = AddressBook((), allow_private=allow_private, max_nodes=max_nodes)
     addresses.set_known_validators(node_ids or (NODE, OTHER))
     return addresses
@@ -105,7 +107,9 @@ def test_an_address_at_which_another_node_answered_comes_last() -> None:
     assert addresses.candidates(NODE) == (at(1), at(2))
 
 
-@pytest.mark.parametrize("host", ["10.1.2.3", "172.16.0.1", "192.168.1.1", "127.0.0.1", "fc00::1", "::ffff:10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["10.1.2.3", "172.16.0.1", "192.168.1.1", "127.0.0.1", "fc00::1", "::ffff:10.0.0.1"]
+)
 def test_private_addresses_are_candidates_only_if_allowed(host: str) -> None:
     for allowed in (False, True):
         addresses = make_book(allow_private=allowed)
@@ -172,7 +176,9 @@ def test_ipv4_inside_ipv6_is_ipv4() -> None:
     assert Endpoint.parse("::ffff:203.0.113.7", 1) == Endpoint.parse("203.0.113.7", 1)
 
 
-@pytest.mark.parametrize(("host", "port"), [("203.0.113.7", 0), ("203.0.113.7", 65_536), ("example.org", 1), ("", 1)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("203.0.113.7", 0), ("203.0.113.7", 65_536), ("example.org", 1), ("", 1)]
+)
 def test_a_malformed_endpoint_is_refused(host: str, port: int) -> None:
     with pytest.raises(ValueError, match=r"."):
         Endpoint.parse(host, port)

@@ -45,7 +45,9 @@ class RecordingListener:
 
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None: ...
 
-    def on_response(self, connection: PeerConnection, response: PeerResponse, now: float) -> None: ...
+    def on_response(
+        self, connection: PeerConnection, response: PeerResponse, now: float
+    ) -> None: ...
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None: ...
 
@@ -71,7 +73,9 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
         .sign(key, hashes.SHA256())
     )
     encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return document.public_bytes(encoding), key.private_bytes(encoding, pkcs8, serialization.NoEncryption())
+    return document.public_bytes(encoding), key.private_bytes(
+        encoding, pkcs8, serialization.NoEncryption()
+    )
 
 
 @asynccontextmanager
@@ -106,7 +110,9 @@ async def connected(
         )
         node_id = expected_node_id or node_id_of(ssl.PEM_cert_to_DER_cert(pem.decode()))
         connection = PeerConnection(shared, node_id, endpoint, PeerStatistics())
-        await asyncio.get_running_loop().create_connection(lambda: connection.tls, "127.0.0.1", endpoint.port)
+        await asyncio.get_running_loop().create_connection(
+            lambda: connection.tls, "127.0.0.1", endpoint.port
+        )
         try:
             yield connection, listener
         finally:
@@ -117,7 +123,10 @@ async def connected(
 
 
 async def test_nothing_is_sent_to_a_node_other_than_the_expected_one(tmp_path: Path) -> None:
-    async with connected(tmp_path, ec.SECP256R1(), expected_node_id=NodeID(b"\1" * 20)) as (connection, listener):
+    async with connected(tmp_path, ec.SECP256R1(), expected_node_id=NodeID(b"\1" * 20)) as (
+        connection,
+        listener,
+    ):
         await listener.ended.wait()
         assert connection.failure == ConnectionFailure.WRONG_IDENTITY
         assert connection.actual_node_id not in (None, connection.expected_node_id)
@@ -145,7 +154,9 @@ async def test_a_peer_that_does_not_read_until_the_timeout_is_disconnected(tmp_p
         assert connection.failure == ConnectionFailure.NOT_READING
 
 
-async def test_a_peer_without_a_handshake_is_disconnected_at_the_handshake_timeout(tmp_path: Path) -> None:
+async def test_a_peer_without_a_handshake_is_disconnected_at_the_handshake_timeout(
+    tmp_path: Path,
+) -> None:
     async with connected(tmp_path, ec.SECP256R1()) as (connection, listener):
         await until(lambda: connection.is_secure)
         now = asyncio.get_running_loop().time()

@@ -28,7 +28,9 @@ def make_schedule(**limits: float) -> DialSchedule:
 
 
 def fail(schedule: DialSchedule, node_id: NodeID, now: float, *, is_loopback: bool = False) -> None:
-    schedule.record_failure(node_id, "unreachable", now, tcp_accepted=False, is_loopback=is_loopback)
+    schedule.record_failure(
+        node_id, "unreachable", now, tcp_accepted=False, is_loopback=is_loopback
+    )
 
 
 def due_at(schedule: DialSchedule, node_id: NodeID) -> float:
@@ -228,10 +230,18 @@ def test_events_of_untracked_nodes_change_nothing() -> None:
     assert schedule.next_dial_at(2.0) is None
 
 
-@given(st.lists(st.tuples(st.sampled_from("fcplhrtx"), st.integers(0, 3), st.floats(0, 8)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("fcplhrtx"), st.integers(0, 3), st.floats(0, 8)), max_size=60
+    )
+)
 @settings(max_examples=150, deadline=None)
-def test_no_node_is_dialed_twice_within_the_gap_for_any_events(events: list[tuple[str, int, float]]) -> None:
-    schedule = DialSchedule(DialLimits(dials_per_s=1e6, burst=1_000, gap_s=GAP_S, backoff=Backoff()), Random(1))
+def test_no_node_is_dialed_twice_within_the_gap_for_any_events(
+    events: list[tuple[str, int, float]],
+) -> None:
+    schedule = DialSchedule(
+        DialLimits(dials_per_s=1e6, burst=1_000, gap_s=GAP_S, backoff=Backoff()), Random(1)
+    )
     schedule.track([node(n) for n in range(4)], 0.0)
     now, last = 0.0, dict[NodeID, float]()
     for kind, number, passed in events:

@@ -63,7 +63,9 @@ def test_a_newer_signature_of_the_same_address_causes_no_dial() -> None:
 def test_a_forgery_is_counted_and_ends_the_message() -> None:
     gossip, book, statistics = make_gossip([node(1), node(2), node(3)])
     forged = replace(claim(node(2)), port=1)
-    assert gossip.learn([claim(node(1)), forged, claim(node(3))], UNIX_S) == [node(1).certificate.node_id]
+    assert gossip.learn([claim(node(1)), forged, claim(node(3))], UNIX_S) == [
+        node(1).certificate.node_id
+    ]
     assert statistics.forged_addresses == 1
     assert book.candidates(node(2).certificate.node_id) == ()
     assert book.candidates(node(3).certificate.node_id) == ()
@@ -72,7 +74,9 @@ def test_a_forgery_is_counted_and_ends_the_message() -> None:
 def test_an_address_from_the_future_is_a_forgery() -> None:
     gossip, _, statistics = make_gossip([node(1)])
     assert gossip.learn([claim(node(1), timestamp=UNIX_S + 61)], UNIX_S) == []
-    assert gossip.learn([claim(node(1), timestamp=UNIX_S + 60)], UNIX_S) == [node(1).certificate.node_id]
+    assert gossip.learn([claim(node(1), timestamp=UNIX_S + 60)], UNIX_S) == [
+        node(1).certificate.node_id
+    ]
     assert statistics.forged_addresses == 1
 
 
@@ -113,6 +117,8 @@ async def test_a_filter_lasts_a_minute() -> None:
     assert gossip.known_peers is not first
 
 
-@pytest.mark.parametrize(("missing", "peer_count"), [(0, 0), (1, 1), (15, 1), (16, 2), (45, 3), (10_000, 4)])
+@pytest.mark.parametrize(
+    ("missing", "peer_count"), [(0, 0), (1, 1), (15, 1), (16, 2), (45, 3), (10_000, 4)]
+)
 def test_more_peers_are_asked_if_more_addresses_are_missing(missing: int, peer_count: int) -> None:
     assert peers_to_ask(missing) == peer_count

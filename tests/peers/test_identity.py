@@ -21,7 +21,13 @@ from msgspec.structs import replace
 
 from warpseal.errors import StartupError
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
-from warpseal.peers.identity import IDENTITY_NAME, LockedIdentity, UnusableIdentity, issue_certificate, lock_identity
+from warpseal.peers.identity import (
+    IDENTITY_NAME,
+    LockedIdentity,
+    UnusableIdentity,
+    issue_certificate,
+    lock_identity,
+)
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import parse_certificate
 from warpseal.warp.ids import hash160
@@ -42,9 +48,16 @@ with lock_identity(PeerSettings(paths[0], paths[1], paths[2]), 88888) as locked:
 @contextmanager
 def another_daemon(settings: PeerSettings) -> Iterator[str]:
     """Run a second process that holds an identity; yields its node id in hex."""
-    paths = [str(settings.data_dir), str(settings.tls_cert_path or ""), str(settings.tls_key_path or "")]
+    paths = [
+        str(settings.data_dir),
+        str(settings.tls_cert_path or ""),
+        str(settings.tls_key_path or ""),
+    ]
     process = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HOLD, *paths],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -72,7 +85,9 @@ def make_read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             raise OSError(30, "Read-only file system", str(path))
         return real_open(path, flags, mode)
 
-    def read_only_mkdir(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+    def read_only_mkdir(
+        self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False
+    ) -> None:
         if self.is_relative_to(folder) and not self.exists():
             raise OSError(30, "Read-only file system", str(self))
         real_mkdir(self, mode, parents, exist_ok)
@@ -108,8 +123,12 @@ def test_only_the_owner_can_read_the_key_file(tmp_path: Path) -> None:
 
 def test_signatures_verify_with_the_certificate(tmp_path: Path) -> None:
     identity = lock(PeerSettings(tmp_path)).identity
-    assert parse_certificate(identity.certificate).verify_signature(b"address", identity.sign(b"address"))
-    assert not parse_certificate(identity.certificate).verify_signature(b"other", identity.sign(b"address"))
+    assert parse_certificate(identity.certificate).verify_signature(
+        b"address", identity.sign(b"address")
+    )
+    assert not parse_certificate(identity.certificate).verify_signature(
+        b"other", identity.sign(b"address")
+    )
 
 
 def test_a_second_daemon_on_the_same_folder_is_refused_with_the_path(tmp_path: Path) -> None:
@@ -152,11 +171,16 @@ def test_configured_files_take_precedence_over_the_stored_identity(tmp_path: Pat
 def test_a_configured_key_serves_one_daemon_for_any_folder(tmp_path: Path) -> None:
     settings = explicit(tmp_path)
     elsewhere = PeerSettings(tmp_path / "other", settings.tls_cert_path, settings.tls_key_path)
-    with another_daemon(settings), pytest.raises(InUse, match=r"staker\.key is in use.*tls-key-path"):
+    with (
+        another_daemon(settings),
+        pytest.raises(InUse, match=r"staker\.key is in use.*tls-key-path"),
+    ):
         lock(elsewhere)
 
 
-def test_configured_files_work_on_a_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_files_work_on_a_read_only_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = explicit(tmp_path)
     before = lock(settings).identity
     make_read_only(monkeypatch, tmp_path)
@@ -171,7 +195,9 @@ def test_half_a_pair_is_an_error_and_is_not_changed(tmp_path: Path, missing: str
     settings = explicit(tmp_path)
     lock(settings)
     (tmp_path / missing).unlink()
-    with pytest.raises(UnusableIdentity, match=rf"^tls-(cert|key)-path: .*{missing} does not exist"):
+    with pytest.raises(
+        UnusableIdentity, match=rf"^tls-(cert|key)-path: .*{missing} does not exist"
+    ):
         lock(settings)
     assert not (tmp_path / missing).exists()
 
@@ -185,12 +211,18 @@ def test_certificate_and_key_of_two_pairs_are_an_error(tmp_path: Path) -> None:
     settings = explicit(tmp_path)
     lock(settings)
     (tmp_path / "staker.crt").write_bytes(issue_certificate()[0])
-    with pytest.raises(UnusableIdentity, match=r"^tls-cert-path: .*crt does not belong to the key in .*staker.key"):
+    with pytest.raises(
+        UnusableIdentity, match=r"^tls-cert-path: .*crt does not belong to the key in .*staker.key"
+    ):
         lock(settings)
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"])
-def test_a_damaged_stored_identity_is_an_error_and_is_not_changed(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"junk", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"]
+)
+def test_a_damaged_stored_identity_is_an_error_and_is_not_changed(
+    tmp_path: Path, content: bytes
+) -> None:
     settings = PeerSettings(tmp_path)
     lock(settings)
     path = tmp_path / str(NETWORK_ID) / IDENTITY_NAME
@@ -210,7 +242,9 @@ def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
         serialization.BestAvailableEncryption(b"secret"),
     )
     (tmp_path / "staker.key").write_bytes(locked)
-    with pytest.raises(UnusableIdentity, match=r"^tls-key-path: .*staker.key holds no unencrypted private key"):
+    with pytest.raises(
+        UnusableIdentity, match=r"^tls-key-path: .*staker.key holds no unencrypted private key"
+    ):
         lock(settings)
 
 
@@ -219,7 +253,9 @@ def test_a_certificate_that_nodes_refuse_is_an_error(tmp_path: Path) -> None:
     certificate = _rsa_certificate(key)
     (tmp_path / "staker.crt").write_bytes(certificate)
     (tmp_path / "staker.key").write_bytes(_pem(key))
-    with pytest.raises(UnusableIdentity, match=r"^tls-cert-path: .*staker.crt holds a .* every node refuses"):
+    with pytest.raises(
+        UnusableIdentity, match=r"^tls-cert-path: .*staker.crt holds a .* every node refuses"
+    ):
         lock(explicit(tmp_path))
 
 
@@ -228,7 +264,9 @@ def test_an_rsa_staker_certificate_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "staker.crt").write_bytes(_rsa_certificate(key))
     (tmp_path / "staker.key").write_bytes(_pem(key))
     identity = lock(explicit(tmp_path)).identity
-    assert parse_certificate(identity.certificate).verify_signature(b"address", identity.sign(b"address"))
+    assert parse_certificate(identity.certificate).verify_signature(
+        b"address", identity.sign(b"address")
+    )
 
 
 def test_a_read_only_folder_without_tls_paths_warns_and_gives_a_temporary_identity(
@@ -236,7 +274,10 @@ def test_a_read_only_folder_without_tls_paths_warns_and_gives_a_temporary_identi
 ) -> None:
     make_read_only(monkeypatch, tmp_path)
     with caplog.at_level(logging.WARNING):
-        first, second = lock(PeerSettings(tmp_path / "state")), lock(PeerSettings(tmp_path / "state"))
+        first, second = (
+            lock(PeerSettings(tmp_path / "state")),
+            lock(PeerSettings(tmp_path / "state")),
+        )
     assert first.identity.temporary
     assert first.folder is None
     assert first.identity.node_id != second.identity.node_id
@@ -246,7 +287,11 @@ def test_a_read_only_folder_without_tls_paths_warns_and_gives_a_temporary_identi
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("fails", ["mkstemp", "mkdir"])
 def test_a_first_start_on_a_full_disk_warns_and_gives_a_temporary_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str, number: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: str,
+    number: int,
 ) -> None:
     def full(*_: object, **__: object) -> NoReturn:
         raise OSError(number, os.strerror(number))
@@ -259,7 +304,9 @@ def test_a_first_start_on_a_full_disk_warns_and_gives_a_temporary_identity(
     assert "temporary identity" in caplog.text
 
 
-def test_a_stored_identity_in_a_read_only_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_identity_in_a_read_only_folder_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = PeerSettings(tmp_path / "state")
     before = lock(settings).identity
     make_read_only(monkeypatch, tmp_path)
@@ -272,7 +319,9 @@ def test_a_data_dir_that_is_a_file_is_an_error_naming_it(tmp_path: Path) -> None
         lock(PeerSettings(tmp_path / "state"))
 
 
-def test_a_failed_write_leaves_the_old_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "kept"
     write_atomically(path, b"old")
 

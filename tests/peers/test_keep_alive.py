@@ -40,10 +40,14 @@ def is_pong_owed(network: SimulatedNetwork) -> bool:
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
-async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalls_and_dropped_pongs_close_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=0.6)
     network_plan = plan(4, "0-1:lost-pongs=1", settings=nodes)
-    async with started_network(tmp_path, network_plan, ping_interval_s=0.09, silence_timeout_s=0.6) as (network, peers):
+    async with started_network(
+        tmp_path, network_plan, ping_interval_s=0.09, silence_timeout_s=0.6
+    ) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         bytes_received = sum(connection.bytes_received for connection in peers.connected.values())
@@ -51,17 +55,25 @@ async def test_stalls_and_dropped_pongs_close_no_connection(tmp_path: Path, monk
             monkeypatch.setattr(pong_scheduler, "monotonic", lambda: clock.now_s)
             for _ in range(6):
                 await let_pass(clock, 0.25)
-                clock.advance(0.15)  # A stall of the loop: all timers are overdue before a socket is read.
+                clock.advance(
+                    0.15
+                )  # A stall of the loop: all timers are overdue before a socket is read.
         assert peers.totals.disconnects == {}
         assert peers.totals.dials == 4
-        assert sum(connection.bytes_received for connection in peers.connected.values()) > bytes_received
+        assert (
+            sum(connection.bytes_received for connection in peers.connected.values())
+            > bytes_received
+        )
 
 
 async def test_stalls_make_no_extra_pong(tmp_path: Path) -> None:
     nodes = NodeSettings(ping_interval_s=0.1, read_timeout_s=NEVER_S)
     network_plan = plan(4, "0-1:lost-pongs=1", settings=nodes)
     timeouts = {"ping_interval_s": 0.09, "silence_timeout_s": NEVER_S}
-    async with started_network(tmp_path, network_plan, allow_violations=True, **timeouts) as (network, peers):
+    async with started_network(tmp_path, network_plan, allow_violations=True, **timeouts) as (
+        network,
+        peers,
+    ):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         for _ in range(6):
@@ -118,7 +130,9 @@ async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network_plan = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
-    async with started_network(tmp_path, network_plan, ping_interval_s=1.0, silence_timeout_s=NEVER_S) as (
+    async with started_network(
+        tmp_path, network_plan, ping_interval_s=1.0, silence_timeout_s=NEVER_S
+    ) as (
         network,
         peers,
     ):
@@ -127,7 +141,9 @@ async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
         with stopped_clock() as clock:
             monkeypatch.setattr(pong_scheduler, "monotonic", lambda: clock.now_s)
             session(network)._tick()
-            for _ in range(60):  # Each is too short to be seen as a stall, and too long for a check to be conclusive.
+            for _ in range(
+                60
+            ):  # Each is too short to be seen as a stall, and too long for a check to be conclusive.
                 clock.advance(0.03)
                 await asyncio.sleep(0)
             await let_pass(clock, 1.0)
@@ -141,7 +157,9 @@ async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_stall_before_the_first_ping_is_read_is_seen(tmp_path: Path) -> None:
     network_plan = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
-    async with started_network(tmp_path, network_plan, ping_interval_s=1.0, silence_timeout_s=NEVER_S) as (
+    async with started_network(
+        tmp_path, network_plan, ping_interval_s=1.0, silence_timeout_s=NEVER_S
+    ) as (
         network,
         peers,
     ):
@@ -168,7 +186,9 @@ async def test_no_pong_is_sent_without_a_ping(tmp_path: Path) -> None:
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_own_pings_keep_a_connection_open_if_the_node_never_pings(tmp_path: Path) -> None:
     network_plan = plan(2, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=0.4))
-    async with started_network(tmp_path, network_plan, ping_interval_s=0.1, silence_timeout_s=0.5) as (network, peers):
+    async with started_network(
+        tmp_path, network_plan, ping_interval_s=0.1, silence_timeout_s=0.5
+    ) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         with stopped_clock() as clock:
@@ -179,7 +199,9 @@ async def test_own_pings_keep_a_connection_open_if_the_node_never_pings(tmp_path
 async def test_a_silent_node_is_disconnected_and_redialed(tmp_path: Path) -> None:
     nodes = NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S)
     network_plan = plan(1, "all:lost-pongs=1", settings=nodes)
-    async with started_network(tmp_path, network_plan, ping_interval_s=0.1, silence_timeout_s=0.4) as (network, peers):
+    async with started_network(
+        tmp_path, network_plan, ping_interval_s=0.1, silence_timeout_s=0.4
+    ) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await until(lambda: peers.totals.disconnects["silent"] >= 1)
@@ -192,7 +214,9 @@ async def test_a_silent_node_is_disconnected_and_redialed(tmp_path: Path) -> Non
 
 async def test_a_node_that_accepts_tcp_and_stays_silent_is_disconnected(tmp_path: Path) -> None:
     network_plan = plan(1, "all:mute")
-    async with started_network(tmp_path, network_plan, allow_violations=True, tls_timeout_s=0.2) as (network, peers):
+    async with started_network(
+        tmp_path, network_plan, allow_violations=True, tls_timeout_s=0.2
+    ) as (network, peers):
         introduce(peers, network.validators)
         await until(lambda: peers.totals.dial_failures.total() >= 1)
         assert set(peers.totals.dial_failures) <= {"tls_timeout", "handshake_timeout", "hung_up"}

@@ -12,7 +12,15 @@ import pytest
 from msgspec import UNSET
 
 from tests.eventually import stopped_clock, until
-from tests.peers.fixtures import Requester, all_connected, client, introduce, let_pass, plan, started_network
+from tests.peers.fixtures import (
+    Requester,
+    all_connected,
+    client,
+    introduce,
+    let_pass,
+    plan,
+    started_network,
+)
 from warpseal.peers import peer_warnings
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
@@ -31,7 +39,9 @@ L1 = SubnetID(b"\x07" * 32)
 CLOCK = re.compile(r"this machine's clock is ([+-]\d+) s")
 
 
-def unreachable_reason(peers: PeerNetwork, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK) -> str | None:
+def unreachable_reason(
+    peers: PeerNetwork, node_id: NodeID, subnet_id: SubnetID = PRIMARY_NETWORK
+) -> str | None:
     unreachable = peers.unreachable(node_id, subnet_id)
     return None if unreachable is None else unreachable.reason
 
@@ -50,7 +60,9 @@ async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Pat
         requester = Requester(peers, network)
         requester.ask()
         responses = await requester.count(50)
-        assert {response.node_id for response in responses} == {validator.node_id for validator in network.validators}
+        assert {response.node_id for response in responses} == {
+            validator.node_id for validator in network.validators
+        }
         assert all(len(response.body or b"") == 98 for response in responses)
         assert all(response.error_code is None for response in responses)
         assert [validator.counts.app_requests for validator in network.validators] == [1] * 50
@@ -74,7 +86,9 @@ async def test_a_restart_connects_to_all_validators_from_stored_addresses(tmp_pa
             await all_connected(peers, network.validators)
         async with (
             open_store(StoreSettings(), tmp_path) as store,
-            client(network.network_id, tmp_path, store.addresses, gossip_interval_s=1_000.0) as peers,
+            client(
+                network.network_id, tmp_path, store.addresses, gossip_interval_s=1_000.0
+            ) as peers,
         ):
             introduce(peers, network.validators, hinted=0)
             await all_connected(peers, network.validators)
@@ -122,9 +136,14 @@ async def test_a_response_counts_after_its_slot_timed_out(tmp_path: Path) -> Non
         assert len({wave.request_id for wave in waves}) == 2
 
 
-async def test_a_peer_has_no_more_outstanding_requests_than_the_setting_allows(tmp_path: Path) -> None:
+async def test_a_peer_has_no_more_outstanding_requests_than_the_setting_allows(
+    tmp_path: Path,
+) -> None:
     silent = plan(1, "all:silent")
-    async with started_network(tmp_path, silent, slot_timeout_s=0.3, max_outstanding=2) as (network, peers):
+    async with started_network(tmp_path, silent, slot_timeout_s=0.3, max_outstanding=2) as (
+        network,
+        peers,
+    ):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         counts = network.validators[0].counts
@@ -138,7 +157,10 @@ async def test_a_peer_has_no_more_outstanding_requests_than_the_setting_allows(t
 
 
 async def test_queued_first_asks_are_sent_before_re_asks(tmp_path: Path) -> None:
-    async with started_network(tmp_path, plan(1, "all:slow=0.05s"), max_outstanding=1) as (network, peers):
+    async with started_network(tmp_path, plan(1, "all:slow=0.05s"), max_outstanding=1) as (
+        network,
+        peers,
+    ):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         order: list[str] = []
@@ -154,7 +176,10 @@ async def test_queued_first_asks_are_sent_before_re_asks(tmp_path: Path) -> None
 
 
 async def test_a_closed_request_is_neither_sent_nor_answered(tmp_path: Path) -> None:
-    async with started_network(tmp_path, plan(2, "all:slow=0.1s"), max_outstanding=1) as (network, peers):
+    async with started_network(tmp_path, plan(2, "all:slow=0.1s"), max_outstanding=1) as (
+        network,
+        peers,
+    ):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         early, late = Requester(peers, network, 0), Requester(peers, network, 1)
@@ -177,7 +202,9 @@ async def test_a_response_behind_the_deadline_is_dropped(tmp_path: Path) -> None
         assert requester.responses == []
 
 
-async def test_an_error_of_a_response_handler_harms_no_connection_or_other_request(tmp_path: Path) -> None:
+async def test_an_error_of_a_response_handler_harms_no_connection_or_other_request(
+    tmp_path: Path,
+) -> None:
     async with started_network(tmp_path, plan(3)) as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
@@ -200,7 +227,9 @@ async def test_an_error_of_a_response_handler_harms_no_connection_or_other_reque
         assert peers.totals.disconnects == {}
 
 
-async def test_listeners_are_notified_of_connects_disconnects_and_failed_dials(tmp_path: Path) -> None:
+async def test_listeners_are_notified_of_connects_disconnects_and_failed_dials(
+    tmp_path: Path,
+) -> None:
     async with started_network(tmp_path, plan(2, "1:closed"), redial_cap_s=0.2) as (network, peers):
         notified: list[tuple[NodeID, bool]] = []
         end = peers.subscribe(lambda node_id, connected: notified.append((node_id, connected)))
@@ -235,7 +264,9 @@ async def test_a_moved_validator_is_found_by_its_newer_signed_address(tmp_path: 
         await network.start_validator(0, moved=True)
         # Nodes gossip only addresses of nodes to which they are connected.
         assert network.validators[0].address is not None
-        peers.add_hint(network.validators[0].node_id, "127.0.0.1", network.validators[0].address.port)
+        peers.add_hint(
+            network.validators[0].node_id, "127.0.0.1", network.validators[0].address.port
+        )
         await all_connected(peers, network.validators)
 
 
@@ -265,7 +296,10 @@ async def test_a_tracked_node_found_at_another_nodes_address_is_connected(tmp_pa
 
 
 async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) -> None:
-    async with started_network(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (network, peers):
+    async with started_network(tmp_path, plan(4, "1:closed"), address_timeout_s=0.3) as (
+        network,
+        peers,
+    ):
         up, closed, unknown, foreign = network.validators
         peers.track(PRIMARY_NETWORK, [validator.node_id for validator in (up, closed, unknown)])
         loop = asyncio.get_running_loop()
@@ -285,7 +319,9 @@ async def test_an_unreachable_node_has_a_reason_and_a_next_dial(tmp_path: Path) 
         assert foreign.node_id not in peers.connected
 
 
-async def test_a_missing_connection_has_address_last_error_start_and_next_try(tmp_path: Path) -> None:
+async def test_a_missing_connection_has_address_last_error_start_and_next_try(
+    tmp_path: Path,
+) -> None:
     started_at = time.time()
     async with started_network(tmp_path, plan(2, "1:closed")) as (network, peers):
         up, closed = network.validators
@@ -295,8 +331,16 @@ async def test_a_missing_connection_has_address_last_error_start_and_next_try(tm
         peers.track(L1, [unknown])
         waiting = peers.status(unknown)
         assert waiting is not None
-        assert (waiting.stage, waiting.failure, waiting.detail) == ("waiting", "not_dialed_yet", None)
-        await until(lambda: peers.is_connected(up.node_id) and peers.totals.dial_failures["unreachable"] >= 1)
+        assert (waiting.stage, waiting.failure, waiting.detail) == (
+            "waiting",
+            "not_dialed_yet",
+            None,
+        )
+        await until(
+            lambda: (
+                peers.is_connected(up.node_id) and peers.totals.dial_failures["unreachable"] >= 1
+            )
+        )
         refused = peers.status(closed.node_id)
         assert refused is not None
         assert (refused.failure, refused.detail) == ("unreachable", "Connection refused")
@@ -311,7 +355,11 @@ async def test_a_missing_connection_has_address_last_error_start_and_next_try(tm
         assert lost.disconnected_since <= lost.next_try_at
         without_address = peers.missing_connection(unknown)
         assert without_address is not None
-        assert (without_address.address, without_address.last_error, without_address.next_try_at) == (
+        assert (
+            without_address.address,
+            without_address.last_error,
+            without_address.next_try_at,
+        ) == (
             UNSET,
             UNSET,
             UNSET,
@@ -389,7 +437,10 @@ async def test_connections_to_untracked_nodes_are_closed(tmp_path: Path) -> None
 
 
 async def test_an_untracked_connection_stays_open_for_pending_responses(tmp_path: Path) -> None:
-    async with started_network(tmp_path, plan(1, "all:slow=0.6s"), ping_interval_s=0.4) as (network, peers):
+    async with started_network(tmp_path, plan(1, "all:slow=0.6s"), ping_interval_s=0.4) as (
+        network,
+        peers,
+    ):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
@@ -416,7 +467,9 @@ async def test_there_are_never_more_connections_than_allowed(tmp_path: Path) -> 
         await until(lambda: len(peers.connected) == 5)
         await asyncio.sleep(0.2)
         assert sum(validator.counts.open_connections for validator in network.validators) == 5
-        gone = next(validator for validator in network.validators if peers.is_connected(validator.node_id))
+        gone = next(
+            validator for validator in network.validators if peers.is_connected(validator.node_id)
+        )
         network.stop_validator(gone.index)
         await until(lambda: len(peers.connected) == 5 and not peers.is_connected(gone.node_id))
 
@@ -439,9 +492,14 @@ async def test_a_wrong_clock_is_reported_although_no_handshake_succeeds(
         assert 85 < (peers.clock_offset_s or 0.0) < 101
 
 
-async def test_a_clock_offset_that_nodes_accept_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_clock_offset_that_nodes_accept_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     behind = NodeSettings(clock=lambda: time.time() - 45)
-    async with started_network(tmp_path, plan(5, settings=behind), ping_interval_s=0.4) as (network, peers):
+    async with started_network(tmp_path, plan(5, settings=behind), ping_interval_s=0.4) as (
+        network,
+        peers,
+    ):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         await until(lambda: CLOCK.search(caplog.text))
@@ -489,7 +547,9 @@ async def test_a_network_that_refuses_the_tested_version_gets_the_one_that_it_ru
         assert peers.unknown_upgrade_time() is None
 
 
-async def test_an_upgrade_that_only_the_first_peer_knows_is_none_that_the_nodes_lack(tmp_path: Path) -> None:
+async def test_an_upgrade_that_only_the_first_peer_knows_is_none_that_the_nodes_lack(
+    tmp_path: Path,
+) -> None:
     async with started_network(tmp_path, plan(3)) as (network, peers):
         peers.record_upgrade_time(1_607_144_399)
         first = network.validators[:1]
@@ -506,7 +566,12 @@ async def test_a_hostile_response_does_not_affect_other_peers(tmp_path: Path, re
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
         requester.ask()
-        await until(lambda: {a.node_id for a in requester.responses} >= {v.node_id for v in network.validators[1:]})
+        await until(
+            lambda: (
+                {a.node_id for a in requester.responses}
+                >= {v.node_id for v in network.validators[1:]}
+            )
+        )
         assert all(a.error_code is None for a in requester.responses)
 
 
@@ -516,7 +581,9 @@ async def test_a_flood_from_a_peer_closes_its_connection(tmp_path: Path) -> None
         await all_connected(peers, network.validators)
         network.set_behaviour(0, "flood=50000")
         network.disconnect(0)
-        await until(lambda: peers.totals.disconnects["flood"] + peers.totals.dial_failures["flood"] >= 1)
+        await until(
+            lambda: peers.totals.disconnects["flood"] + peers.totals.dial_failures["flood"] >= 1
+        )
         requester = Requester(peers, network)
         requester.ask(network.validators[1:])
         await requester.count(3)

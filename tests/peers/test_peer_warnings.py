@@ -7,7 +7,13 @@ import resource
 
 import pytest
 
-from warpseal.peers.peer_warnings import RESERVED_FILES, FileLimit, PeerClocks, PeerWarnings, raise_file_limit
+from warpseal.peers.peer_warnings import (
+    RESERVED_FILES,
+    FileLimit,
+    PeerClocks,
+    PeerWarnings,
+    raise_file_limit,
+)
 from warpseal.warp.ids import NodeID
 
 
@@ -39,7 +45,9 @@ def test_only_the_latest_clock_of_a_peer_counts() -> None:
     assert peer_clocks.median_offset_s(1_000_010.0, 60.0) == 40
 
 
-@pytest.mark.parametrize(("offset_s", "right"), [(0, True), (30, True), (-30, True), (31, False), (-31, False)])
+@pytest.mark.parametrize(
+    ("offset_s", "right"), [(0, True), (30, True), (-30, True), (31, False), (-31, False)]
+)
 def test_a_clock_offset_above_thirty_seconds_causes_a_warning(
     offset_s: int, right: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -49,7 +57,9 @@ def test_a_clock_offset_above_thirty_seconds_causes_a_warning(
     assert bool(caplog.records) is not right
 
 
-def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     warnings = PeerWarnings(clocks(60, 60, 60), 30.0)
     for now in (50.0, 51.0, 649.0):
         warnings.check_clock(1_000_000.0 + now - 50, now)
@@ -58,7 +68,9 @@ def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(caplog: pytest.
     assert len(caplog.records) == 2
 
 
-def test_a_newer_version_that_a_third_of_the_weight_runs_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_newer_version_that_a_third_of_the_weight_runs_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     warnings = PeerWarnings(PeerClocks(), 30.0)
     assert warnings.check_version(None, (1, 15, 0), 0.0)
     assert not caplog.text
@@ -66,12 +78,16 @@ def test_a_newer_version_that_a_third_of_the_weight_runs_is_reported(caplog: pyt
     assert "a third of the weight runs 1.15.1 or newer, and 1.15.0 is advertised" in caplog.text
 
 
-def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_files_are_reported_with_the_number_needed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     limit = FileLimit(1_024)
     warnings = PeerWarnings(PeerClocks(), 30.0)
     assert warnings.check_connection_limit(limit, limit.connections, limit.connections, 0.0)
     assert not warnings.check_connection_limit(limit, limit.connections, 2_000, 0.0)
-    assert f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
+    assert (
+        f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
+    )
 
 
 def test_a_tiny_limit_still_leaves_room_for_peers() -> None:

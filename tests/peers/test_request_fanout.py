@@ -60,7 +60,9 @@ class FakeNetwork:
         connected = cast(dict[NodeID, PeerConnection], self.peers)
         self.queue = RequestQueue(connected, self.waiting.append, self.totals)
 
-    def send(self, request_id: int, *, is_reask: bool = False, deadline_s: float = 10.0) -> PeerRequest:
+    def send(
+        self, request_id: int, *, is_reask: bool = False, deadline_s: float = 10.0
+    ) -> PeerRequest:
         deadline = asyncio.get_running_loop().time() + deadline_s
         request = make_request(request_id, deadline, is_reask=is_reask)
         self.queue.send(request, list(self.peers))
@@ -134,7 +136,10 @@ async def test_nodes_that_are_not_connected_are_skipped() -> None:
 
 async def test_full_queues_are_counted_and_queued_requests_are_released_later() -> None:
     network = FakeNetwork(2)
-    network.peers[node(0)], network.peers[node(1)] = FakeConnection(result=None), FakeConnection(result=False)
+    network.peers[node(0)], network.peers[node(1)] = (
+        FakeConnection(result=None),
+        FakeConnection(result=False),
+    )
     network.send(1)
     assert network.peers[node(0)].statistics.refused == 1
     assert network.peers[node(1)].statistics.requests == 1
@@ -162,7 +167,14 @@ def test_queued_requests_are_released_by_uvloop_although_the_moment_passes_while
     monkeypatch.setattr(connection_registry, "_RELEASE_INTERVAL_S", 0.0)
 
     async def release_two() -> None:
-        parts = (Mock(DialSchedule), Mock(AddressBook), Mock(Gossip), NetworkStatistics(), Mock(PongScheduler), Mock())
+        parts = (
+            Mock(DialSchedule),
+            Mock(AddressBook),
+            Mock(Gossip),
+            NetworkStatistics(),
+            Mock(PongScheduler),
+            Mock(),
+        )
         registry, first, second = ConnectionRegistry(*parts), QueuedConnection(), QueuedConnection()
         for connection in (first, second):
             registry.schedule_release(cast(PeerConnection, connection))

@@ -102,7 +102,9 @@ def chopping_relay(port: int) -> Serve:
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pass_on(reader, there_writer), pass_on(there_reader, writer), return_exceptions=True)
+        await asyncio.gather(
+            pass_on(reader, there_writer), pass_on(there_reader, writer), return_exceptions=True
+        )
 
     return relay
 
@@ -115,7 +117,9 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_echoed_bytes_are_unchanged_and_the_server_certificate_is_reported(tmp_path: Path) -> None:
+async def test_echoed_bytes_are_unchanged_and_the_server_certificate_is_reported(
+    tmp_path: Path,
+) -> None:
     data = random.Random(1).randbytes(300_000)
     async with connected(tmp_path, echo) as (listener, connection, certificate):
         await listener.secure.wait()
@@ -176,7 +180,9 @@ async def test_a_server_that_closes_before_tls_is_reported_as_hung_up(tmp_path: 
 
 
 async def test_the_last_bytes_before_a_close_arrive(tmp_path: Path) -> None:
-    async def close_after_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close_after_goodbye(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.write(b"goodbye")
         writer.close()
 
@@ -253,7 +259,10 @@ def burn_cpu(cpu_s: float) -> None:
 
 
 async def test_an_error_of_the_listener_ends_its_connection_only(tmp_path: Path) -> None:
-    async with connected(tmp_path, echo) as (listener, connection, _), connected(tmp_path, echo) as (other, second, _):
+    async with (
+        connected(tmp_path, echo) as (listener, connection, _),
+        connected(tmp_path, echo) as (other, second, _),
+    ):
         await listener.secure.wait()
         await other.secure.wait()
         listener.handle_data = lambda data: 1 / 0  # type: ignore[assignment]

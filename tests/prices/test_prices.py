@@ -37,7 +37,9 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_file_has_prices_by_day_and_currency(tmp_path: Path) -> None:
-    table = read_table(written(tmp_path, "date,currency,price\n2024-03-09,USD, 42.420\n\n2024-03-09,jpy,6e3\n"))
+    table = read_table(
+        written(tmp_path, "date,currency,price\n2024-03-09,USD, 42.420\n\n2024-03-09,jpy,6e3\n")
+    )
     assert len(table) == 2
     assert table["usd", DAY] == "42.420"
     assert table["jpy", DAY] == "6000"
@@ -62,7 +64,9 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path, text: str, line: int) -> 
         read_table(written(tmp_path, text))
 
 
-def test_without_a_file_there_are_no_prices_and_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_without_a_file_there_are_no_prices_and_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path,
+) -> None:
     assert read_table(tmp_path / "prices.csv") == {}
     with pytest.raises(StartupError, match=f"{tmp_path} cannot be read"):
         read_table(tmp_path)
@@ -74,7 +78,10 @@ def test_prices_keep_every_digit(price: Any) -> None:
 
 
 async def test_only_avax_has_a_price_and_the_first_source_that_has_it_is_used() -> None:
-    first, second = file_source({("usd", DAY): "1"}), file_source({("usd", DAY): "2", ("eur", DAY): "3"})
+    first, second = (
+        file_source({("usd", DAY): "1"}),
+        file_source({("usd", DAY): "2", ("eur", DAY): "3"}),
+    )
     prices = AvaxPrices(AVAX.asset_id, [first, second])
     assert await prices.price(AVAX, "usd", NOON) == "1"
     assert await prices.price(AVAX, "eur", NOON) == "3"
@@ -108,7 +115,9 @@ async def source(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    settings = PriceSettings(url=f"http://{host}:{port}/{{date}}?vs={{currency}}#market.0.{{currency}}")
+    settings = PriceSettings(
+        url=f"http://{host}:{port}/{{date}}?vs={{currency}}#market.0.{{currency}}"
+    )
     try:
         async with aiohttp.ClientSession() as session:
             yield WebPrices(replace(settings, **changes), session)

@@ -27,7 +27,9 @@ def test_a_figure_reports_whether_it_met_its_target() -> None:
 
 
 def test_a_report_is_written_as_json(tmp_path: Path) -> None:
-    file = Report("cold", True, (Figure("ratio", 1.5, "x", Aim(1.6)),), samples={"wall_s": [0.1]}).write(tmp_path)
+    file = Report(
+        "cold", True, (Figure("ratio", 1.5, "x", Aim(1.6)),), samples={"wall_s": [0.1]}
+    ).write(tmp_path)
     result = json.loads(file.read_text())
     assert result["benchmark"] == "cold"
     assert result["figures"][0]["value"] == 1.5
@@ -56,7 +58,11 @@ def test_equal_requests_make_one_fan_out_against_a_real_daemon() -> None:
     ("memory_mib", "files", "verdicts"),
     [
         # The caches fill in the first quarter.
-        (lambda minute: min(100 + 20 * minute, 400), lambda minute: 120 + minute % 3, ["met", "met"]),
+        (
+            lambda minute: min(100 + 20 * minute, 400),
+            lambda minute: 120 + minute % 3,
+            ["met", "met"],
+        ),
         (lambda minute: 150 + minute, lambda minute: 120, ["missed", "met"]),
         (lambda minute: 150, lambda minute: 120 + 2 * minute, ["met", "missed"]),
     ],
@@ -66,16 +72,28 @@ def test_a_soak_fails_if_memory_or_files_keep_growing(
     memory_mib: Callable[[int], int], files: Callable[[int], int], verdicts: list[str]
 ) -> None:
     life = [
-        Usage(memory_mib(second // 60) * MEBIBYTE, files(second // 60), cpu_s=second / 10) for second in range(3600)
+        Usage(memory_mib(second // 60) * MEBIBYTE, files(second // 60), cpu_s=second / 10)
+        for second in range(3600)
     ]
     assert [figure.verdict for figure in growth_figures(life)] == verdicts
     # A daemon that was killed after five minutes may still have filled its caches.
     assert [figure.verdict for figure in growth_figures(life[:300])] == ["", ""]
 
 
-async def test_a_soak_counts_each_request_of_its_rate_over_a_kill_of_the_daemon(tmp_path: Path) -> None:
+async def test_a_soak_counts_each_request_of_its_rate_over_a_kill_of_the_daemon(
+    tmp_path: Path,
+) -> None:
     soak = Soak(
-        minutes=0.04, rate=20, new=50, validators=4, dead=25, slow=0, bad=0, kill_every=0.02, interval=1, store_url=""
+        minutes=0.04,
+        rate=20,
+        new=50,
+        validators=4,
+        dead=25,
+        slow=0,
+        bad=0,
+        kill_every=0.02,
+        interval=1,
+        store_url="",
     )
     figures = {figure.name: figure.value for figure in (await run_soak(soak, tmp_path)).figures}
     assert figures["requests"] == 48

@@ -51,6 +51,8 @@ def test_the_architecture_page_lists_the_subsystems_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_line_is_longer_than_120_characters_except_rows_of_tables_and_long_words(page: Path) -> None:
+def test_no_line_is_longer_than_120_characters_except_rows_of_tables_and_long_words(
+    page: Path,
+) -> None:
     lines = [line for line in page.read_text().splitlines() if not line.lstrip().startswith("|")]
     assert [line for line in lines if len(line) > 120 and max(map(len, line.split())) < 50] == []

@@ -20,7 +20,11 @@ from warpseal.daemon.subsystems import GIVEN, SUBSYSTEMS, Stage, Subsystem, load
 
 SOURCE = Path(__file__).parents[2] / "src"
 LAZY_MODULES = sorted(
-    {name for file in SOURCE.rglob("*.py") for name in re.findall(r'= LazyModule\("([\w.]+)"\)', file.read_text())}
+    {
+        name
+        for file in SOURCE.rglob("*.py")
+        for name in re.findall(r'= LazyModule\("([\w.]+)"\)', file.read_text())
+    }
 )
 UNUSED_LIBRARIES = {
     "Crypto",
@@ -169,7 +173,9 @@ for module in (PORTS, START, *(row.module for row in rows)):
 def test_a_subsystem_takes_what_its_row_in_the_table_needs(row: Subsystem) -> None:
     open_subsystem = getattr(load(row.module), f"open_{row.name}")
     parameters = list(signature(open_subsystem).parameters)
-    first = {Stage.PORTS: ["registries"], Stage.NODES: ["registries", "upstreams"]}.get(row.stage, ["core", "tasks"])
+    first = {Stage.PORTS: ["registries"], Stage.NODES: ["registries", "upstreams"]}.get(
+        row.stage, ["core", "tasks"]
+    )
     assert parameters[: len(first)] == first
     assert sorted(parameters[len(first) :]) == sorted(row.needs)
     names = [*GIVEN, *(above.name for above in SUBSYSTEMS[: SUBSYSTEMS.index(row)])]
@@ -184,7 +190,9 @@ def test_the_stages_of_the_table_follow_one_another() -> None:
 
 
 def _run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_no_two_modules_import_each_other() -> None:
@@ -195,4 +203,9 @@ def test_no_two_modules_import_each_other() -> None:
         for imported in graph.find_modules_directly_imported_by(importer)
     }
     assert len(arrows) > 1_000
-    assert sorted((importer, imported) for importer, imported in arrows if (imported, importer) in arrows) == []
+    assert (
+        sorted(
+            (importer, imported) for importer, imported in arrows if (imported, importer) in arrows
+        )
+        == []
+    )

@@ -22,7 +22,9 @@ def test_the_page_lists_the_series_that_the_reference_shows() -> None:
     assert f"| {len(recorded)} series |" in PAGE
 
 
-async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_type_of_the_reference() -> None:
+async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_type_of_the_reference() -> (
+    None
+):
     series = dict(re.findall(SERIES, await text_of(full_metrics())))
     kinds = dict(re.findall(SERIES, RECORDED.read_text()))
     own = set(re.findall(r"`(warpseal_\w+)`", PAGE))
@@ -38,7 +40,11 @@ def test_the_status_of_an_unknown_chain_is_that_of_the_page() -> None:
 
 def test_the_reference_starts_with_the_config_of_fuji() -> None:
     table = PAGE.partition("## Keys")[2].partition("## Routes")[0]
-    keys = {key for cell in re.findall(r"^\| (`[^|]*) \|", table, re.M) for key in re.findall(r"`([\w-]+)`", cell)}
+    keys = {
+        key
+        for cell in re.findall(r"^\| (`[^|]*) \|", table, re.M)
+        for key in re.findall(r"`([\w-]+)`", cell)
+    }
     # As the page says, its release 0.5.4 refuses this one.
     refused = "validator-refresh-period-seconds"
     assert refused in keys

@@ -25,11 +25,32 @@ WORD_IN_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LOOP_VARIABLES: Final = {"one", "each"}
 # Participles that name no variable, parameter or field: a noun says what it holds.
 PARTICIPLES: Final = {
-    *("found", "known", "wanted", "given", "named", "shown", "lacking", "told", "asked", "made", "got", "begun"),
+    *(
+        "found",
+        "known",
+        "wanted",
+        "given",
+        "named",
+        "shown",
+        "lacking",
+        "told",
+        "asked",
+        "made",
+        "got",
+        "begun",
+    ),
     *("drawn", "printed", "handed", "granted", "judged", "blamed", "heard", "learnt", "finished"),
 }
 # The same in tests, benchmarks and the simulated network.
-PARTICIPLES_OF_TESTS: Final = PARTICIPLES | {"taken", "sent", "received", "written", "answered", "posted", "said"}
+PARTICIPLES_OF_TESTS: Final = PARTICIPLES | {
+    "taken",
+    "sent",
+    "received",
+    "written",
+    "answered",
+    "posted",
+    "said",
+}
 # Parts of names: the words are error, refusal, failure, reply (RPC) and response (HTTP, peer protocol).
 REPLACED_WORDS: Final = {"answer", "answers", "fault", "faults", "faulty"}
 REPLACED_WORDS_OF_TESTS: Final = REPLACED_WORDS | {"world", "scene"}
@@ -37,12 +58,18 @@ REPLACED_WORDS_OF_TESTS: Final = REPLACED_WORDS | {"world", "scene"}
 ALLOWED_NAMES: Final = {
     ("api/status/document.py", "faults"): "a field of the status document",
     ("api/status/probe_bodies.py", "faults"): "a field of the response to /ready",
-    ("messages/verification.py", "fault"): "a field of the verification report, and of the result of warpseal.verify",
+    (
+        "messages/verification.py",
+        "fault",
+    ): "a field of the verification report, and of the result of warpseal.verify",
     ("delivery/preflight.py", "PreflightAnswer"): "a schema of the OpenAPI document",
     ("upstream/errors.py", "AnswerClass"): "a schema of the OpenAPI document",
     ("upstream/errors.py", "BAD_ANSWER"): "the value bad_answer, which responses have",
     ("follow/blocks.py", "ANSWER_TOO_LARGE"): "the value answer_too_large, which the status has",
-    ("forwarding/settings.py", "max_answer_bytes"): "the limit of one name in three groups of settings",
+    (
+        "forwarding/settings.py",
+        "max_answer_bytes",
+    ): "the limit of one name in three groups of settings",
     ("node/settings.py", "max_answer_bytes"): "as in forwarding/settings.py",
     ("prices/settings.py", "max_answer_bytes"): "as in forwarding/settings.py",
 }
@@ -58,7 +85,11 @@ def python_files() -> list[Path]:
     """Return the code of the project, without generated modules and recorded vectors."""
     files = [file for tree in TREES for file in tree.rglob("*.py")]
     own = Path(__file__)
-    return sorted(file for file in files if not {"pb", "vectors"} & set(file.relative_to(ROOT).parts) and file != own)
+    return sorted(
+        file
+        for file in files
+        if not {"pb", "vectors"} & set(file.relative_to(ROOT).parts) and file != own
+    )
 
 
 FILES: Final = python_files()
@@ -90,16 +121,28 @@ def _unplain_words(file: Path) -> Iterator[str]:
             yield line.strip()
     nodes = list(ast.walk(ast.parse(text)))
     loops = [node for node in nodes if isinstance(node, Loop)]
-    targets = {name.id for loop in loops for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
+    targets = {
+        name.id for loop in loops for name in ast.walk(loop.target) if isinstance(name, ast.Name)
+    }
     yield from targets & LOOP_VARIABLES
-    variables = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    fields = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    variables = {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    fields = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
     parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
     nouns = {name.strip("_") for name in variables | fields | parameters}
     is_product = file.is_relative_to(SOURCE)
     yield from nouns & (PARTICIPLES if is_product else PARTICIPLES_OF_TESTS)
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    functions = {node.name for node in nodes if isinstance(node, definitions) and not node.name.startswith("test_")}
+    functions = {
+        node.name
+        for node in nodes
+        if isinstance(node, definitions) and not node.name.startswith("test_")
+    }
     path = str(file.relative_to(SOURCE)) if is_product else ""
     names = {name for name in nouns | functions | {file.stem} if (path, name) not in ALLOWED_NAMES}
     words = {word.lower() for name in names for word in WORD_IN_NAME.findall(name)}

@@ -59,7 +59,9 @@ class Node:
             all_subnets=True,
         )
 
-    def claim(self, ip: str = "127.0.0.1", port: int = 9651, timestamp: int = UNIX_S) -> p2p_pb2.ClaimedIpPort:
+    def claim(
+        self, ip: str = "127.0.0.1", port: int = 9651, timestamp: int = UNIX_S
+    ) -> p2p_pb2.ClaimedIpPort:
         """Return the entry of a peer list with the address of this node."""
         signature = self.sign(signed_bytes(IPv4Address(ip), port, timestamp))
         return p2p_pb2.ClaimedIpPort(
@@ -82,7 +84,12 @@ def _node(number: int) -> Node:
     key = ec.generate_private_key(ec.SECP256R1())
     start = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
     builder = x509.CertificateBuilder(
-        x509.Name([]), x509.Name([]), key.public_key(), 1, start, start + datetime.timedelta(days=36500)
+        x509.Name([]),
+        x509.Name([]),
+        key.public_key(),
+        1,
+        start,
+        start + datetime.timedelta(days=36500),
     )
     der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
     return Node(key, parse_certificate(der), bls.generate_secret(number.to_bytes(32, "big")))
@@ -108,14 +115,18 @@ def frame_of(message: p2p_pb2.Message, *, compressed: bool = False) -> bytes:
     return encode_frame(encode_field(2, ZSTD.compress(raw)) if compressed else raw)
 
 
-def response_frame(request_id: int, body: bytes, *, compressed: bool = True, chain: bytes = CHAIN) -> bytes:
+def response_frame(
+    request_id: int, body: bytes, *, compressed: bool = True, chain: bytes = CHAIN
+) -> bytes:
     """Return the frame of a response."""
     response = p2p_pb2.AppResponse(chain_id=chain, request_id=request_id, app_bytes=body)
     return frame_of(p2p_pb2.Message(app_response=response), compressed=compressed)
 
 
 def new_core(
-    settings: ProtocolSettings | None = None, certificate: Certificate | None = None, now: float = 0.0
+    settings: ProtocolSettings | None = None,
+    certificate: Certificate | None = None,
+    now: float = 0.0,
 ) -> PeerProtocol:
     """Return the core of a connection, to node 0 by default, whose first bytes are not written yet."""
     return PeerProtocol(
@@ -147,7 +158,13 @@ def request(request_id: int, deadline: float = 10.0, *, is_reask: bool = False) 
     """Return a request whose frame contains its ID."""
     frame = b"<%d>" % request_id
     return PeerRequest(
-        CHAIN, request_id, frame, deadline, is_reask=is_reask, on_response=lambda response: None, requested_at=0.0
+        CHAIN,
+        request_id,
+        frame,
+        deadline,
+        is_reask=is_reask,
+        on_response=lambda response: None,
+        requested_at=0.0,
     )
 
 

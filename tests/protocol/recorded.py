@@ -40,7 +40,10 @@ class Session:
 
     @property
     def requests(self) -> list[tuple[p2p_pb2.AppRequest, bytes]]:
-        return [(p2p_pb2.Message.FromString(frame[4:]).app_request, frame) for frame in self.sent_frames[2:]]
+        return [
+            (p2p_pb2.Message.FromString(frame[4:]).app_request, frame)
+            for frame in self.sent_frames[2:]
+        ]
 
 
 def _sessions() -> list[Session]:
@@ -55,7 +58,9 @@ def _sessions() -> list[Session]:
             session.sent_frames.append(frame)
             continue
         session.received_frames.append(frame)
-        session.inner.append(p2p_pb2.Message.FromString(bytes.fromhex(line.get("inner", frame[4:].hex()))))
+        session.inner.append(
+            p2p_pb2.Message.FromString(bytes.fromhex(line.get("inner", frame[4:].hex())))
+        )
     return list(sessions.values())
 
 

@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.pb import sdk_pb2
-from warpseal.protocol.messages import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.protocol.messages import (
+    NoSignature,
+    decode_signature_response,
+    encode_signature_request,
+)
 from warpseal.warp.protobuf import encode_varint
 
 MESSAGE = bytes.fromhex(
@@ -27,7 +31,8 @@ def test_a_justification_goes_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "encoded"), [(0, "00"), (1, "01"), (2, "02"), (127, "7f"), (128, "8001"), (300, "ac02")]
+    ("number", "encoded"),
+    [(0, "00"), (1, "01"), (2, "02"), (127, "7f"), (128, "8001"), (300, "ac02")],
 )
 def test_handler_ids_are_varints(number: int, encoded: str) -> None:
     assert encode_varint(number).hex() == encoded
@@ -49,7 +54,13 @@ def test_a_response_without_a_share_is_empty(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"\x0a", b"\x0a\x60" + SIGNATURE[:-1], b"\x0a\x5f" + SIGNATURE[:-1], b"\x0a\x61" + SIGNATURE + b"x", b"junk"],
+    [
+        b"\x0a",
+        b"\x0a\x60" + SIGNATURE[:-1],
+        b"\x0a\x5f" + SIGNATURE[:-1],
+        b"\x0a\x61" + SIGNATURE + b"x",
+        b"junk",
+    ],
 )
 def test_a_response_that_is_not_a_share_is_malformed(body: bytes) -> None:
     assert decode_signature_response(body) is NoSignature.MALFORMED

@@ -52,7 +52,16 @@ def test_ports_are_cut_to_sixteen_bits_as_nodes_do() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1.2.3.4", "100.64.0.1", "192.0.2.1", "198.18.0.1", "203.0.113.9", "240.0.0.1", "172.32.0.1", "2001:db8::1"],
+    [
+        "1.2.3.4",
+        "100.64.0.1",
+        "192.0.2.1",
+        "198.18.0.1",
+        "203.0.113.9",
+        "240.0.0.1",
+        "172.32.0.1",
+        "2001:db8::1",
+    ],
 )
 def test_addresses_that_nodes_treat_as_public_are_public(text: str) -> None:
     assert is_public(ip_address(text))
@@ -72,7 +81,9 @@ def test_private_addresses_are_not_public(text: str) -> None:
 
 def test_every_recorded_peer_list_entry_is_signed_by_its_certificate() -> None:
     node_ids = {session.node_id for session in SESSIONS}
-    entries = [entry for session in SESSIONS for entry in session.inner[1].peer_list.claimed_ip_ports]
+    entries = [
+        entry for session in SESSIONS for entry in session.inner[1].peer_list.claimed_ip_ports
+    ]
     assert len(entries) == 27
     for entry in entries:
         claim = parse_claimed_ip_port(entry)
@@ -124,8 +135,15 @@ def test_a_claim_may_be_sixty_seconds_ahead() -> None:
     assert not claim.verify(UNIX_S - 60.5)
 
 
-@given(st.binary(max_size=20), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=600))
+@given(
+    st.binary(max_size=20),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**64 - 1),
+    st.binary(max_size=600),
+)
 def test_no_entry_raises_anything_else(ip: bytes, port: int, timestamp: int, junk: bytes) -> None:
-    entry = p2p_pb2.ClaimedIpPort(x509_certificate=junk, ip_addr=ip, ip_port=port, timestamp=timestamp, signature=junk)
+    entry = p2p_pb2.ClaimedIpPort(
+        x509_certificate=junk, ip_addr=ip, ip_port=port, timestamp=timestamp, signature=junk
+    )
     with contextlib.suppress(MalformedAddress):
         assert not parse_claimed_ip_port(entry).verify(UNIX_S)

@@ -116,7 +116,11 @@ def test_a_setting_is_never_changed() -> None:
 @pytest.mark.parametrize(
     ("reports", "shared"), [([9], None), ([9, 8], 8), ([9, 8, 7], 8), ([7, 8, 9, 9], 9), ([], None)]
 )
-def test_a_value_is_shared_by_more_than_a_third_of_the_weight(reports: list[int], shared: int | None) -> None:
+def test_a_value_is_shared_by_more_than_a_third_of_the_weight(
+    reports: list[int], shared: int | None
+) -> None:
     weights = PeerWeights()
     weights.replace({node(number): 10 for number in range(5)})
-    assert weights.find_shared((node(number), value) for number, value in enumerate(reports)) == shared
+    assert (
+        weights.find_shared((node(number), value) for number, value in enumerate(reports)) == shared
+    )

@@ -34,14 +34,18 @@ def test_a_key_sets_the_bits_of_the_vectors() -> None:
     assert key_hash(key, SALT) == 0x8DAF5EC8807DED09
     bloom = BloomFilter((1, 2, 3), bytes(8), SALT)
     bloom.add(key)
-    assert bloom.encode().hex() == "030000000000000001000000000000000200000000000000030000008001100000"
+    assert (
+        bloom.encode().hex() == "030000000000000001000000000000000200000000000000030000008001100000"
+    )
 
 
 def test_a_short_salt_and_two_seeds_set_the_bits_of_the_vectors() -> None:
     assert key_hash(b"hello world?", b"so salty") == 0x32EB54BF31C6C3CB
     bloom = BloomFilter((0x0123456789ABCDEF, 0xFEDCBA9876543210), bytes(16), b"so salty")
     bloom.add(b"hello world?")
-    assert bloom.encode().hex() == "020123456789abcdeffedcba987654321000000000000400020000000000000000"
+    assert (
+        bloom.encode().hex() == "020123456789abcdeffedcba987654321000000000000400020000000000000000"
+    )
 
 
 def test_sizes_are_those_of_nodes() -> None:
@@ -53,9 +57,12 @@ def test_sizes_are_those_of_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "additions", "marshalled"), [(0, 184, 311), (64, 184, 311), (512, 1469, 1922), (1500, 4300, 5473)]
+    ("nodes", "additions", "marshalled"),
+    [(0, 184, 311), (64, 184, 311), (512, 1469, 1922), (1500, 4300, 5473)],
 )
-def test_a_filter_is_sized_for_two_addresses_of_each_node(nodes: int, additions: int, marshalled: int) -> None:
+def test_a_filter_is_sized_for_two_addresses_of_each_node(
+    nodes: int, additions: int, marshalled: int
+) -> None:
     bloom = BloomFilter.sized_for(nodes, random.Random(1).randbytes)
     assert len(bloom.seeds) == 10
     assert bloom.max_additions == additions

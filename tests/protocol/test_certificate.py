@@ -19,11 +19,26 @@ from warpseal.warp.ids import node_id_text
 STAKERS = json.loads((VECTORS / "peers" / "stakers.json").read_text())
 CERTIFICATES = [bytes.fromhex(der) for der in STAKERS["staker_certificates"]]
 STAKER_IDS = [
-    ("1e6fd5d2648edf29d3e922e987d969e78ee6fa6ea36b9d3a688db24244192e1f", "7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"),
-    ("eba5c835daa9dcabf66d1b35a84e99d7ef0a282d11d463c0ea366b6034ec51c3", "MFrZFVCXPv5iCn6M9K6XduxGTYp891xXZ"),
-    ("b5549fac37e8e302bf8d2cecda898ceffa1e740a54798f8d0eb64909c4f9bdfa", "NFBbbJ4qCmNaCzeW7sxErhvWqvEQMnYcN"),
-    ("b03060fb4fe4c5827cc79412dc8ce7da9b7dcb78319ee437135c83e1ba3e108c", "GWPcbFJZFfZreETSoWjPimr846mXEKCtu"),
-    ("830334f5c2276de60e0ba5ffc55ab63200e72e1c170a09ffa701b57106dd7234", "P7oB2McjBGgW2NXXWVYjV8JEDFoW9xDE5"),
+    (
+        "1e6fd5d2648edf29d3e922e987d969e78ee6fa6ea36b9d3a688db24244192e1f",
+        "7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg",
+    ),
+    (
+        "eba5c835daa9dcabf66d1b35a84e99d7ef0a282d11d463c0ea366b6034ec51c3",
+        "MFrZFVCXPv5iCn6M9K6XduxGTYp891xXZ",
+    ),
+    (
+        "b5549fac37e8e302bf8d2cecda898ceffa1e740a54798f8d0eb64909c4f9bdfa",
+        "NFBbbJ4qCmNaCzeW7sxErhvWqvEQMnYcN",
+    ),
+    (
+        "b03060fb4fe4c5827cc79412dc8ce7da9b7dcb78319ee437135c83e1ba3e108c",
+        "GWPcbFJZFfZreETSoWjPimr846mXEKCtu",
+    ),
+    (
+        "830334f5c2276de60e0ba5ffc55ab63200e72e1c170a09ffa701b57106dd7234",
+        "P7oB2McjBGgW2NXXWVYjV8JEDFoW9xDE5",
+    ),
 ]
 RSA = bytes.fromhex("06092a864886f70d0101010500")
 EC = bytes.fromhex("06072a8648ce3d020106082a8648ce3d030107")
@@ -42,7 +57,9 @@ def integer(value: int) -> bytes:
     return element(2, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
-def certificate(algorithm: bytes, key: bytes, *, version: bytes = b"\xa0\x03\x02\x01\x02", unused: int = 0) -> bytes:
+def certificate(
+    algorithm: bytes, key: bytes, *, version: bytes = b"\xa0\x03\x02\x01\x02", unused: int = 0
+) -> bytes:
     """Return a certificate of nothing but what is read: its signature is missing."""
     info = element(0x30, element(0x30, algorithm) + element(3, bytes((unused,)) + key))
     fields = version + integer(7) + 4 * element(0x30, b"") + info
@@ -54,7 +71,9 @@ def rsa_key(modulus: int, exponent: int = 65537) -> bytes:
 
 
 @pytest.mark.parametrize(("der", "identity"), list(zip(CERTIFICATES, STAKER_IDS, strict=True)))
-def test_the_local_stakers_have_the_published_node_ids(der: bytes, identity: tuple[str, str]) -> None:
+def test_the_local_stakers_have_the_published_node_ids(
+    der: bytes, identity: tuple[str, str]
+) -> None:
     assert len(der) == 1339
     assert sha256(der).hexdigest() == identity[0]
     assert node_id_text(parse_certificate(der).node_id) == "NodeID-" + identity[1]
@@ -70,7 +89,10 @@ def test_recorded_nodes_have_the_recorded_node_ids() -> None:
 def test_an_rsa_key_verifies_pkcs1v15_over_sha256() -> None:
     preimage = bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")
     signature = bytes.fromhex(STAKERS["staker_1_signature_of_127_0_0_1_9651_at_1700000000"])
-    assert sha256(signature).hexdigest() == "97a432b5f0423f1d6c3f63d379294dd7421a7f50b81d521585dd68d24aa95dad"
+    assert (
+        sha256(signature).hexdigest()
+        == "97a432b5f0423f1d6c3f63d379294dd7421a7f50b81d521585dd68d24aa95dad"
+    )
     assert parse_certificate(CERTIFICATES[0]).verify_signature(preimage, signature)
     assert not parse_certificate(CERTIFICATES[0]).verify_signature(preimage + b"\x00", signature)
     assert not parse_certificate(CERTIFICATES[1]).verify_signature(preimage, signature)
@@ -98,8 +120,12 @@ def test_the_oversized_certificate_is_refused() -> None:
 
 def test_only_the_fields_that_are_read_are_required() -> None:
     assert parse_certificate(certificate(EC, POINT)).node_id == node_id_of(certificate(EC, POINT))
-    assert parse_certificate(certificate(EC, POINT, version=b"")).verify_signature(b"m", node().sign(b"m"))
-    assert parse_certificate(certificate(EC, POINT) + b"trailing").verify_signature(b"m", node().sign(b"m"))
+    assert parse_certificate(certificate(EC, POINT, version=b"")).verify_signature(
+        b"m", node().sign(b"m")
+    )
+    assert parse_certificate(certificate(EC, POINT) + b"trailing").verify_signature(
+        b"m", node().sign(b"m")
+    )
 
 
 def test_the_named_curve_is_ignored() -> None:

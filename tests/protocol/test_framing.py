@@ -25,7 +25,9 @@ def test_frames_survive_any_chunking(frames: list[bytes], rnd: random.Random) ->
 
 
 @given(st.lists(st.binary(max_size=90), max_size=8), RANDOMS)
-def test_long_frames_are_passed_over_and_their_neighbours_are_not(frames: list[bytes], rnd: random.Random) -> None:
+def test_long_frames_are_passed_over_and_their_neighbours_are_not(
+    frames: list[bytes], rnd: random.Random
+) -> None:
     wire = b"".join(map(encode_frame, frames))
     decoder = FrameDecoder(limit=90, keep=40)
     seen = []
@@ -40,7 +42,12 @@ def test_long_frames_are_passed_over_and_their_neighbours_are_not(frames: list[b
 def test_a_frame_above_the_limit_ends_decoding_before_it_is_buffered(
     frames: list[bytes], length: int, rnd: random.Random
 ) -> None:
-    wire = b"".join(map(encode_frame, frames)) + length.to_bytes(4, "big") + bytes(200) + encode_frame(b"more")
+    wire = (
+        b"".join(map(encode_frame, frames))
+        + length.to_bytes(4, "big")
+        + bytes(200)
+        + encode_frame(b"more")
+    )
     decoder = FrameDecoder(limit=64)
     assert [f for chunk in random_chunks(wire, rnd) for f in decoder.feed(chunk)] == frames
     assert decoder.overflow == length

@@ -23,7 +23,9 @@ NOT_IN_SUBGROUP = bytes.fromhex("80" + "00" * 94 + "02")
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s.node_id.hex()[:8])
 def test_recorded_nodes_pass(session: Session) -> None:
-    theirs = check_handshake(session.handshake, session.certificate, NETWORK_ID, session.handshake.my_time + 2)
+    theirs = check_handshake(
+        session.handshake, session.certificate, NETWORK_ID, session.handshake.my_time + 2
+    )
     assert theirs.version == (1, 14, 1)
     assert theirs.claim.ip == IPv4Address("127.0.0.1")
     assert theirs.claim.node_id == session.node_id
@@ -55,29 +57,61 @@ MUTATIONS = [
     pytest.param(set_to("network_id", 1), CloseReason.WRONG_NETWORK, id="network"),
     pytest.param(shifted("my_time", 61), CloseReason.CLOCK_SKEW, id="clock ahead"),
     pytest.param(shifted("my_time", -61), CloseReason.CLOCK_SKEW, id="clock behind"),
-    pytest.param(set_to("my_time", 2**64 - 1), CloseReason.CLOCK_SKEW, id="clock at the end of time"),
-    pytest.param(lambda h: h.tracked_subnets.extend([bytes(32)] * 16), CloseReason.TOO_MANY_SUBNETS, id="17 subnets"),
-    pytest.param(lambda h: h.tracked_subnets.append(bytes(31)), CloseReason.MALFORMED_SUBNET_ID, id="subnet id"),
+    pytest.param(
+        set_to("my_time", 2**64 - 1), CloseReason.CLOCK_SKEW, id="clock at the end of time"
+    ),
+    pytest.param(
+        lambda h: h.tracked_subnets.extend([bytes(32)] * 16),
+        CloseReason.TOO_MANY_SUBNETS,
+        id="17 subnets",
+    ),
+    pytest.param(
+        lambda h: h.tracked_subnets.append(bytes(31)),
+        CloseReason.MALFORMED_SUBNET_ID,
+        id="subnet id",
+    ),
     pytest.param(known_peers(b""), CloseReason.MALFORMED_FILTER, id="no filter"),
     pytest.param(known_peers(b"\x11" + bytes(200)), CloseReason.MALFORMED_FILTER, id="17 hashes"),
-    pytest.param(known_peers(b"\x01" + bytes(9), bytes(33)), CloseReason.MALFORMED_FILTER, id="long salt"),
+    pytest.param(
+        known_peers(b"\x01" + bytes(9), bytes(33)), CloseReason.MALFORMED_FILTER, id="long salt"
+    ),
     pytest.param(set_to("ip_addr", bytes(5)), CloseReason.MALFORMED_ADDRESS, id="address length"),
     pytest.param(set_to("ip_port", 0), CloseReason.MALFORMED_ADDRESS, id="port 0"),
     pytest.param(set_to("ip_port", 65536), CloseReason.MALFORMED_ADDRESS, id="port 65536"),
-    pytest.param(set_to("ip_signing_time", FIRST.my_time + 61), CloseReason.ADDRESS_FROM_THE_FUTURE, id="future"),
-    pytest.param(set_to("ip_addr", b"\x7f\x00\x00\x02"), CloseReason.WRONG_ADDRESS_SIGNATURE, id="address"),
+    pytest.param(
+        set_to("ip_signing_time", FIRST.my_time + 61),
+        CloseReason.ADDRESS_FROM_THE_FUTURE,
+        id="future",
+    ),
+    pytest.param(
+        set_to("ip_addr", b"\x7f\x00\x00\x02"), CloseReason.WRONG_ADDRESS_SIGNATURE, id="address"
+    ),
     pytest.param(shifted("ip_port", 1), CloseReason.WRONG_ADDRESS_SIGNATURE, id="port"),
-    pytest.param(shifted("ip_signing_time", -1), CloseReason.WRONG_ADDRESS_SIGNATURE, id="signing time"),
-    pytest.param(set_to("ip_node_id_sig", b""), CloseReason.WRONG_ADDRESS_SIGNATURE, id="no signature"),
+    pytest.param(
+        shifted("ip_signing_time", -1), CloseReason.WRONG_ADDRESS_SIGNATURE, id="signing time"
+    ),
+    pytest.param(
+        set_to("ip_node_id_sig", b""), CloseReason.WRONG_ADDRESS_SIGNATURE, id="no signature"
+    ),
     pytest.param(
         set_to("ip_node_id_sig", SESSIONS[1].handshake.ip_node_id_sig),
         CloseReason.WRONG_ADDRESS_SIGNATURE,
         id="signature of another",
     ),
     pytest.param(set_to("ip_bls_sig", b""), CloseReason.MALFORMED_BLS_PROOF, id="no proof"),
-    pytest.param(set_to("ip_bls_sig", FIRST.ip_bls_sig[:95]), CloseReason.MALFORMED_BLS_PROOF, id="short proof"),
-    pytest.param(set_to("ip_bls_sig", b"\xff" * 96), CloseReason.MALFORMED_BLS_PROOF, id="no point"),
-    pytest.param(set_to("ip_bls_sig", NOT_IN_SUBGROUP), CloseReason.MALFORMED_BLS_PROOF, id="not in the subgroup"),
+    pytest.param(
+        set_to("ip_bls_sig", FIRST.ip_bls_sig[:95]),
+        CloseReason.MALFORMED_BLS_PROOF,
+        id="short proof",
+    ),
+    pytest.param(
+        set_to("ip_bls_sig", b"\xff" * 96), CloseReason.MALFORMED_BLS_PROOF, id="no point"
+    ),
+    pytest.param(
+        set_to("ip_bls_sig", NOT_IN_SUBGROUP),
+        CloseReason.MALFORMED_BLS_PROOF,
+        id="not in the subgroup",
+    ),
 ]
 
 
@@ -108,9 +142,17 @@ def test_a_bls_signature_of_another_key_passes() -> None:
     [
         pytest.param(lambda h: h.ClearField("known_peers"), id="no filter field"),
         pytest.param(lambda h: h.ClearField("client"), id="no client"),
-        pytest.param(lambda h: h.client.CopyFrom(p2p_pb2.Client(name="x", major=9)), id="version of the future"),
-        pytest.param(lambda h: h.client.CopyFrom(p2p_pb2.Client(major=1, minor=7)), id="version of the past"),
-        pytest.param(set_to("ip_addr", bytes.fromhex("00000000000000000000ffff7f000001")), id="mapped address"),
+        pytest.param(
+            lambda h: h.client.CopyFrom(p2p_pb2.Client(name="x", major=9)),
+            id="version of the future",
+        ),
+        pytest.param(
+            lambda h: h.client.CopyFrom(p2p_pb2.Client(major=1, minor=7)), id="version of the past"
+        ),
+        pytest.param(
+            set_to("ip_addr", bytes.fromhex("00000000000000000000ffff7f000001")),
+            id="mapped address",
+        ),
         pytest.param(shifted("ip_port", 65536), id="port with high bits"),
         pytest.param(shifted("my_time", 60), id="clock 60 s ahead"),
         pytest.param(shifted("my_time", -60), id="clock 60 s behind"),
@@ -133,12 +175,18 @@ def test_our_handshake_passes_the_same_checks() -> None:
     assert number == 13
     assert handshake.my_time == UNIX_S + 30
     assert ours.version == (1, 15, 3)
-    assert (ours.claim.ip, ours.claim.port, ours.claim.timestamp) == (IPv4Address("0.0.0.0"), 1, UNIX_S)
+    assert (ours.claim.ip, ours.claim.port, ours.claim.timestamp) == (
+        IPv4Address("0.0.0.0"),
+        1,
+        UNIX_S,
+    )
     assert not handshake.tracked_subnets
     assert handshake.all_subnets
     assert handshake.known_peers.filter == NO_PEERS.encode()
     signed = signed_bytes(ours.claim.ip, ours.claim.port, UNIX_S)
-    assert bls.verify_possession(bls.derive_public_key(node(1000).bls_secret), signed, handshake.ip_bls_sig)
+    assert bls.verify_possession(
+        bls.derive_public_key(node(1000).bls_secret), signed, handshake.ip_bls_sig
+    )
 
 
 def own_handshake_at(own: OwnHandshake, unix_s: float) -> p2p_pb2.Handshake:
@@ -147,7 +195,9 @@ def own_handshake_at(own: OwnHandshake, unix_s: float) -> p2p_pb2.Handshake:
 
 
 def test_the_advertised_version_is_a_setting() -> None:
-    client = own_handshake_at(OwnHandshake(12345, node(1000).sign, node(1000).bls_secret, (1, 16, 3)), UNIX_S).client
+    client = own_handshake_at(
+        OwnHandshake(12345, node(1000).sign, node(1000).bls_secret, (1, 16, 3)), UNIX_S
+    ).client
     assert (client.name, client.major, client.minor, client.patch) == ("avalanchego", 1, 16, 3)
 
 
@@ -169,14 +219,20 @@ def test_the_claim_is_signed_again_only_if_the_clock_was_ahead() -> None:
         return b"signature %d" % len(messages)
 
     own = OwnHandshake(12345, tls_sign, node(1000).bls_secret)
-    first, later, corrected = (own_handshake_at(own, unix_s) for unix_s in (1_000.9, 5_000.0, 900.0))
+    first, later, corrected = (
+        own_handshake_at(own, unix_s) for unix_s in (1_000.9, 5_000.0, 900.0)
+    )
     assert [claim.ip_signing_time for claim in (first, later, corrected)] == [1_000, 1_000, 900]
     assert [claim.ip_node_id_sig for claim in (first, later)] == [b"signature 1"] * 2
     assert later.ip_bls_sig == first.ip_bls_sig != corrected.ip_bls_sig
-    assert messages == [signed_bytes(IPv4Address("0.0.0.0"), 1, signed_at) for signed_at in (1_000, 900)]
+    assert messages == [
+        signed_bytes(IPv4Address("0.0.0.0"), 1, signed_at) for signed_at in (1_000, 900)
+    ]
 
 
 def test_an_ipv6_claim_of_a_peer_passes() -> None:
     handshake = node().handshake("2001:db8::7")
     assert len(handshake.ip_addr) == 16
-    assert check_handshake(handshake, node().certificate, 12345, UNIX_S).claim.ip == IPv6Address("2001:db8::7")
+    assert check_handshake(handshake, node().certificate, 12345, UNIX_S).claim.ip == IPv6Address(
+        "2001:db8::7"
+    )

@@ -36,7 +36,15 @@ FRAMES = st.one_of(
         lambda member: encode_frame(encode_field(2, ZSTD.compress(member)))
     ),
     st.builds(response_frame, st.integers(0, 5), st.binary(max_size=100)),
-    st.sampled_from([PING_FRAME, EMPTY_PEER_LIST_FRAME, b"\xff\xff\xff\xff", b"\x00\x20\x00\x00", handshake_frame()]),
+    st.sampled_from(
+        [
+            PING_FRAME,
+            EMPTY_PEER_LIST_FRAME,
+            b"\xff\xff\xff\xff",
+            b"\x00\x20\x00\x00",
+            handshake_frame(),
+        ]
+    ),
 )
 
 
@@ -54,7 +62,9 @@ def feed(core: PeerProtocol, data: bytes, rnd: random.Random) -> list[Event]:
 
 @settings(max_examples=150)
 @given(st.lists(FRAMES, max_size=12), st.booleans(), st.integers(0, 2**32 - 1))
-def test_any_stream_yields_the_same_events_for_any_chunking(frames: list[bytes], connected: bool, seed: int) -> None:
+def test_any_stream_yields_the_same_events_for_any_chunking(
+    frames: list[bytes], connected: bool, seed: int
+) -> None:
     data = b"".join(frames)
     cores = [connected_core() if connected else started_core() for _ in range(2)]
     for core in cores:
@@ -99,7 +109,9 @@ def test_responses_in_any_order_and_number_count_once(order: list[int], seed: in
     responses = [number for number in order for _ in range(rnd.randint(1, 3))]
     rnd.shuffle(responses)
     events = feed(core, b"".join(response_frame(number, SHARE) for number in responses), rnd)
-    assert [e.request.request_id for e in events if isinstance(e, PeerResponse)] == list(dict.fromkeys(responses))
+    assert [e.request.request_id for e in events if isinstance(e, PeerResponse)] == list(
+        dict.fromkeys(responses)
+    )
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -108,7 +120,9 @@ def test_a_stream_cut_anywhere_yields_no_more_than_the_whole(seed: int) -> None:
     stream = (
         response_frame(1, SHARE)
         + PING_FRAME
-        + frame_of(p2p_pb2.Message(app_error=p2p_pb2.AppError(chain_id=CHAIN, request_id=3, error_code=2)))
+        + frame_of(
+            p2p_pb2.Message(app_error=p2p_pb2.AppError(chain_id=CHAIN, request_id=3, error_code=2))
+        )
     )
     core = connected_core()
     for number in (1, 3):

@@ -82,7 +82,9 @@ def test_a_handshake_encodes_to_the_vector() -> None:
         ip_signing_time=1_700_000_000,
         ip_node_id_sig=b"\xaa" * 4,
         client=p2p_pb2.Client(name="avalanchego", major=1, minor=15),
-        known_peers=p2p_pb2.BloomFilter(filter=bytes.fromhex("01000000000000000000"), salt=bytes(32)),
+        known_peers=p2p_pb2.BloomFilter(
+            filter=bytes.fromhex("01000000000000000000"), salt=bytes(32)
+        ),
         ip_bls_sig=BLS_SIGNATURE,
         all_subnets=True,
     )
@@ -108,7 +110,12 @@ def test_an_app_error_encodes_to_the_vector() -> None:
         "9202380a200102030000000000000000000000000000000000000000000000000000000000100718012210756e657870"
         "6563746564206572726f72"
     )
-    assert decode_app_error(open_envelope(frame[4:], ZSTD)[1]) == (SOURCE_CHAIN, 7, -1, "unexpected error")
+    assert decode_app_error(open_envelope(frame[4:], ZSTD)[1]) == (
+        SOURCE_CHAIN,
+        7,
+        -1,
+        "unexpected error",
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,9 @@ def test_every_recorded_frame_decodes() -> None:
 
 def test_every_recorded_plain_frame_encodes_to_itself() -> None:
     plain = [frame for frame in FRAMES if frame[4] != 0x12]
-    again = [encode_frame(p2p_pb2.Message.FromString(frame[4:]).SerializeToString()) for frame in plain]
+    again = [
+        encode_frame(p2p_pb2.Message.FromString(frame[4:]).SerializeToString()) for frame in plain
+    ]
     different = [frame for frame, encoded in zip(plain, again, strict=True) if frame != encoded]
     assert len(plain) == 91
     # The recording client wrote the empty salt of its filter out, which canonical encoding leaves away.
@@ -159,12 +168,20 @@ def test_a_message_compressed_twice_is_undecodable() -> None:
 
 
 def test_an_unknown_message_type_is_returned_by_its_number() -> None:
-    assert open_envelope(encode_field(40, b"of a later release"), ZSTD) == (40, b"of a later release")
+    assert open_envelope(encode_field(40, b"of a later release"), ZSTD) == (
+        40,
+        b"of a later release",
+    )
 
 
 def test_a_known_message_is_found_among_fields_of_a_later_protocol() -> None:
     ping, other = bytes.fromhex("5a020863"), encode_field(50, b"x")
-    for raw in (ping + other, other + ping, b"\x80\x04\x07" + ping, ping + b"\x85\x04\x01\x02\x03\x04"):
+    for raw in (
+        ping + other,
+        other + ping,
+        b"\x80\x04\x07" + ping,
+        ping + b"\x85\x04\x01\x02\x03\x04",
+    ):
         assert open_envelope(raw, ZSTD) == (MessageType.PING, b"\x08\x63")
 
 
@@ -191,8 +208,12 @@ def test_malformed_messages_are_undecodable(raw: bytes) -> None:
     st.integers(0, 2**32 - 1),
     st.binary(max_size=200) | st.binary(min_size=98, max_size=98),
 )
-def test_responses_are_read_like_the_generated_parser_reads_them(chain: bytes, request_id: int, body: bytes) -> None:
-    raw = p2p_pb2.AppResponse(chain_id=chain, request_id=request_id, app_bytes=body).SerializeToString()
+def test_responses_are_read_like_the_generated_parser_reads_them(
+    chain: bytes, request_id: int, body: bytes
+) -> None:
+    raw = p2p_pb2.AppResponse(
+        chain_id=chain, request_id=request_id, app_bytes=body
+    ).SerializeToString()
     assert decode_app_response(raw) == (chain, request_id, body)
 
 
@@ -221,12 +242,24 @@ def test_strange_responses_are_read_like_the_generated_parser_reads_them(
     assert seen == expected
 
 
-@given(st.binary(max_size=40), st.integers(0, 2**32 - 1), st.integers(-(2**31), 2**31 - 1), st.text(max_size=40))
+@given(
+    st.binary(max_size=40),
+    st.integers(0, 2**32 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+    st.text(max_size=40),
+)
 def test_refusals_are_read_like_the_generated_parser_reads_them(
     chain: bytes, request_id: int, code: int, text: str
 ) -> None:
-    refusal = p2p_pb2.AppError(chain_id=chain, request_id=request_id, error_code=code, error_message=text)
-    assert decode_app_error(refusal.SerializeToString()) == (chain, request_id, code, escape_text(text.encode()))
+    refusal = p2p_pb2.AppError(
+        chain_id=chain, request_id=request_id, error_code=code, error_message=text
+    )
+    assert decode_app_error(refusal.SerializeToString()) == (
+        chain,
+        request_id,
+        code,
+        escape_text(text.encode()),
+    )
 
 
 def test_a_refusal_with_a_hostile_text_keeps_its_code() -> None:

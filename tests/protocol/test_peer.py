@@ -44,16 +44,23 @@ def reason_of(events: Sequence[Event]) -> CloseReason | None:
 
 
 def responses_of(events: Sequence[Event]) -> list[tuple[int, bytes | None, int | None]]:
-    return [(e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, PeerResponse)]
+    return [
+        (e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, PeerResponse)
+    ]
 
 
 def error_frame(request_id: int, code: int, text: str = "") -> bytes:
-    refusal = p2p_pb2.AppError(chain_id=CHAIN, request_id=request_id, error_code=code, error_message=text)
+    refusal = p2p_pb2.AppError(
+        chain_id=CHAIN, request_id=request_id, error_code=code, error_message=text
+    )
     return frame_of(p2p_pb2.Message(app_error=refusal), compressed=True)
 
 
 def test_a_connection_begins_with_handshake_and_peer_list() -> None:
-    assert new_core(now=5.0).output() == own_handshake().encode(UNIX_S, NO_PEERS) + EMPTY_PEER_LIST_FRAME
+    assert (
+        new_core(now=5.0).output()
+        == own_handshake().encode(UNIX_S, NO_PEERS) + EMPTY_PEER_LIST_FRAME
+    )
 
 
 def test_their_handshake_and_peer_list_make_a_connection() -> None:
@@ -118,7 +125,9 @@ def test_responses_are_returned_with_their_requests() -> None:
     requests = [request(n) for n in (1, 3, 5)]
     for request_ in requests:
         assert core.send_request(request_, 0.1) == request_.frame
-    events = core.receive(error_frame(5, 11, "not yet") + response_frame(1, SHARE) + response_frame(3, b""), 0.2)
+    events = core.receive(
+        error_frame(5, 11, "not yet") + response_frame(1, SHARE) + response_frame(3, b""), 0.2
+    )
     assert responses_of(events) == [(5, None, 11), (1, SHARE, None), (3, b"", None)]
     assert isinstance(events[0], PeerResponse)
     assert events[0].node_id == node().certificate.node_id
@@ -129,13 +138,17 @@ def test_responses_are_returned_with_their_requests() -> None:
 def test_a_plain_response_counts_like_a_compressed_one() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
-    assert responses_of(core.receive(response_frame(1, SHARE, compressed=False), 0.2)) == [(1, SHARE, None)]
+    assert responses_of(core.receive(response_frame(1, SHARE, compressed=False), 0.2)) == [
+        (1, SHARE, None)
+    ]
 
 
 def test_only_the_first_of_several_responses_counts() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
-    events = core.receive(response_frame(1, SHARE) + error_frame(1, 2) + response_frame(1, b"other"), 0.2)
+    events = core.receive(
+        response_frame(1, SHARE) + error_frame(1, 2) + response_frame(1, b"other"), 0.2
+    )
     assert responses_of(events) == [(1, SHARE, None)]
     assert core.unexpected == 2
 
@@ -146,7 +159,10 @@ def test_responses_without_a_request_are_ignored() -> None:
     core.send_request(gone, 0.1)
     gone.close()
     events = core.receive(
-        response_frame(1, SHARE) + response_frame(9, SHARE) + response_frame(1, SHARE, chain=bytes(32)), 0.2
+        response_frame(1, SHARE)
+        + response_frame(9, SHARE)
+        + response_frame(1, SHARE, chain=bytes(32)),
+        0.2,
     )
     assert events == []
     assert core.is_connected
@@ -249,10 +265,14 @@ def test_a_handshake_has_thirty_seconds() -> None:
 def test_peer_lists_become_unverified_addresses() -> None:
     core = connected_core()
     claims = [node(1).claim("1.2.3.4"), node(2).claim("5.6.7.8", port=0), node(3).claim("9.9.9.9")]
-    frame = frame_of(p2p_pb2.Message(peer_list=p2p_pb2.PeerList(claimed_ip_ports=claims)), compressed=True)
+    frame = frame_of(
+        p2p_pb2.Message(peer_list=p2p_pb2.PeerList(claimed_ip_ports=claims)), compressed=True
+    )
     (event,) = core.receive(frame, 0.1)
     assert isinstance(event, PeersGossiped)
-    assert [claim.node_id for claim in event.addresses] == [node(n).certificate.node_id for n in (1, 3)]
+    assert [claim.node_id for claim in event.addresses] == [
+        node(n).certificate.node_id for n in (1, 3)
+    ]
     assert [str(claim.ip) for claim in event.addresses] == ["1.2.3.4", "9.9.9.9"]
     assert all(claim.verify(UNIX_S) for claim in event.addresses)
 
@@ -267,7 +287,9 @@ def test_the_first_peer_list_completes_the_handshake_and_yields_addresses() -> N
 def test_a_peer_list_counts_up_to_a_thousand_entries() -> None:
     core = connected_core()
     body = encode_field(1, node(1).claim().SerializeToString()) * 1500
-    (event,) = core.receive(encode_frame(encode_field(2, ZSTD.compress(encode_field(14, body)))), 0.1)
+    (event,) = core.receive(
+        encode_frame(encode_field(2, ZSTD.compress(encode_field(14, body)))), 0.1
+    )
     assert isinstance(event, PeersGossiped)
     assert len(event.addresses) == 1000
 
@@ -344,11 +366,21 @@ def test_zip_bombs_are_undecodable(declared: bool) -> None:
     ("frame", "least"),
     [
         pytest.param(encode_frame(b"junk!"), 20, id="garbage"),
-        pytest.param(encode_frame(encode_field(2, ZSTD.compress(bytes(2 * 1024 * 1024)))), 1, id="bombs"),
-        pytest.param(encode_frame(encode_field(2, ZSTD.compress(encode_field(32, bytes(2_000_000))))), 1, id="bulk"),
+        pytest.param(
+            encode_frame(encode_field(2, ZSTD.compress(bytes(2 * 1024 * 1024)))), 1, id="bombs"
+        ),
+        pytest.param(
+            encode_frame(encode_field(2, ZSTD.compress(encode_field(32, bytes(2_000_000))))),
+            1,
+            id="bulk",
+        ),
         pytest.param(PING_FRAME, 3000, id="pings"),
         pytest.param(response_frame(7, SHARE), 3000, id="unasked answers"),
-        pytest.param(frame_of(p2p_pb2.Message(app_request=p2p_pb2.AppRequest(request_id=1))), 300, id="questions"),
+        pytest.param(
+            frame_of(p2p_pb2.Message(app_request=p2p_pb2.AppRequest(request_id=1))),
+            300,
+            id="questions",
+        ),
     ],
 )
 def test_a_flood_ends_the_connection(frame: bytes, least: int) -> None:

@@ -28,7 +28,9 @@ OWN = OwnHandshake(NETWORK_ID, lambda message: b"", bls.generate_secret())
 
 def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProtocol, list[Event]]:
     """Feed what the node wrote: up to connected, then, after all requests were asked, the rest."""
-    core = PeerProtocol(OWN, session.certificate, ProtocolSettings(), ZSTD, NO_PEERS, 0.0, session.handshake.my_time)
+    core = PeerProtocol(
+        OWN, session.certificate, ProtocolSettings(), ZSTD, NO_PEERS, 0.0, session.handshake.my_time
+    )
     core.output()
     events = feed(core, b"".join(session.received_frames[:2]), rnd)
     assert core.is_connected
@@ -78,16 +80,27 @@ def test_a_session_connects_and_yields_the_recorded_shares_and_codes(session: Se
     assert isinstance(events[0], PeerHandshake)
     assert isinstance(events[1], PeersGossiped)
     assert len(events[1].addresses) == len(session.inner[1].peer_list.claimed_ip_ports)
-    responses = [received_response(event) for event in events[2:] if isinstance(event, PeerResponse)]
+    responses = [
+        received_response(event) for event in events[2:] if isinstance(event, PeerResponse)
+    ]
     assert responses == [recorded_response(message) for message in session.inner[2:]]
     assert (core.undecodable, core.unexpected) == (0, 0)
     assert not core.pong_owed
 
 
 def test_the_sessions_hold_shares_and_refusals() -> None:
-    responses = [recorded_response(message)[1] for session in SESSIONS for message in session.inner[2:]]
+    responses = [
+        recorded_response(message)[1] for session in SESSIONS for message in session.inner[2:]
+    ]
     assert sum(isinstance(response, bytes) and len(response) == 96 for response in responses) == 22
-    assert sorted({response for response in responses if isinstance(response, int)}) == [-1, 1, 2, 5, 11, 12]
+    assert sorted({response for response in responses if isinstance(response, int)}) == [
+        -1,
+        1,
+        2,
+        5,
+        11,
+        12,
+    ]
 
 
 @settings(max_examples=40)

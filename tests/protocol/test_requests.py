@@ -132,7 +132,9 @@ def test_the_rate_holds_in_every_second() -> None:
 def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(1), request(2)])
-    submit_all(table, [request(3, is_reask=True), request(4), request(5, is_reask=True), request(6)])
+    submit_all(
+        table, [request(3, is_reask=True), request(4), request(5, is_reask=True), request(6)]
+    )
     order = []
     for response_ids in (1, 2, 4, 6):
         table.match_response(CHAIN, response_ids, 2.0)
@@ -142,7 +144,10 @@ def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
 
 def test_a_full_queue_refuses_but_a_first_ask_displaces_the_youngest_re_ask() -> None:
     table = RequestTable(SMALL)
-    submit_all(table, [request(1), request(2), request(3), request(4, is_reask=True), request(5, is_reask=True)])
+    submit_all(
+        table,
+        [request(1), request(2), request(3), request(4, is_reask=True), request(5, is_reask=True)],
+    )
     assert table.submit(request(6), 0.0) == b""
     assert table.submit(request(7, is_reask=True), 0.0) is None
     assert table.submit(request(8), 0.0) == b""
@@ -222,7 +227,9 @@ def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
         now += rnd.choice((0.0, 0.01, 0.3))
         if rnd.random() < 0.6:
             count += 1
-            out = table.submit(request(count, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
+            out = table.submit(
+                request(count, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now
+            )
         else:
             if written_at and (number := rnd.choice(list(written_at))) not in response_ids:
                 table.match_response(CHAIN, number, now)

@@ -32,7 +32,9 @@ async def network() -> AsyncIterator[SimulatedNetwork]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def daemon(network: SimulatedNetwork, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+async def daemon(
+    network: SimulatedNetwork, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Daemon]:
     """A daemon with the network's own config file."""
     async with started(network, tmp_path_factory.mktemp("daemon")) as daemon:
         yield daemon

@@ -70,7 +70,9 @@ def blockchains() -> dict[str, str]:
 
 def subnet_of(unsigned: bytes) -> str:
     """Return the subnet that validates a message's source chain."""
-    return next(subnet_id for chain, subnet_id in blockchains().items() if _id(chain) == unsigned[6:38])
+    return next(
+        subnet_id for chain, subnet_id in blockchains().items() if _id(chain) == unsigned[6:38]
+    )
 
 
 def signers_of(signed: bytes, height: int = HEIGHT) -> list[bytes]:

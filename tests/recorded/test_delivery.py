@@ -22,10 +22,19 @@ OF_THE_L1 = next(exchange.request for exchange in load_exchanges() if exchange.p
     ids=["l1", "c-chain"],
 )
 async def test_a_message_is_signed_for_the_recorded_epoch(
-    daemon: Daemon, network: SimulatedNetwork, chain_id: ChainID, number: int, start: int, height: int
+    daemon: Daemon,
+    network: SimulatedNetwork,
+    chain_id: ChainID,
+    number: int,
+    start: int,
+    height: int,
 ) -> None:
     assert isinstance(OF_THE_L1, dict)
-    fields = {"message": OF_THE_L1["message"], "destinationBlockchainId": id_text(chain_id), "report": True}
+    fields = {
+        "message": OF_THE_L1["message"],
+        "destinationBlockchainId": id_text(chain_id),
+        "report": True,
+    }
     reply = await daemon.post(AGGREGATE_V1_PATH, fields)
     report = reply.body["report"]
     assert report["epoch"] == {
@@ -45,4 +54,8 @@ async def test_a_message_is_signed_for_the_recorded_epoch(
     for label in candidates:
         at = int(candidates[label]["pChainHeight"])
         assert candidates[label]["totalWeight"] == str(recording.validators(recording.L1, at)[1])
-    assert report["verifiesNow"] is network.verify_next(chain_id, bytes.fromhex(reply.signed)).accepted is True
+    assert (
+        report["verifiesNow"]
+        is network.verify_next(chain_id, bytes.fromhex(reply.signed)).accepted
+        is True
+    )

@@ -28,7 +28,9 @@ PROOFS = {
 
 
 @pytest.mark.parametrize("kind", WITNESSED)
-async def test_message_justification_and_signers_equal_the_recorded_ones(daemon: Daemon, kind: str) -> None:
+async def test_message_justification_and_signers_equal_the_recorded_ones(
+    daemon: Daemon, kind: str
+) -> None:
     (tx_hash,) = [id_text(tx.id) for tx in recorded_txs() if tx.kind == kind]
     result = await daemon.explanation(tx_hash)
     assert result["message"]["hex"] == "0x" + dict(delivered())[WITNESSED[kind]].raw.hex()
@@ -46,7 +48,9 @@ async def test_other_transactions_have_no_message(daemon: Daemon) -> None:
         assert reply.detail["transactionType"] == tx.kind
 
 
-async def test_the_recorded_shares_sign_the_removal(daemon: Daemon, network: SimulatedNetwork) -> None:
+async def test_the_recorded_shares_sign_the_removal(
+    daemon: Daemon, network: SimulatedNetwork
+) -> None:
     (tx_hash,) = [id_text(tx.id) for tx in recorded_txs() if tx.kind == "SetL1ValidatorWeightTx"]
     reply = await daemon.l1_message(tx_hash)
     assert reply.status == 201, reply.body

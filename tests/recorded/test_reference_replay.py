@@ -34,7 +34,9 @@ async def daemons(
     daemon: Daemon, network: SimulatedNetwork, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Daemons]:
     """Return which daemon an exchange is replayed with: one with a short timeout if no validator answers it."""
-    async with started(network, tmp_path_factory.mktemp("hasty"), request_timeout_seconds=0.5) as hasty:
+    async with started(
+        network, tmp_path_factory.mktemp("hasty"), request_timeout_seconds=0.5
+    ) as hasty:
         await hasty.until_ready()
         yield lambda exchange: hasty if exchange is SILENT else daemon
 
@@ -60,7 +62,10 @@ def _assert_refused(exchange: Exchange, expected: Expected, body: dict[str, Any]
 
 def _assert_signed(exchange: Exchange, body: dict[str, Any]) -> None:
     """Only the choice of signers is free: the message and its signed form are the reference's."""
-    ours, theirs = (bytes.fromhex(body_json["signed-message"]) for body_json in (body, json.loads(exchange.body)))
+    ours, theirs = (
+        bytes.fromhex(body_json["signed-message"])
+        for body_json in (body, json.loads(exchange.body))
+    )
     assert body.keys() == {"signed-message"}
     assert parse_signed_message(ours)[0] == parse_signed_message(theirs)[0]
     assert (
@@ -91,7 +96,11 @@ async def test_no_recorded_exchange_is_left_out() -> None:
 
 
 async def test_requests_that_the_reference_answers_500_are_never_a_500(daemons: Daemons) -> None:
-    statuses = {entry.position: (await _replay(daemons(entry), entry))[0] for entry in EXCHANGES if entry.status == 500}
+    statuses = {
+        entry.position: (await _replay(daemons(entry), entry))[0]
+        for entry in EXCHANGES
+        if entry.status == 500
+    }
     assert len(statuses) == 10
     assert set(statuses.values()) == {400, 404, 503}
 

@@ -42,7 +42,11 @@ def test_every_recorded_share_is_the_signature_of_its_key() -> None:
 @pytest.mark.parametrize("subnet_id", [recording.PRIMARY, recording.L1, recording.PERMISSIONED])
 def test_py_ecc_agrees_with_the_reference(subnet_id: str) -> None:
     response = next(
-        response for response in RESULTS if recording.subnet_of(parse_signed_message(response)[0]) == subnet_id
+        response
+        for response in RESULTS
+        if recording.subnet_of(parse_signed_message(response)[0]) == subnet_id
     )
     unsigned, _, signature = parse_signed_message(response)
-    assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(response), unsigned, signature)  # type: ignore[arg-type]
+    assert G2ProofOfPossession.FastAggregateVerify(
+        recording.signers_of(response), unsigned, signature
+    )  # type: ignore[arg-type]

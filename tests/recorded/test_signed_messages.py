@@ -37,8 +37,12 @@ def _hold(network: SimulatedNetwork, signed: str, position: int) -> bytes:
     """Assert that `signed` (hex) is valid, and made of recorded shares only; return its bytes."""
     raw, unsigned = bytes.fromhex(signed), _unsigned(position)
     quorum = int(str(_request(position).get("quorum-percentage", 67)))
-    verify_signed_message(network, signed, unsigned, SubnetID(parse_id(recording.subnet_of(unsigned))), quorum)
-    assert recording.sum_of_shares(unsigned, recording.signers_of(raw)) == parse_signed_message(raw)[2]
+    verify_signed_message(
+        network, signed, unsigned, SubnetID(parse_id(recording.subnet_of(unsigned))), quorum
+    )
+    assert (
+        recording.sum_of_shares(unsigned, recording.signers_of(raw)) == parse_signed_message(raw)[2]
+    )
     return raw
 
 
@@ -64,7 +68,9 @@ async def test_recorded_shares_answer_every_recorded_success(
         assert ours == theirs
 
 
-async def test_signed_bytes_equal_the_references_if_the_quorum_needs_all_its_signers(daemon: Daemon) -> None:
+async def test_signed_bytes_equal_the_references_if_the_quorum_needs_all_its_signers(
+    daemon: Daemon,
+) -> None:
     equal = set()
     for position in SIGNED:
         reply = await daemon.post(AGGREGATE_PATH, _request(position))
@@ -77,13 +83,17 @@ async def test_signed_bytes_equal_the_references_if_the_quorum_needs_all_its_sig
 async def test_py_ecc_agrees_with_the_daemon(daemon: Daemon, position: int) -> None:
     signed = bytes.fromhex((await daemon.post(AGGREGATE_PATH, _request(position))).signed)
     unsigned, _, signature = parse_signed_message(signed)
-    assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(signed), unsigned, signature)  # type: ignore[arg-type]
+    assert G2ProofOfPossession.FastAggregateVerify(
+        recording.signers_of(signed), unsigned, signature
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])
 async def test_both_endpoints_give_the_same_signed_message(daemon: Daemon, position: int) -> None:
     kebab = await daemon.post(AGGREGATE_PATH, _request(position))
-    v1 = await daemon.post(AGGREGATE_V1_PATH, {"message": _request(position)["message"], "quorumPercentage": 67})
+    v1 = await daemon.post(
+        AGGREGATE_V1_PATH, {"message": _request(position)["message"], "quorumPercentage": 67}
+    )
     assert (kebab.status, v1.status) == (200, 201)
     assert v1.signed == kebab.signed
 
@@ -99,8 +109,12 @@ async def test_a_full_quorum_is_reached_while_the_inactive_validator_has_a_key(
     network: SimulatedNetwork, daemon: Daemon
 ) -> None:
     """At height 18 the fourth validator was active; now it is not, but it signs."""
-    quiet = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 99}))
-    full = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 100}))
+    quiet = await daemon.post(
+        AGGREGATE_PATH, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 99})
+    )
+    full = await daemon.post(
+        AGGREGATE_PATH, _request(OF_THE_L1, **{"pchain-height": 18, "quorum-percentage": 100})
+    )
     inactive = recording.keys_by_node()[recording.INACTIVE]
     assert inactive not in recording.signers_of(bytes.fromhex(quiet.signed), height=18)
     signers = recording.signers_of(bytes.fromhex(full.signed), height=18)
@@ -123,8 +137,12 @@ async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_out_of
     assert reply.detail["pChainHeight"] == str(recording.HEIGHT)
     assert reply.detail["signingSubnetId"] == recording.L1
     assert reply.detail["counts"]["inactive"] == 1
-    (inactive,) = [validator for validator in reply.detail["validators"] if validator["reason"] == "inactive"]
-    assert inactive["nodeIds"] == [rewritten_node_ids(network, recording.RECORDING)[recording.INACTIVE]]
+    (inactive,) = [
+        validator for validator in reply.detail["validators"] if validator["reason"] == "inactive"
+    ]
+    assert inactive["nodeIds"] == [
+        rewritten_node_ids(network, recording.RECORDING)[recording.INACTIVE]
+    ]
     assert (inactive["weight"], inactive["balance"]) == (str(lost), "0")
     assert inactive["state"] == "inactive: balance 0"
     assert "Retry-After" in reply.headers
@@ -140,8 +158,12 @@ async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_imposs
     assert "Retry-After" not in reply.headers
 
 
-async def test_a_subnet_that_does_not_run_the_source_chain_is_refused_with_the_one_that_does(daemon: Daemon) -> None:
-    reply = await daemon.post(AGGREGATE_PATH, _request(OF_THE_L1, **{"signing-subnet-id": recording.PERMISSIONED}))
+async def test_a_subnet_that_does_not_run_the_source_chain_is_refused_with_the_one_that_does(
+    daemon: Daemon,
+) -> None:
+    reply = await daemon.post(
+        AGGREGATE_PATH, _request(OF_THE_L1, **{"signing-subnet-id": recording.PERMISSIONED})
+    )
     assert (reply.status, reply.body["code"]) == (400, "wrong_signing_subnet")
     assert f"subnet {recording.L1} does" in reply.body["error"]
     body = {"message": _request(OF_THE_L1)["message"], "signingSubnetId": recording.PERMISSIONED}

@@ -78,7 +78,9 @@ def test_an_alias_of_another_chain_is_refused(alias: str) -> None:
         known().add_alias(X, alias)
 
 
-@pytest.mark.parametrize("alias", ["c-chain", "43114", "0", L1.hex(), "0x" + L1.hex(), id_text(bytes([9]) * 32), ""])
+@pytest.mark.parametrize(
+    "alias", ["c-chain", "43114", "0", L1.hex(), "0x" + L1.hex(), id_text(bytes([9]) * 32), ""]
+)
 def test_an_alias_that_looks_like_an_id_or_a_reserved_name_is_refused(alias: str) -> None:
     with pytest.raises(InvalidAlias):
         known().add_alias(X, alias)
@@ -115,7 +117,9 @@ def test_a_file_of_aliases_is_read(tmp_path: Path) -> None:
     assert read_aliases(None) == {}
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"x": ["a"]}', '{"x": "a"}', "{", json.dumps({id_text(L1): [1]})])
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"x": ["a"]}', '{"x": "a"}', "{", json.dumps({id_text(L1): [1]})]
+)
 def test_an_error_names_an_invalid_alias_file(tmp_path: Path, content: str) -> None:
     file = tmp_path / "aliases.json"
     file.write_text(content)

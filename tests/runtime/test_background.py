@@ -19,7 +19,9 @@ class Waiting(Exception):
     """A part waits for something."""
 
 
-async def test_a_part_that_fails_starts_again_until_it_returns(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_part_that_fails_starts_again_until_it_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     counts, errors = Counter[str](), [OverflowError("too large"), Waiting(), ValueError("wrong")]
     work = BackgroundWork(lambda part: counts.update([part]), AT_ONCE)
 
@@ -29,9 +31,13 @@ async def test_a_part_that_fails_starts_again_until_it_returns(caplog: pytest.Lo
 
     await work.keep_running("a part", run, waits_for=(Waiting,))
     assert counts == {"a part": 2}
-    assert list(work.failing()) == ["a part failed 2 times since the start, and starts again by itself: see the log"]
+    assert list(work.failing()) == [
+        "a part failed 2 times since the start, and starts again by itself: see the log"
+    ]
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert [(vars(record)["part"], str(record.exc_info and record.exc_info[1])) for record in logged] == [
+    assert [
+        (vars(record)["part"], str(record.exc_info and record.exc_info[1])) for record in logged
+    ] == [
         ("a part", "wrong"),
         ("a part", "too large"),
     ]
@@ -69,5 +75,7 @@ async def test_a_part_whose_task_group_fails_starts_again() -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fail())
 
-    await asyncio.create_task(BackgroundWork(lambda part: counts.update([part]), AT_ONCE).keep_running("a part", run))
+    await asyncio.create_task(
+        BackgroundWork(lambda part: counts.update([part]), AT_ONCE).keep_running("a part", run)
+    )
     assert counts == {"a part": 2}

@@ -15,8 +15,14 @@ from warpseal.runtime.process import error_words
     ("error", "words"),
     [
         (TimeoutError(), "timed out"),
-        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 9650)"), "connection refused"),
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "name or service not known"),
+        (
+            ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 9650)"),
+            "connection refused",
+        ),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            "name or service not known",
+        ),
         (aiohttp.ServerDisconnectedError("https://user:key@node"), "server disconnected error"),
         (aiohttp.InvalidURL("https://user:key@node"), "invalid url"),
         (KeyError("secret"), "key error"),

@@ -11,7 +11,15 @@ import pytest
 import warpseal
 
 SOURCE = Path(warpseal.__file__).parent
-LOCK_TYPES = {"Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Barrier", "ThreadPoolExecutor"}
+LOCK_TYPES = {
+    "Lock",
+    "RLock",
+    "Semaphore",
+    "BoundedSemaphore",
+    "Condition",
+    "Barrier",
+    "ThreadPoolExecutor",
+}
 LOCK_MODULES = {"asyncio", "threading", "futures"}
 # The simulated network is not part of the daemon.
 EXCLUDED_PACKAGES = {"pb"}
@@ -42,13 +50,20 @@ def makes_lock(called: ast.expr) -> bool:
 
 
 def test_no_other_module_makes_a_lock() -> None:
-    lock_calls = {str(file.relative_to(SOURCE)): find_lock_calls(file.read_text()) for file in modules()}
+    lock_calls = {
+        str(file.relative_to(SOURCE)): find_lock_calls(file.read_text()) for file in modules()
+    }
     assert {name: lines for name, lines in lock_calls.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
     ("line", "lines"),
-    [("asyncio.Lock()", [1]), ("ThreadPoolExecutor(1)", [1]), ("x.Lock()", []), ("AsyncLock()", [])],
+    [
+        ("asyncio.Lock()", [1]),
+        ("ThreadPoolExecutor(1)", [1]),
+        ("x.Lock()", []),
+        ("AsyncLock()", []),
+    ],
 )
 def test_the_search_finds_calls_that_make_a_lock(line: str, lines: list[int]) -> None:
     assert find_lock_calls(line) == lines

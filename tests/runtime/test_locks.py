@@ -47,8 +47,12 @@ async def hold_briefly(lock: asyncio.Lock | asyncio.Semaphore) -> None:
         await asyncio.sleep(HELD_S)
 
 
-@pytest.mark.parametrize(("make", "what"), [(AsyncLock, LOCK), (lambda: AsyncSemaphore(1), SEMAPHORE)])
-async def test_a_task_that_waits_for_another_is_counted_with_its_stack(counted: ContentionProfile, make, what) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("make", "what"), [(AsyncLock, LOCK), (lambda: AsyncSemaphore(1), SEMAPHORE)]
+)
+async def test_a_task_that_waits_for_another_is_counted_with_its_stack(
+    counted: ContentionProfile, make, what
+) -> None:  # type: ignore[no-untyped-def]
     lock = make()
     await asyncio.gather(hold_briefly(lock), hold_briefly(lock))
     total = only(counted, what)
@@ -72,7 +76,9 @@ async def test_uncontended_locks_are_not_counted(counted: ContentionProfile) -> 
     with thread_lock:
         assert not thread_lock.acquire(blocking=False)
     with WorkerThreads(2, "test") as threads:
-        assert [future.result() for future in (threads.submit(int, "1"), threads.submit(int, "2"))] == [1, 2]
+        assert [
+            future.result() for future in (threads.submit(int, "1"), threads.submit(int, "2"))
+        ] == [1, 2]
     assert list(counted.totals()) == []
 
 
@@ -86,7 +92,9 @@ def test_a_thread_that_waits_for_another_is_counted(counted: ContentionProfile) 
     assert only(counted, LOCK).amount > SHORTEST_NS
 
 
-def test_a_blocking_semaphore_wait_is_counted_and_a_failed_try_is_not(counted: ContentionProfile) -> None:
+def test_a_blocking_semaphore_wait_is_counted_and_a_failed_try_is_not(
+    counted: ContentionProfile,
+) -> None:
     places = ThreadSemaphore(1)
     timer = threading.Timer(HELD_S, places.release)
     assert places.acquire(blocking=False)
@@ -101,7 +109,9 @@ def test_a_blocking_semaphore_wait_is_counted_and_a_failed_try_is_not(counted: C
         places.release()
 
 
-def test_a_condition_counts_waits_for_its_lock_but_not_for_its_notification(counted: ContentionProfile) -> None:
+def test_a_condition_counts_waits_for_its_lock_but_not_for_its_notification(
+    counted: ContentionProfile,
+) -> None:
     condition = new_thread_condition()
     with condition:
         assert not condition.wait(HELD_S)
@@ -118,7 +128,9 @@ def test_a_condition_counts_waits_for_its_lock_but_not_for_its_notification(coun
     notifier.join()
 
 
-def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(counted: ContentionProfile) -> None:
+def test_a_job_that_finds_all_threads_busy_is_counted_where_it_was_submitted(
+    counted: ContentionProfile,
+) -> None:
     free = threading.Event()
     with WorkerThreads(1, "test") as threads:
         first, second = threads.submit(free.wait), threads.submit(int, "7")

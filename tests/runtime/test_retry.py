@@ -35,7 +35,10 @@ class Upstream:
 
 async def test_a_call_is_repeated_until_it_succeeds() -> None:
     retrier = Retrier(FAST, FAILURES)
-    assert await retrier.call(Upstream(NodeUnavailable("x"), StoreDown("y"), NodeUnavailable("x")).ask) == 4
+    assert (
+        await retrier.call(Upstream(NodeUnavailable("x"), StoreDown("y"), NodeUnavailable("x")).ask)
+        == 4
+    )
     assert retrier.blocked_on is None
 
 
@@ -50,9 +53,9 @@ async def test_other_errors_pass_through_and_are_not_repeated() -> None:
 async def test_every_failure_is_reported_with_the_delay_that_follows() -> None:
     reported: list[tuple[str, float]] = []
     errors = [NodeUnavailable("x"), StoreDown("y")]
-    await Retrier(FAST, FAILURES, lambda error, delay_s: reported.append((str(error), delay_s)), Random(1)).call(
-        Upstream(*errors).ask
-    )
+    await Retrier(
+        FAST, FAILURES, lambda error, delay_s: reported.append((str(error), delay_s)), Random(1)
+    ).call(Upstream(*errors).ask)
     delays = RetryDelays(FAST, Random(1))
     assert reported == [(str(error), delays.next()) for error in errors]
 
@@ -125,7 +128,9 @@ def test_the_first_delay_follows_zero() -> None:
 
 
 @given(st.randoms(use_true_random=False), st.floats(0.01, 10), st.floats(20, 600))
-def test_delays_stay_between_the_first_and_the_cap(random: Random, first_s: float, cap_s: float) -> None:
+def test_delays_stay_between_the_first_and_the_cap(
+    random: Random, first_s: float, cap_s: float
+) -> None:
     backoff = Backoff(first_s, cap_s)
     draws = delays(backoff, random, 40)
     # The largest draw below 1 rounds up to a doubling.

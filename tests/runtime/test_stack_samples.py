@@ -38,7 +38,9 @@ def test_equal_stacks_are_summed_by_wait_kind() -> None:
         totals.add(outer(), 5)
         totals.add(outer(), 1, innermost="[x]")
     stacks = list(totals.totals())
-    assert {(item.count, item.amount) for item in stacks if item.stack[0] == Frame("[x]")} == {(3, 3)}
+    assert {(item.count, item.amount) for item in stacks if item.stack[0] == Frame("[x]")} == {
+        (3, 3)
+    }
     assert {entry.count for entry in stacks} == {3}
     assert sum(element.amount for element in stacks) == 18
 

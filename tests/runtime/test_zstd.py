@@ -23,7 +23,11 @@ any_frame = pytest.mark.parametrize("declares_size", [True, False])
 
 contents = st.binary(max_size=LIMIT) | st.binary(max_size=20).map(lambda part: part * (LIMIT // 20))
 mutations = st.lists(
-    st.tuples(st.sampled_from(["flip", "cut", "replace", "append"]), st.integers(0, LIMIT), st.integers(0, 255)),
+    st.tuples(
+        st.sampled_from(["flip", "cut", "replace", "append"]),
+        st.integers(0, LIMIT),
+        st.integers(0, 255),
+    ),
     max_size=3,
 )
 
@@ -35,7 +39,9 @@ def mutate(frame: bytes, kind: str, place: int, value: int) -> bytes:
         return frame[:place]
     if kind == "append":
         return frame + bytes([value]) * (place + 1)
-    byte = value if kind == "replace" else frame[place] ^ 1 << value % 8 if place < len(frame) else 0
+    byte = (
+        value if kind == "replace" else frame[place] ^ 1 << value % 8 if place < len(frame) else 0
+    )
     return frame[:place] + bytes([byte]) + frame[place + 1 :]
 
 
@@ -67,9 +73,15 @@ def test_both_make_the_same_frames_and_read_them(
 @settings(max_examples=1000, deadline=None)
 @given(contents, st.booleans(), st.booleans(), mutations, st.sampled_from([10, 23]))
 def test_the_standard_library_accepts_nothing_that_zstandard_refuses(
-    content: bytes, has_checksum: bool, declares_size: bool, steps: list[tuple[str, int, int]], window_log: int
+    content: bytes,
+    has_checksum: bool,
+    declares_size: bool,
+    steps: list[tuple[str, int, int]],
+    window_log: int,
 ) -> None:
-    frame = zstandard_package.Compressor(has_checksum=has_checksum, declares_size=declares_size).compress(content)
+    frame = zstandard_package.Compressor(
+        has_checksum=has_checksum, declares_size=declares_size
+    ).compress(content)
     for step in steps:
         frame = mutate(frame, *step)
     first, second = (inflate(zstd, frame, window_log) for zstd in BACKENDS)

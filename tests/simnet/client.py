@@ -36,7 +36,9 @@ class Identity:
     def __init__(self, key: Key | None = None) -> None:
         self.key = key or ec.generate_private_key(ec.SECP256R1())
         empty_name = x509.Name([])
-        builder = x509.CertificateBuilder(empty_name, empty_name, self.key.public_key(), x509.random_serial_number())
+        builder = x509.CertificateBuilder(
+            empty_name, empty_name, self.key.public_key(), x509.random_serial_number()
+        )
         builder = builder.not_valid_before(datetime.datetime(2000, 1, 1))
         builder = builder.not_valid_after(datetime.datetime(2100, 1, 1))
         self.certificate = builder.sign(self.key, hashes.SHA256())
@@ -127,7 +129,9 @@ class Peer:
         except TimeoutError:
             return False
 
-    async def ask(self, chain_id: bytes, message: bytes, justification: bytes = b"") -> bytes | p2p.AppError:
+    async def ask(
+        self, chain_id: bytes, message: bytes, justification: bytes = b""
+    ) -> bytes | p2p.AppError:
         """Return the share over a message, or the error."""
         request = sdk.SignatureRequest(message=message, justification=justification)
         app_request = p2p.AppRequest(
@@ -151,7 +155,9 @@ async def dialled(
 ) -> AsyncIterator[Peer]:
     """Connect to a validator's port with TLS; nothing is said yet."""
     context = context or (identity or Identity()).context()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="")
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=""
+    )
     try:
         yield Peer(reader, writer)
     finally:
@@ -159,7 +165,9 @@ async def dialled(
 
 
 @asynccontextmanager
-async def connected(port: int, network_id: int, identity: Identity | None = None) -> AsyncIterator[Peer]:
+async def connected(
+    port: int, network_id: int, identity: Identity | None = None
+) -> AsyncIterator[Peer]:
     """Connect and complete the handshake."""
     identity = identity or Identity()
     async with dialled(port, identity) as peer:
@@ -172,12 +180,18 @@ async def connected(port: int, network_id: int, identity: Identity | None = None
 async def call(node_uri: str, path: str, method: str, params: Any = None) -> Any:
     """Return what a node answers over JSON-RPC: the result, or the error's text."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
-    async with aiohttp.ClientSession() as session, session.post(node_uri + path, json=body) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(node_uri + path, json=body) as response,
+    ):
         decoded = await response.json()
     return decoded["result"] if "result" in decoded else decoded["error"]["message"]
 
 
 async def report(node_uri: str, page: str) -> Any:
     """Return a report of the simulation."""
-    async with aiohttp.ClientSession() as session, session.get(f"{node_uri}/simnet/{page}") as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{node_uri}/simnet/{page}") as response,
+    ):
         return await response.json()

@@ -77,9 +77,13 @@ class Line:
         self.network = network
         self.validator = network.validators[index]
         if self.validator.address is None:
-            self.validator.address = sign_address(self.validator.identity, "127.0.0.1", 9651, NOW - 100)
+            self.validator.address = sign_address(
+                self.validator.identity, "127.0.0.1", 9651, NOW - 100
+            )
         self.transport = Transport()
-        self.session = PeerSession(self.validator, leaf or CLIENT.leaf, network.context, self.transport)
+        self.session = PeerSession(
+            self.validator, leaf or CLIENT.leaf, network.context, self.transport
+        )
         self.session.start()
 
     @property

@@ -10,7 +10,14 @@ from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
 from warpseal_simnet import frames
-from warpseal_simnet.behaviours import Behaviour, InvalidBehaviour, ListenMode, Refusal, ReplyKind, parse_behaviour
+from warpseal_simnet.behaviours import (
+    Behaviour,
+    InvalidBehaviour,
+    ListenMode,
+    Refusal,
+    ReplyKind,
+    parse_behaviour,
+)
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import Plan, parse_rule
 
@@ -121,7 +128,8 @@ def test_responses_are_duplicated_or_followed_by_a_different_one() -> None:
     network.set_behaviour(0, "twice=wrong")
     first, second = ask(line, request(evm_message(network)))
     signatures = [
-        sdk.SignatureResponse.FromString(response.app_response.app_bytes).signature for response in (first, second)
+        sdk.SignatureResponse.FromString(response.app_response.app_bytes).signature
+        for response in (first, second)
     ]
     assert [signed_by(network, signature) for signature in signatures] == [[0], []]
     network.set_behaviour(0, "wrong+twice=honest")
@@ -179,7 +187,11 @@ def test_a_flood_is_many_unparsable_frames_until_it_is_stopped() -> None:
 def test_behaviour_words_combine_and_unknown_ones_are_refused() -> None:
     parsed = parse_behaviour("slow=2s+refuse=6/later+duplicate+mute+balance=5")
     assert parsed == Behaviour(
-        delay_s=(2.0, 2.0), refusal=Refusal(6, "later"), copies=2, reach=ListenMode.MUTE, balance_navax=5
+        delay_s=(2.0, 2.0),
+        refusal=Refusal(6, "later"),
+        copies=2,
+        reach=ListenMode.MUTE,
+        balance_navax=5,
     )
     assert parse_behaviour("") == Behaviour()
     assert parse_behaviour("twice").second is ReplyKind.WRONG
@@ -189,7 +201,9 @@ def test_behaviour_words_combine_and_unknown_ones_are_refused() -> None:
 
 
 def test_fixed_behaviour_fields_cannot_be_changed() -> None:
-    network = SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:closed+slow=1s"),)))
+    network = SimulatedNetwork(
+        Plan(validators=2, messages=0, rules=(parse_rule("0:closed+slow=1s"),))
+    )
     with pytest.raises(InvalidBehaviour):
         network.set_behaviour(0, "closed")
     network.set_behaviour([0, 1], "silent")

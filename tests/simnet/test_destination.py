@@ -11,7 +11,12 @@ from tests import paths
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal import bls
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
-from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator, bootstrap_validation_id
+from warpseal.warp.l1_messages import (
+    L1ValidatorWeight,
+    PChainOwner,
+    RegisterL1Validator,
+    bootstrap_validation_id,
+)
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, encode_signers
 from warpseal_simnet.destination import Delivery, RefusalCode
 from warpseal_simnet.evm import EvmChain
@@ -36,7 +41,9 @@ def network(clock: Clock) -> SimulatedNetwork:
     l1s = (
         L1Plan(4, "4/3/2/1", spare=1, idle=True),
         L1Plan(2, idle=True, warp=WarpRule(quorum=90, needs_primary_signers=True)),
-        L1Plan(2, warp=None, warp_upgrades=(WarpRule(NOW + 10), WarpRule(NOW + 20, is_disabled=True))),
+        L1Plan(
+            2, warp=None, warp_upgrades=(WarpRule(NOW + 10), WarpRule(NOW + 20, is_disabled=True))
+        ),
     )
     return small_network(clock, messages=0, l1s=l1s, epoch_blocks=1, epoch_s=30)
 
@@ -51,7 +58,9 @@ def chain_of(network: SimulatedNetwork, place: int) -> ChainID:
     return next(chain.chain_id for chain in network.state.chains.values() if chain.alias == "C")
 
 
-def signed(network: SimulatedNetwork, source: ChainID, signer: int, height: int = 20, payload: bytes = CALL) -> bytes:
+def signed(
+    network: SimulatedNetwork, source: ChainID, signer: int, height: int = 20, payload: bytes = CALL
+) -> bytes:
     """Return a message signed by all of a subnet's validators at a height."""
     unsigned = UnsignedMessage.build(network.network_id, source, payload)
     return sign(network.state, unsigned, subnet_of(network, signer), height).encode()
@@ -71,7 +80,9 @@ def test_the_rules_of_the_destination_decide_which_subnet_signs(
 ) -> None:
     chain_id = P_CHAIN if isinstance(source, str) else chain_of(network, source)
     verdicts = [
-        network.verify_next(chain_of(network, destination), signed(network, chain_id, place)).accepted
+        network.verify_next(
+            chain_of(network, destination), signed(network, chain_id, place)
+        ).accepted
         for place in range(4)
     ]
     assert verdicts == [place == signer for place in range(4)]
@@ -105,9 +116,15 @@ def test_errors_are_reported_in_the_order_of_nodes(network: SimulatedNetwork) ->
         (SignedMessage(message.unsigned, b"\x00\x0f", share).encode(), RefusalCode.BIT_SET),
         (SignedMessage(message.unsigned, encode_signers([4]), share).encode(), RefusalCode.BIT_SET),
         (SignedMessage(message.unsigned, b"", share).encode(), RefusalCode.WEIGHT),
-        (SignedMessage(message.unsigned, encode_signers([0]), bytes(96)).encode(), RefusalCode.WEIGHT),
+        (
+            SignedMessage(message.unsigned, encode_signers([0]), bytes(96)).encode(),
+            RefusalCode.WEIGHT,
+        ),
         (SignedMessage(message.unsigned, message.signers, share).encode(), RefusalCode.SIGNATURE),
-        (SignedMessage(message.unsigned, message.signers, bytes(96)).encode(), RefusalCode.SIGNATURE),
+        (
+            SignedMessage(message.unsigned, message.signers, bytes(96)).encode(),
+            RefusalCode.SIGNATURE,
+        ),
         (message.encode(), RefusalCode.WEIGHT),
     ]
     deliveries = network.build_block(chain_id, [raw for raw, _ in bad[:-1]])
@@ -119,8 +136,12 @@ def test_errors_are_reported_in_the_order_of_nodes(network: SimulatedNetwork) ->
     assert code_of(network.verify_next(chain_id, no_validators)) == RefusalCode.NO_SIGNERS
 
 
-def test_the_quorum_and_the_configuration_are_those_of_the_blocks_time(network: SimulatedNetwork, clock: Clock) -> None:
-    lightest = min(network.state.current_set(subnet_of(network, 1)), key=lambda member: member.weight).public_key
+def test_the_quorum_and_the_configuration_are_those_of_the_blocks_time(
+    network: SimulatedNetwork, clock: Clock
+) -> None:
+    lightest = min(
+        network.state.current_set(subnet_of(network, 1)), key=lambda member: member.weight
+    ).public_key
     assert lightest is not None
     unsigned = UnsignedMessage.build(network.network_id, chain_of(network, 1), CALL)
     ninety = sign(network.state, unsigned, subnet_of(network, 1), 20, without=[lightest]).encode()
@@ -129,7 +150,12 @@ def test_the_quorum_and_the_configuration_are_those_of_the_blocks_time(network: 
     third = chain_of(network, 3)
     codes = []
     for _ in range(3):
-        codes.append((code_of(network.verify_next(third, ninety)), network.verify_next(chain_of(network, 2), ninety)))
+        codes.append(
+            (
+                code_of(network.verify_next(third, ninety)),
+                network.verify_next(chain_of(network, 2), ninety),
+            )
+        )
         clock.now += 10
     disabled = RefusalCode.WARP_DISABLED
     assert [code for code, _ in codes] == [disabled, None, disabled]
@@ -139,24 +165,34 @@ def test_the_quorum_and_the_configuration_are_those_of_the_blocks_time(network: 
 def test_a_teleporter_message_for_the_chain_is_received_once(network: SimulatedNetwork) -> None:
     chain_id, own = chain_of(network, 1), network.state.chains[chain_of(network, 1)]
     for_this, for_another = (
-        signed(network, chain_of(network, 2), 2, payload=teleporter_call(7, destination, b"x").encode())
+        signed(
+            network, chain_of(network, 2), 2, payload=teleporter_call(7, destination, b"x").encode()
+        )
         for destination in (chain_id, b"\x09" * 32)
     )
     message_id = network.state.messengers[chain_id].id_of(SignedMessage.parse(for_this).unsigned)
     assert message_id is not None
     call = {"to": "0x" + MESSENGER.hex(), "data": "0xebc3b1ba" + message_id.hex()}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}).encode()
+    body = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}
+    ).encode()
     responses: list[int | str | None] = []
     for _ in range(2):
-        responses.append(int(json.loads(EvmChain(network.state, own).respond(body)[1])["result"], 16))
-        responses += [code_of(delivery) for delivery in network.build_block(chain_id, [for_this, for_another])]
+        responses.append(
+            int(json.loads(EvmChain(network.state, own).respond(body)[1])["result"], 16)
+        )
+        responses += [
+            code_of(delivery) for delivery in network.build_block(chain_id, [for_this, for_another])
+        ]
     assert responses == [0, None, None, 1, RefusalCode.ALREADY_DELIVERED, None]
 
 
 def registration(network: SimulatedNetwork, expiry: int) -> RegisterL1Validator:
     node = network.validators[8]
     owner = PChainOwner(0, ())
-    return RegisterL1Validator(subnet_of(network, 1), node.node_id, node.bls_key, expiry, owner, owner, 5)
+    return RegisterL1Validator(
+        subnet_of(network, 1), node.node_id, node.bls_key, expiry, owner, owner, 5
+    )
 
 
 def from_manager(network: SimulatedNetwork, payload: bytes, address: bytes | None = None) -> bytes:
@@ -168,15 +204,26 @@ def from_manager(network: SimulatedNetwork, payload: bytes, address: bytes | Non
 
 def test_the_p_chain_accepts_a_request_of_a_manager_once(network: SimulatedNetwork) -> None:
     registration_message = registration(network, NOW + 100)
-    (accepted, again) = network.build_block(P_CHAIN, [from_manager(network, registration_message.encode())] * 2)
+    (accepted, again) = network.build_block(
+        P_CHAIN, [from_manager(network, registration_message.encode())] * 2
+    )
     assert (code_of(accepted), code_of(again)) == (None, RefusalCode.ALREADY_DELIVERED)
     transaction = network.p_chain.transactions[-1]
     assert (transaction.kind, transaction.height) == ("RegisterL1ValidatorTx", 21)
     members = network.state.current_set(subnet_of(network, 1))
-    assert [member.weight for member in members if member.node_id == registration_message.node_id] == [5]
-    change = from_manager(network, L1ValidatorWeight(registration_message.validation_id, 3, 9).encode())
-    removal = from_manager(network, L1ValidatorWeight(registration_message.validation_id, 4, 0).encode())
-    codes = [code_of(delivery) for delivery in network.build_block(P_CHAIN, [change, change, removal, removal])]
+    assert [
+        member.weight for member in members if member.node_id == registration_message.node_id
+    ] == [5]
+    change = from_manager(
+        network, L1ValidatorWeight(registration_message.validation_id, 3, 9).encode()
+    )
+    removal = from_manager(
+        network, L1ValidatorWeight(registration_message.validation_id, 4, 0).encode()
+    )
+    codes = [
+        code_of(delivery)
+        for delivery in network.build_block(P_CHAIN, [change, change, removal, removal])
+    ]
     assert codes == [None, RefusalCode.STALE_NONCE, None, RefusalCode.NO_VALIDATION]
     assert [tx.kind for tx in network.p_chain.transactions[-2:]] == ["SetL1ValidatorWeightTx"] * 2
     assert NodeID(registration_message.node_id) not in {
@@ -184,22 +231,36 @@ def test_the_p_chain_accepts_a_request_of_a_manager_once(network: SimulatedNetwo
     }
 
 
-def test_the_p_chain_refuses_transactions_without_effect(network: SimulatedNetwork, clock: Clock) -> None:
+def test_the_p_chain_refuses_transactions_without_effect(
+    network: SimulatedNetwork, clock: Clock
+) -> None:
     first = bootstrap_validation_id(subnet_of(network, 1), 0)
     reserved = L1ValidatorWeight(first, 2**64 - 1, 1).encode()
     bad: dict[bytes, RefusalCode] = {
-        from_manager(network, registration(network, NOW).encode()): RefusalCode.EXPIRED_REGISTRATION,
-        from_manager(network, registration(network, NOW + 86_401).encode()): RefusalCode.EARLY_REGISTRATION,
-        from_manager(network, registration(network, NOW + 9).encode(), b"\x01" * 20): RefusalCode.WRONG_MANAGER,
-        from_manager(network, L1ValidatorWeight(first, 9, 1).encode(), b"x"): RefusalCode.WRONG_MANAGER,
-        from_manager(network, L1ValidatorWeight(ValidationID(b"v" * 32), 9, 1).encode()): RefusalCode.NO_VALIDATION,
+        from_manager(
+            network, registration(network, NOW).encode()
+        ): RefusalCode.EXPIRED_REGISTRATION,
+        from_manager(
+            network, registration(network, NOW + 86_401).encode()
+        ): RefusalCode.EARLY_REGISTRATION,
+        from_manager(
+            network, registration(network, NOW + 9).encode(), b"\x01" * 20
+        ): RefusalCode.WRONG_MANAGER,
+        from_manager(
+            network, L1ValidatorWeight(first, 9, 1).encode(), b"x"
+        ): RefusalCode.WRONG_MANAGER,
+        from_manager(
+            network, L1ValidatorWeight(ValidationID(b"v" * 32), 9, 1).encode()
+        ): RefusalCode.NO_VALIDATION,
         from_manager(network, reserved): RefusalCode.RESERVED_NONCE,
         from_manager(network, b"nothing"): RefusalCode.OTHER_DESTINATION,
         signed(network, chain_of(network, 1), 1, payload=CALL): RefusalCode.OTHER_DESTINATION,
         signed(network, chain_of(network, 1), 0, payload=CALL): RefusalCode.SIGNATURE,
     }
     height = network.p_chain.height
-    assert [code_of(delivery) for delivery in network.build_block(P_CHAIN, list(bad))] == list(bad.values())
+    assert [code_of(delivery) for delivery in network.build_block(P_CHAIN, list(bad))] == list(
+        bad.values()
+    )
     assert network.p_chain.height == height + 1
     assert network.p_chain.transactions[-1].height != height + 1
     # The Primary Network signs for a manager on the C-Chain.
@@ -224,7 +285,9 @@ def test_a_chains_configuration_has_the_recorded_form(network: SimulatedNetwork,
 
 def recorded_result(chain: str, method: str) -> Any:
     lines = map(json.loads, (paths.LOCALNET / "evm-chains.jsonl").read_text().splitlines())
-    return next(line["result"] for line in lines if (line["chain"], line["method"]) == (chain, method))
+    return next(
+        line["result"] for line in lines if (line["chain"], line["method"]) == (chain, method)
+    )
 
 
 def without(fields: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

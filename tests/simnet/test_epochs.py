@@ -21,14 +21,18 @@ def clock() -> Clock:
 
 @pytest.fixture
 def network(clock: Clock) -> SimulatedNetwork:
-    return small_network(clock, messages=0, l1s=(L1Plan(2, idle=True), L1Plan(2)), epoch_blocks=1, epoch_s=30)
+    return small_network(
+        clock, messages=0, l1s=(L1Plan(2, idle=True), L1Plan(2)), epoch_blocks=1, epoch_s=30
+    )
 
 
 def chain_of(network: SimulatedNetwork, place: int) -> ChainID:
     return network.state.chains_of(network.subnets[place].subnet_id)[0]
 
 
-def test_the_block_that_seals_an_epoch_still_verifies_at_its_height(network: SimulatedNetwork, clock: Clock) -> None:
+def test_the_block_that_seals_an_epoch_still_verifies_at_its_height(
+    network: SimulatedNetwork, clock: Clock
+) -> None:
     idle = chain_of(network, 1)
     proposer = network.state.proposervm[idle]
     network.advance(3)
@@ -46,7 +50,9 @@ def test_the_block_that_seals_an_epoch_still_verifies_at_its_height(network: Sim
     assert proposer.last.verifying_height == 24
 
 
-def test_an_idle_chain_keeps_its_epoch_until_two_blocks_are_built(network: SimulatedNetwork, clock: Clock) -> None:
+def test_an_idle_chain_keeps_its_epoch_until_two_blocks_are_built(
+    network: SimulatedNetwork, clock: Clock
+) -> None:
     idle, busy = (network.state.proposervm[chain_of(network, place)] for place in (1, 2))
     for _ in range(10):
         clock.now += 100
@@ -60,14 +66,24 @@ def test_an_idle_chain_keeps_its_epoch_until_two_blocks_are_built(network: Simul
     assert idle.next_epoch == ChainEpoch(3, NOW + 1030, 31)
 
 
-def test_a_p_chain_block_proposes_a_height_below_its_own(network: SimulatedNetwork, clock: Clock) -> None:
+def test_a_p_chain_block_proposes_a_height_below_its_own(
+    network: SimulatedNetwork, clock: Clock
+) -> None:
     proposer = network.state.proposervm[P_CHAIN]
     clock.now += 40
     network.advance()
-    assert (network.p_chain.height, proposer.last.p_chain_height, proposer.last.epoch) == (21, 20, FIRST)
+    assert (network.p_chain.height, proposer.last.p_chain_height, proposer.last.epoch) == (
+        21,
+        20,
+        FIRST,
+    )
     assert proposer.next_epoch == ChainEpoch(2, NOW + 40, 20)
     assert network.build_block(P_CHAIN) == []
-    assert (network.p_chain.height, proposer.last.height, proposer.last.p_chain_height) == (22, 2, 21)
+    assert (network.p_chain.height, proposer.last.height, proposer.last.p_chain_height) == (
+        22,
+        2,
+        21,
+    )
 
 
 def test_the_proposed_height_of_a_chain_never_goes_back(network: SimulatedNetwork) -> None:
@@ -92,7 +108,11 @@ async def test_nodes_return_the_epoch_of_each_chain_and_its_duration(clock: Cloc
         proposer.build(await_time, network.p_chain.height)
         for node in network.nodes:
             for chain in ("P", "C", id_text(chain_of(network, 1))):
-                epochs.append(await call(node.uri, f"/ext/bc/{chain}/proposervm", "proposervm.getCurrentEpoch"))
+                epochs.append(
+                    await call(
+                        node.uri, f"/ext/bc/{chain}/proposervm", "proposervm.getCurrentEpoch"
+                    )
+                )
         first = {"number": "1", "startTime": str(start), "pChainHeight": "20"}
         second = {"number": "2", "startTime": str(await_time), "pChainHeight": "21"}
         assert epochs == [first, first, second, first, first, first]

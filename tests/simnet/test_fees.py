@@ -26,14 +26,19 @@ SMALL = FeeConfig(min_price=7, excess_conversion=500, target=10)
 def clocked_network(*rules: str, **plan: object) -> tuple[SimulatedNetwork, Clock]:
     clock = Clock()
     l1s = (L1Plan(validators=3, spare=1),)
-    return small_network(clock, messages=0, l1s=l1s, rules=tuple(map(parse_rule, rules)), **plan), clock
+    return small_network(
+        clock, messages=0, l1s=l1s, rules=tuple(map(parse_rule, rules)), **plan
+    ), clock
 
 
 def balances(network: SimulatedNetwork, height: int | None = None) -> list[int]:
     """Return the balances of the L1's initial validators after a block, by default the last one."""
     state = StateAt(network.state, network.p_chain.height if height is None else height)
     validations = state.validations(network.subnets[1].subnet_id)
-    return [state.balance(validation) for validation in sorted(validations, key=lambda validation: validation.node_id)]
+    return [
+        state.balance(validation)
+        for validation in sorted(validations, key=lambda validation: validation.node_id)
+    ]
 
 
 def first_validation(network: SimulatedNetwork) -> ValidationID:
@@ -55,7 +60,9 @@ def test_the_fee_is_that_of_the_ledger(active: int, excess: int, seconds: int) -
     st.builds(FeeState, st.integers(0, 9), st.integers(0, 5_000), st.integers(0, 40)),
     st.integers(0, 400),
 )
-def test_the_fee_of_a_long_time_is_the_sum_of_its_seconds(config: FeeConfig, start: FeeState, seconds: int) -> None:
+def test_the_fee_of_a_long_time_is_the_sum_of_its_seconds(
+    config: FeeConfig, start: FeeState, seconds: int
+) -> None:
     accrued, excess = start.accrued, start.excess
     for _ in range(seconds):
         excess = max(0, excess + start.active - config.target)
@@ -82,7 +89,10 @@ def test_the_price_rises_above_the_target_and_falls_as_validators_run_dry() -> N
 
 
 def test_a_target_that_no_balance_could_pay_for_since_the_conversion_is_refused() -> None:
-    with pytest.raises(InvalidPlan, match=r"3 active L1 validators are too many for a fee target of 2.* AVAX a second"):
+    with pytest.raises(
+        InvalidPlan,
+        match=r"3 active L1 validators are too many for a fee target of 2.* AVAX a second",
+    ):
         clocked_network(fees=SURPLUS)
 
 
@@ -120,7 +130,9 @@ def test_every_block_charges_for_the_seconds_since_the_last_one() -> None:
     assert balances(network, 1) == [BALANCE_NAVAX + NOW - network.state.heights.time_of(1)] * 3
 
 
-def test_a_used_up_balance_makes_inactive_without_a_transaction_and_funding_makes_active_again() -> None:
+def test_a_used_up_balance_makes_inactive_without_a_transaction_and_funding_makes_active_again() -> (
+    None
+):
     network, clock = clocked_network("l1-0/0-2:balance=50")
     subnet_id, before = network.subnets[1].subnet_id, len(network.p_chain.transactions)
     clock.now = NOW + 49
@@ -137,7 +149,9 @@ def test_a_used_up_balance_makes_inactive_without_a_transaction_and_funding_make
     assert len(network.state.current_set(subnet_id)) == 2
 
 
-def test_a_balance_that_cannot_pay_for_another_second_is_forfeited_behind_the_transactions() -> None:
+def test_a_balance_that_cannot_pay_for_another_second_is_forfeited_behind_the_transactions() -> (
+    None
+):
     network, _ = clocked_network("l1-0/0-2:inactive", network_id=5)
     network.p_chain.increase_balance(first_validation(network), 511)
     assert balances(network) == [0] * 3
@@ -152,7 +166,11 @@ def test_a_balance_is_set_by_transactions_of_one_block() -> None:
     clock.now = NOW + 10
     height = network.set_balance(subnet_id, index, 77)
     assert sorted(balances(network)) == [77, BALANCE_NAVAX - 10, BALANCE_NAVAX - 10]
-    kinds = [transaction.kind for transaction in network.p_chain.transactions if transaction.height == height]
+    kinds = [
+        transaction.kind
+        for transaction in network.p_chain.transactions
+        if transaction.height == height
+    ]
     assert kinds == ["DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx"]
     network.set_balance(subnet_id, index, 0)
     assert network.set_balance(subnet_id, index, 0) == height + 2

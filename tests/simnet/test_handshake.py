@@ -37,7 +37,10 @@ MUTATIONS: list[tuple[ViolationKind, dict[str, object]]] = [
     (ViolationKind.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=b"")}),
     (ViolationKind.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([17]) + bytes(200))}),
     (ViolationKind.KNOWN_PEERS, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(8))}),
-    (ViolationKind.SALT, {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(9), salt=bytes(33))}),
+    (
+        ViolationKind.SALT,
+        {"known_peers": p2p.BloomFilter(filter=bytes([1]) + bytes(9), salt=bytes(33))},
+    ),
     (ViolationKind.IP, {"ip_addr": bytes(5)}),
     (ViolationKind.IP, {"ip_addr": None}),
     (ViolationKind.PORT, {"ip_port": 0}),
@@ -58,7 +61,9 @@ MUTATIONS: list[tuple[ViolationKind, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("kind", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_one_wrong_field_ends_the_connection(kind: ViolationKind, changes: dict[str, object]) -> None:
+def test_one_wrong_field_ends_the_connection(
+    kind: ViolationKind, changes: dict[str, object]
+) -> None:
     line = Line(small_network())
     line.send(hello(NETWORK, **changes))
     assert line.transport.closed
@@ -116,7 +121,9 @@ def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
     assert line.violations == {ViolationKind.EARLY_PEER_LIST: 1}
 
 
-def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_responses() -> None:
+def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_responses() -> (
+    None
+):
     leaf, frames_by_node = recorded_client()
     clock = Clock()
     network = recorded(clock)
@@ -130,14 +137,18 @@ def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_re
             for message in line.transport.messages()
             if message.HasField("app_response") or message.HasField("app_error")
         ]
-        assert sorted(map(_response_key, responses)) == sorted(map(_response_key, recorded_responses(node)))
+        assert sorted(map(_response_key, responses)) == sorted(
+            map(_response_key, recorded_responses(node))
+        )
         assert not line.transport.closed
     # One of the recorded requests is deliberately no warp message; a node answers it with code -1.
     assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(frames_by_node)}
 
 
 @pytest.mark.parametrize(("kind", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_each_mutation_of_a_recorded_handshake_is_refused(kind: ViolationKind, changes: dict[str, object]) -> None:
+def test_each_mutation_of_a_recorded_handshake_is_refused(
+    kind: ViolationKind, changes: dict[str, object]
+) -> None:
     leaf, frames_by_node = recorded_client()
     message = p2p.Message.FromString(next(iter(frames_by_node.values()))[0][4:])
     for name, value in changes.items():
@@ -153,7 +164,9 @@ def test_each_mutation_of_a_recorded_handshake_is_refused(kind: ViolationKind, c
 def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     other = bls.derive_public_key(bls.generate_secret(bytes([1]) * 32))
     message = hello(NETWORK).handshake
-    own = HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), bls.derive_public_key(CLIENT.bls_secret))
+    own = HandshakePolicy(
+        NETWORK, NodeSettings(clock=Clock()), bls.derive_public_key(CLIENT.bls_secret)
+    )
     assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
     with pytest.raises(MessageRejected) as error:
         check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))
@@ -180,13 +193,19 @@ def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     address = line.validator.address
     assert address is not None
     assert (handshake.network_id, handshake.my_time) == (NETWORK, NOW)
-    assert (handshake.ip_addr, handshake.ip_port, handshake.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
+    assert (handshake.ip_addr, handshake.ip_port, handshake.ip_signing_time) == (
+        bytes([127, 0, 0, 1]),
+        9651,
+        NOW - 100,
+    )
     assert handshake.client == p2p.Client(name="avalanchego", major=1, minor=15, patch=3)
     assert list(handshake.tracked_subnets) == [network.subnets[1].subnet_id]
     assert handshake.all_subnets
     key = bls.parse_public_key(line.validator.bls_key)
     assert check_handshake(
-        handshake, line.validator.identity.leaf, HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key)
+        handshake,
+        line.validator.identity.leaf,
+        HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key),
     )
     assert handshake.HasField("known_peers")
     assert len(handshake.known_peers.salt) == 32

@@ -51,14 +51,31 @@ async def test_each_step_is_issued_then_accepted_with_the_expected_status() -> N
             assert after.startswith("  400")
     removal = accepted_txs[-1].attested
     assert removal is not None
-    assert p_chain_verifier.refusal_of(state_at_tip(network.state), removal.unsigned, removal.justification) is None
+    assert (
+        p_chain_verifier.refusal_of(
+            state_at_tip(network.state), removal.unsigned, removal.justification
+        )
+        is None
+    )
     assert len(network.state.current_set(network.subnets[-1].subnet_id)) == 4
 
 
-async def test_the_command_runs_the_scenario_and_continues(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_command_runs_the_scenario_and_continues(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     parser = argparse.ArgumentParser()
     main.add_arguments(parser)
-    words = ("--validators", "2", "--messages", "0", "--l1-story", "--story-pace", "0", "--api-port", "1234")
+    words = (
+        "--validators",
+        "2",
+        "--messages",
+        "0",
+        "--l1-story",
+        "--story-pace",
+        "0",
+        "--api-port",
+        "1234",
+    )
     task = asyncio.create_task(main.run(parser.parse_args(words)))
     output = ""
 
@@ -72,7 +89,12 @@ async def test_the_command_runs_the_scenario_and_continues(capsys: pytest.Captur
     os.kill(os.getpid(), signal.SIGTERM)
     assert await finish(task) == 0
     assert output.startswith("simnet ready")
-    assert len(re.findall(r"GET http://127\.0\.0\.1:1234/v1/\S+/[1-9A-HJ-NP-Za-km-z]{40,60}\n", output)) == 14
+    assert (
+        len(
+            re.findall(r"GET http://127\.0\.0\.1:1234/v1/\S+/[1-9A-HJ-NP-Za-km-z]{40,60}\n", output)
+        )
+        == 14
+    )
 
 
 async def test_a_scenario_can_be_interrupted() -> None:

@@ -21,7 +21,12 @@ from warpseal_simnet.rpc import Outage, OutageKind
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.signing import validator_state
 
-PLAN = Plan(validators=3, messages=0, nodes=2, l1s=(L1Plan(shared=True, spare=1), L1Plan(2, unconverted=True)))
+PLAN = Plan(
+    validators=3,
+    messages=0,
+    nodes=2,
+    l1s=(L1Plan(shared=True, spare=1), L1Plan(2, unconverted=True)),
+)
 
 
 @pytest.fixture
@@ -34,7 +39,9 @@ async def ask(network: SimulatedNetwork, node: int, method: str, **params: Any) 
     return await call(network.nodes[node].uri, "/ext/bc/P", f"platform.{method}", params)
 
 
-async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network: SimulatedNetwork) -> None:
+async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(
+    network: SimulatedNetwork,
+) -> None:
     l1, other = (subnet.subnet_id for subnet in network.subnets[1:])
     registration = network.p_chain.register(l1)
     network.p_chain.convert(other)
@@ -55,7 +62,10 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
     assert (await ask(network, 0, "getTx", txID=registration.text, encoding="hexnc"))[
         "tx"
     ] == "0x" + registration.raw.hex()
-    assert await ask(network, 1, "getBlockByHeight", height="21") == "couldn't get block at height 21: not found"
+    assert (
+        await ask(network, 1, "getBlockByHeight", height="21")
+        == "couldn't get block at height 21: not found"
+    )
     assert await ask(network, 1, "getL1Validator", validationID=validation) == (
         f'fetching L1 validator "{validation}" failed: not found'
     )
@@ -75,19 +85,27 @@ async def test_past_states_of_a_validator_are_returned() -> None:
         states = []
         for lag in range(1, 4):
             network.nodes[1].lag = lag
-            validation = await ask(network, 1, "getL1Validator", validationID=id_text(validation_id))
+            validation = await ask(
+                network, 1, "getL1Validator", validationID=id_text(validation_id)
+            )
             states.append((validation["weight"], validation["minNonce"], validation["balance"]))
     assert states == [("5", "1", "0"), ("5", "1", "100000000000"), ("1000", "0", "100000000000")]
 
 
-async def test_epochs_are_those_of_the_nodes_own_height_and_may_not_have_begun(network: SimulatedNetwork) -> None:
+async def test_epochs_are_those_of_the_nodes_own_height_and_may_not_have_begun(
+    network: SimulatedNetwork,
+) -> None:
     network.advance(5)
     for lag, expected in ((0, ("2", "25")), (1, ("1", "20")), (9, ("1", "16"))):
         network.nodes[1].lag = lag
-        epoch = await call(network.nodes[1].uri, "/ext/bc/C/proposervm", "proposervm.getCurrentEpoch")
+        epoch = await call(
+            network.nodes[1].uri, "/ext/bc/C/proposervm", "proposervm.getCurrentEpoch"
+        )
         assert (epoch["number"], epoch["pChainHeight"]) == expected
     async with SimulatedNetwork(Plan(validators=1, messages=0, epoch_blocks=0)) as before_granite:
-        epoch = await call(before_granite.node_uri, "/ext/bc/C/proposervm", "proposervm.getCurrentEpoch")
+        epoch = await call(
+            before_granite.node_uri, "/ext/bc/C/proposervm", "proposervm.getCurrentEpoch"
+        )
         assert epoch == {"number": "0", "startTime": "0", "pChainHeight": "0"}
 
 
@@ -141,7 +159,9 @@ async def refusal_codes(network: SimulatedNetwork, transaction: Transaction) -> 
     return heights
 
 
-async def test_lagging_validators_refuse_until_they_have_the_block(network: SimulatedNetwork) -> None:
+async def test_lagging_validators_refuse_until_they_have_the_block(
+    network: SimulatedNetwork,
+) -> None:
     network.set_behaviour(1, "lag=1")
     network.set_behaviour(2, "lag=3")
     l1 = network.subnets[1].subnet_id

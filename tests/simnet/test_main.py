@@ -48,7 +48,9 @@ def parsed(*words: str) -> argparse.Namespace:
 async def run_until_ready(file: Path, *words: str) -> tuple[asyncio.Task[int], dict[str, Any]]:
     """Start the command in this process; return its task and the file that it wrote."""
     config = str(file.with_name("config.json"))
-    task = asyncio.create_task(main.run(parsed(*words, "--write-config", config, "--write", str(file))))
+    task = asyncio.create_task(
+        main.run(parsed(*words, "--write-config", config, "--write", str(file)))
+    )
     await until(lambda: file.exists() or task.done())
     assert not task.done(), task.exception()
     return task, json.loads(file.read_text())  # noqa: ASYNC240
@@ -57,17 +59,41 @@ async def run_until_ready(file: Path, *words: str) -> tuple[asyncio.Task[int], d
 async def test_the_file_contains_everything_that_a_client_needs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--validators", "4", "--messages", "6", "--presign", "2", "--l1", "validators=2,weights=5/3")
+    words = (
+        "--validators",
+        "4",
+        "--messages",
+        "6",
+        "--presign",
+        "2",
+        "--l1",
+        "validators=2,weights=5/3",
+    )
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
     task, description = await run_until_ready(tmp_path / "network.json", *words, *rules)
-    assert description.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
+    assert description.keys() == {
+        "nodeUri",
+        "networkId",
+        "subnets",
+        "messages",
+        "l1Transactions",
+        "config",
+    }
     config = json.loads((tmp_path / "config.json").read_text())
     assert config == {**description["config"], "data-dir": str(tmp_path / "config-data")}
     assert [entry["type"] for entry in description["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
     primary, l1 = description["subnets"]
     assert [len(entry["validators"]) for entry in (primary, l1)] == [4, 2]
-    assert [(entry["weight"], entry["active"]) for entry in l1["validators"]] == [(5, True), (3, False)]
-    assert [entry["publicKey"] is None for entry in primary["validators"]] == [True, False, False, False]
+    assert [(entry["weight"], entry["active"]) for entry in l1["validators"]] == [
+        (5, True),
+        (3, False),
+    ]
+    assert [entry["publicKey"] is None for entry in primary["validators"]] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert len(l1["blockchainIds"]) == 1
     for entry in primary["validators"][1:]:
         parse_node_id(entry["nodeId"])
@@ -83,12 +109,16 @@ async def test_the_file_contains_everything_that_a_client_needs(
     assert await finish(task) == 0
     output = capsys.readouterr()
     assert output.out.count("\n") == 1
-    assert output.out.startswith(f"simnet ready node={description['nodeUri']} network=88888 validators=6 messages=18")
+    assert output.out.startswith(
+        f"simnet ready node={description['nodeUri']} network=88888 validators=6 messages=18"
+    )
     assert "pre-signed 6 of 6" in output.err
 
 
 async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path) -> None:
-    task, description = await run_until_ready(tmp_path / "network.json", "--validators", "1", "--messages", "0")
+    task, description = await run_until_ready(
+        tmp_path / "network.json", "--validators", "1", "--messages", "0"
+    )
     config = description["config"]
     assert config.keys() <= REFERENCE_KEYS
     assert config["p-chain-api"] == config["info-api"] == {"base-url": description["nodeUri"]}
@@ -107,7 +137,10 @@ async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path)
 async def test_given_ports_are_written_to_the_config(tmp_path: Path) -> None:
     words = ("--validators", "1", "--messages", "0", "--api-port", "8080", "--metrics-port", "8081")
     task, description = await run_until_ready(tmp_path / "network.json", *words, "--l1", "none")
-    assert (description["config"]["api-port"], description["config"]["metrics-port"]) == (8080, 8081)
+    assert (description["config"]["api-port"], description["config"]["metrics-port"]) == (
+        8080,
+        8081,
+    )
     assert len(description["subnets"]) == 1
     os.kill(os.getpid(), signal.SIGTERM)
     await finish(task)
@@ -165,7 +198,12 @@ def test_nodes_run_the_newest_version_or_the_one_of_the_flag() -> None:
 
 
 def test_nodes_lie_as_the_flags_say() -> None:
-    plan = main.build_plan(parsed("--nodes", "3", "--node-behave", "1,2:old-sets=4", "--node-behave", "2:foreign-sets"))
-    assert [(rule.places, rule.behaviour.old_sets) for rule in plan.node_rules] == [((1, 2), 4), ((2,), 0)]
+    plan = main.build_plan(
+        parsed("--nodes", "3", "--node-behave", "1,2:old-sets=4", "--node-behave", "2:foreign-sets")
+    )
+    assert [(rule.places, rule.behaviour.old_sets) for rule in plan.node_rules] == [
+        ((1, 2), 4),
+        ((2,), 0),
+    ]
     with pytest.raises(InvalidPlan, match="is not a behaviour of a node"):
         main.build_plan(parsed("--node-behave", "0:silent"))

@@ -20,10 +20,14 @@ from warpseal_simnet.plan import L1Plan
 from warpseal_simnet.signing import sign
 
 
-def signed_at(network: SimulatedNetwork, transaction: Transaction, height: int, subnet: int = 1) -> bytes:
+def signed_at(
+    network: SimulatedNetwork, transaction: Transaction, height: int, subnet: int = 1
+) -> bytes:
     """Return what is attested of a transaction, signed by all of a subnet's set at a height."""
     assert transaction.attested is not None
-    return sign(network.state, transaction.attested.unsigned, network.subnets[subnet].subnet_id, height).encode()
+    return sign(
+        network.state, transaction.attested.unsigned, network.subnets[subnet].subnet_id, height
+    ).encode()
 
 
 @pytest.fixture
@@ -52,12 +56,15 @@ def test_the_subnet_of_the_managers_chain_signs(manager: str, signer: int) -> No
     network = small_network(messages=0, l1s=(L1Plan(3, manager=manager), L1Plan(2)))
     conversion = network.p_chain.conversion_of(l1_of(network))
     verdicts = [
-        network.manager(l1_of(network)).deliver(signed_at(network, conversion, 20, place)) for place in (0, 1, 2)
+        network.manager(l1_of(network)).deliver(signed_at(network, conversion, 20, place))
+        for place in (0, 1, 2)
     ]
     assert [verdict.accepted for verdict in verdicts] == [place == signer for place in (0, 1, 2)]
 
 
-def test_weight_below_the_quorum_bad_signatures_and_unknown_bits_are_refused(network: SimulatedNetwork) -> None:
+def test_weight_below_the_quorum_bad_signatures_and_unknown_bits_are_refused(
+    network: SimulatedNetwork,
+) -> None:
     conversion = network.p_chain.conversion_of(l1_of(network))
     manager = network.manager(l1_of(network))
     whole = SignedMessage.parse(signed_at(network, conversion, 20))
@@ -75,8 +82,12 @@ def test_valid_messages_for_another_contract_are_refused(network: SimulatedNetwo
     manager, state = network.manager(l1_of(network)), network.state
     own = ChainID(manager.chain_id)
     foreign = build_p_chain_message(network.network_id, SubnetToL1Conversion(bytes(32)).encode())
-    unknown = build_p_chain_message(network.network_id, L1ValidatorRegistration(ValidationID(bytes(32)), True).encode())
-    sender = UnsignedMessage.build(network.network_id, ChainID(bytes(32)), AddressedCall(b"x", b"").encode())
+    unknown = build_p_chain_message(
+        network.network_id, L1ValidatorRegistration(ValidationID(bytes(32)), True).encode()
+    )
+    sender = UnsignedMessage.build(
+        network.network_id, ChainID(bytes(32)), AddressedCall(b"x", b"").encode()
+    )
     elsewhere = UnsignedMessage.build(network.network_id, own, AddressedCall(b"", b"").encode())
     reasons = {
         foreign: "InvalidConversionID",

@@ -45,19 +45,29 @@ async def test_a_correct_client_gets_shares_without_violations() -> None:
                 assert bls.verify(bls.parse_public_key(validator.bls_key), message.raw, share)
         key = BLSPubkey(network.validators[2].bls_key)
         assert G2ProofOfPossession.Verify(key, message.raw, BLSSignature(last))
-        assert await report(network.node_uri, "violations") == {"total": 0, "byKind": {}, "byPeer": {}, "latest": []}
+        assert await report(network.node_uri, "violations") == {
+            "total": 0,
+            "byKind": {},
+            "byPeer": {},
+            "latest": [],
+        }
         stats = await report(network.node_uri, "stats")
         assert [entry["handshakes"] for entry in stats["validators"]] == [1, 1, 1]
         assert [entry["shares"] for entry in stats["validators"]] == [1, 1, 1]
 
 
 async def test_every_kind_of_message_is_signed_over_the_wire() -> None:
-    async with SimulatedNetwork(SMALL) as network, connected(port_of(network), network.network_id) as peer:
+    async with (
+        SimulatedNetwork(SMALL) as network,
+        connected(port_of(network), network.network_id) as peer,
+    ):
         for message in network.messages:
             unsigned = message.unsigned
             share = await peer.ask(unsigned.source_chain_id, unsigned.raw, message.justification)
             assert isinstance(share, bytes)
-            assert bls.verify(bls.parse_public_key(network.validators[0].bls_key), unsigned.raw, share)
+            assert bls.verify(
+                bls.parse_public_key(network.validators[0].bls_key), unsigned.raw, share
+            )
 
 
 async def test_tls_is_1_3_and_wants_a_good_certificate() -> None:
@@ -67,13 +77,18 @@ async def test_tls_is_1_3_and_wants_a_good_certificate() -> None:
             assert peer.cipher[1] == "TLSv1.3"
         async with dialled(port_of(network), context=Identity().context(bare=True)) as peer:
             assert await peer.is_closed()
-        async with dialled(port_of(network), Identity(ec.generate_private_key(ec.SECP384R1()))) as peer:
+        async with dialled(
+            port_of(network), Identity(ec.generate_private_key(ec.SECP384R1()))
+        ) as peer:
             assert await peer.is_closed()
         old = Identity().context()
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await dialled(port_of(network), context=old).__aenter__()
-        assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 2, ViolationKind.CERTIFICATE: 1}
+        assert network.violations.by_kind() == {
+            ViolationKind.TLS_FAILED: 2,
+            ViolationKind.CERTIFICATE: 1,
+        }
 
 
 async def test_garbage_instead_of_tls_and_silence_close_the_connection() -> None:
@@ -84,7 +99,10 @@ async def test_garbage_instead_of_tls_and_silence_close_the_connection() -> None
             writer.write(first_bytes)
             await finish(reader.read())
             writer.close()
-        assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 1, ViolationKind.TLS_TIMEOUT: 1}
+        assert network.violations.by_kind() == {
+            ViolationKind.TLS_FAILED: 1,
+            ViolationKind.TLS_TIMEOUT: 1,
+        }
 
 
 async def test_a_second_connection_of_the_same_node_is_closed() -> None:
@@ -140,12 +158,16 @@ async def test_a_client_that_starts_from_one_validator_finds_all() -> None:
         todo = list(addresses)
         while todo:
             async with dialled(int(todo.pop().rpartition(":")[2]), identity := Identity()) as peer:
-                await peer.send(identity.handshake(network.network_id), p2p.Message(peer_list=p2p.PeerList()))
+                await peer.send(
+                    identity.handshake(network.network_id), p2p.Message(peer_list=p2p.PeerList())
+                )
                 listed = (await peer.receive_kind("peer_list")).peer_list.claimed_ip_ports
                 new = {f"127.0.0.1:{claim.ip_port}" for claim in listed} - addresses
                 addresses |= new
                 todo += new
-        assert addresses == {validator.address.endpoint for validator in network.validators if validator.address}
+        assert addresses == {
+            validator.address.endpoint for validator in network.validators if validator.address
+        }
         assert network.violations.total == 0
 
 
@@ -192,7 +214,9 @@ async def test_a_flood_reaches_the_client_and_the_rest_still_works() -> None:
         SimulatedNetwork(replace(SMALL, rules=rules)) as network,
         dialled(port_of(network), identity := Identity()) as peer,
     ):
-        await peer.send(identity.handshake(network.network_id), p2p.Message(peer_list=p2p.PeerList()))
+        await peer.send(
+            identity.handshake(network.network_id), p2p.Message(peer_list=p2p.PeerList())
+        )
         garbage = 0
         async with asyncio.timeout(TIMEOUT_S):
             while garbage < 50:
@@ -226,9 +250,13 @@ async def test_the_recorded_network_answers_over_tls_as_recorded() -> None:
                     unsigned = message.unsigned
                     if unsigned.source_chain_id not in validator.chains:
                         continue
-                    response = await peer.ask(unsigned.source_chain_id, unsigned.raw, message.justification)
+                    response = await peer.ask(
+                        unsigned.source_chain_id, unsigned.raw, message.justification
+                    )
                     if isinstance(response, bytes):
-                        assert bls.verify(bls.parse_public_key(validator.bls_key), unsigned.raw, response)
+                        assert bls.verify(
+                            bls.parse_public_key(validator.bls_key), unsigned.raw, response
+                        )
                         shares += 1
         assert shares == 42 + 2 * 7
         assert network.violations.total == 0

@@ -61,11 +61,16 @@ def comparable(method: str, result: Any) -> Any:
     compared = {key: value for key, value in result.items() if key not in OTHERWISE.get(method, ())}
     if method == "info.peers":
         compared["peers"] = sorted(
-            ({k: v for k, v in peer.items() if k not in PEER_OTHERWISE} for peer in compared["peers"]), key=str
+            (
+                {k: v for k, v in peer.items() if k not in PEER_OTHERWISE}
+                for peer in compared["peers"]
+            ),
+            key=str,
         )
     if method == "platform.getCurrentValidators":
         compared["validators"] = [
-            {k: v for k, v in entry.items() if k not in STAKER_OTHERWISE} for entry in compared["validators"]
+            {k: v for k, v in entry.items() if k not in STAKER_OTHERWISE}
+            for entry in compared["validators"]
         ]
     if method == "platform.getBlockchains":
         compared["blockchains"] = sorted(compared["blockchains"], key=str)
@@ -96,7 +101,9 @@ async def test_recorded_entries_have_the_same_keys_as_ours() -> None:
         for entry in recorded_calls():
             if entry["method"] == "platform.getCurrentValidators":
                 reply = await call(network.node_uri, "/ext/P", entry["method"], entry["params"])
-                for ours, theirs in zip(reply["validators"], entry["result"]["validators"], strict=True):
+                for ours, theirs in zip(
+                    reply["validators"], entry["result"]["validators"], strict=True
+                ):
                     assert ours.keys() == theirs.keys()
             if entry["method"] == "info.peers" and not entry["params"]:
                 reply = await call(network.node_uri, "/ext/info", "info.peers")
@@ -104,12 +111,16 @@ async def test_recorded_entries_have_the_same_keys_as_ours() -> None:
 
 
 async def test_epochs_are_those_of_the_recording() -> None:
-    recorded = [json.loads(line) for line in (VECTORS / "proposervm.jsonl").read_text().splitlines()]
+    recorded = [
+        json.loads(line) for line in (VECTORS / "proposervm.jsonl").read_text().splitlines()
+    ]
     async with recorded_network(VECTORS) as network:
         for entry in recorded:
             reply = await call(network.node_uri, entry["path"], entry["method"])
             assert reply == entry["result"]
-        assert await call(network.node_uri, "/ext/bc/C/proposervm", "proposervm.getProposedHeight") == {"height": "19"}
+        assert await call(
+            network.node_uri, "/ext/bc/C/proposervm", "proposervm.getProposedHeight"
+        ) == {"height": "19"}
 
 
 async def test_heights_are_named_by_number_text_or_proposed_and_the_rest_is_refused() -> None:
@@ -124,8 +135,12 @@ async def test_heights_are_named_by_number_text_or_proposed_and_the_rest_is_refu
         assert "current P-chain height (23) < requested P-Chain height (24)" in await at(24)
         for bad in (2**64 - 1, -1, 1.5, "x", True, [1]):
             assert (await at(bad)).startswith("couldn't unmarshal an argument")
-        assert await call(network.node_uri, "/ext/P", "platform.getProposedHeight") == {"height": "21"}
-        error = await call(network.node_uri, "/ext/P", "platform.getAllValidatorsAt", {"height": 25})
+        assert await call(network.node_uri, "/ext/P", "platform.getProposedHeight") == {
+            "height": "21"
+        }
+        error = await call(
+            network.node_uri, "/ext/P", "platform.getAllValidatorsAt", {"height": 25}
+        )
         assert "failed to get validator sets at 25" in error
 
 
@@ -139,7 +154,9 @@ async def test_unknown_chains_and_subnets_are_answered_in_a_nodes_words() -> Non
         assert await call(uri, "/ext/P", "platform.getSubnet", {"subnetID": unknown}) == "not found"
         params = {"subnetID": unknown, "height": "proposed"}
         assert await call(uri, "/ext/P", "platform.getValidatorsAt", params) == {}
-        assert await call(uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": unknown}) == {"validators": []}
+        assert await call(
+            uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": unknown}
+        ) == {"validators": []}
 
 
 async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() -> None:
@@ -156,10 +173,15 @@ async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() ->
         params["height"] = "proposed"
         after = await call(network.node_uri, "/ext/P", "platform.getValidatorsAt", params)
         assert after == {
-            network.validators[0].name: {"publicKey": "0x" + network.validators[0].bls_key.hex(), "weight": "77"},
+            network.validators[0].name: {
+                "publicKey": "0x" + network.validators[0].bls_key.hex(),
+                "weight": "77",
+            },
             "NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": "1000"},
         }
-        current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": id_text(l1)})
+        current = await call(
+            network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": id_text(l1)}
+        )
         assert {entry["nodeID"]: entry["balance"] for entry in current["validators"]} == {
             network.validators[0].name: "100000000000",
             network.validators[1].name: "0",
@@ -167,12 +189,19 @@ async def test_changes_take_effect_with_the_next_block_and_old_heights_stay() ->
 
 
 async def test_nearly_drained_validators_are_set_members_with_their_balance() -> None:
-    async with SimulatedNetwork(Plan(validators=2, messages=0, rules=(parse_rule("0:balance=2047"),))) as network:
+    async with SimulatedNetwork(
+        Plan(validators=2, messages=0, rules=(parse_rule("0:balance=2047"),))
+    ) as network:
         l1 = id_text(network.subnets[1].subnet_id)
-        current = await call(network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": l1})
+        current = await call(
+            network.node_uri, "/ext/P", "platform.getCurrentValidators", {"subnetID": l1}
+        )
         assert [entry["balance"] for entry in current["validators"]] == ["2047", "100000000000"]
         members = await call(
-            network.node_uri, "/ext/P", "platform.getValidatorsAt", {"subnetID": l1, "height": "proposed"}
+            network.node_uri,
+            "/ext/P",
+            "platform.getValidatorsAt",
+            {"subnetID": l1, "height": "proposed"},
         )
         assert len(members) == 2
 
@@ -183,21 +212,39 @@ async def test_nearly_drained_validators_are_set_members_with_their_balance() ->
         (b"{", -32700, ""),
         (b"[]", -32700, ""),
         (b'{"jsonrpc":"1.0","id":1,"method":"info.peers"}', -32600, "jsonrpc must be 2.0"),
-        (b'{"jsonrpc":"2.0","id":1,"method":"info.nope"}', -32000, 'rpc: can\'t find method "info.Nope"'),
-        (b'{"jsonrpc":"2.0","id":1,"method":"foo.bar"}', -32000, 'rpc: can\'t find service "foo.Bar"'),
-        (b'{"jsonrpc":"2.0","id":1,"method":"peers"}', -32000, 'rpc: service/method request ill-formed: "peers"'),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"info.nope"}',
+            -32000,
+            'rpc: can\'t find method "info.Nope"',
+        ),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"foo.bar"}',
+            -32000,
+            'rpc: can\'t find service "foo.Bar"',
+        ),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"peers"}',
+            -32000,
+            'rpc: service/method request ill-formed: "peers"',
+        ),
         (
             b'{"jsonrpc":"2.0","id":1,"method":"info.Peers"}',
             -32000,
             "method must start with a non-uppercase letter",
         ),
-        (b'{"jsonrpc":"2.0","id":1,"method":"info.peers","params":[1,2]}', -32000, "couldn't unmarshal"),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"info.peers","params":[1,2]}',
+            -32000,
+            "couldn't unmarshal",
+        ),
     ],
 )
 async def test_bad_calls_are_refused_in_a_nodes_words(body: bytes, code: int, text: str) -> None:
     async with SimulatedNetwork(SMALL) as network, aiohttp.ClientSession() as session:
         headers = {"content-type": "application/json;"}
-        async with session.post(network.node_uri + "/ext/info", data=body, headers=headers) as response:
+        async with session.post(
+            network.node_uri + "/ext/info", data=body, headers=headers
+        ) as response:
             assert response.status == 200
             error = (await response.json())["error"]
     assert error["code"] == code
@@ -207,7 +254,10 @@ async def test_bad_calls_are_refused_in_a_nodes_words(body: bytes, code: int, te
 async def test_other_methods_types_and_paths_are_refused_by_status() -> None:
     async with SimulatedNetwork(SMALL) as network, aiohttp.ClientSession() as session:
         async with session.get(network.node_uri + "/ext/info") as response:
-            assert (response.status, await response.text()) == (405, "rpc: POST method required, received GET")
+            assert (response.status, await response.text()) == (
+                405,
+                "rpc: POST method required, received GET",
+            )
             assert response.headers["node-id"].startswith("NodeID-")
         async with session.post(network.node_uri + "/ext/info", data=b"{}") as response:
             assert response.status == 415
@@ -241,9 +291,13 @@ async def test_a_validating_node_does_not_list_itself_as_peer() -> None:
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         itself = network.validators[0]
         assert itself.name not in {peer["nodeID"] for peer in peers["peers"]}
-        assert (await call(network.node_uri, "/ext/info", "info.getNodeID"))["nodeID"] == itself.name
+        assert (await call(network.node_uri, "/ext/info", "info.getNodeID"))[
+            "nodeID"
+        ] == itself.name
         assert itself.address is not None
-        assert await call(network.node_uri, "/ext/info", "info.getNodeIP") == {"ip": itself.address.endpoint}
+        assert await call(network.node_uri, "/ext/info", "info.getNodeIP") == {
+            "ip": itself.address.endpoint
+        }
 
 
 @pytest.mark.parametrize(
@@ -258,9 +312,16 @@ async def test_a_validating_node_does_not_list_itself_as_peer() -> None:
 async def test_a_node_refuses_what_its_version_lacks_as_an_unknown_method(
     name: str, plugin: str, missing: set[str]
 ) -> None:
-    paths = {"platform": "/ext/bc/P", "avm": "/ext/bc/X", "avax": "/ext/bc/C/avax", "info": "/ext/info"}
+    paths = {
+        "platform": "/ext/bc/P",
+        "avm": "/ext/bc/X",
+        "avax": "/ext/bc/C/avax",
+        "info": "/ext/info",
+    }
     version = VERSIONS[name]
-    async with small_network(settings=NodeSettings(clock=Clock(), version=version), messages=0) as network:
+    async with small_network(
+        settings=NodeSettings(clock=Clock(), version=version), messages=0
+    ) as network:
         reported = await call(network.node_uri, "/ext/info", "info.getNodeVersion")
         assert (reported["version"], reported["rpcProtocolVersion"]) == (
             "avalanchego/" + ".".join(map(str, version)),

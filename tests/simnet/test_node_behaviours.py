@@ -48,33 +48,52 @@ async def test_each_lie_changes_what_its_word_says_and_equal_lies_are_equal() ->
             ("getAllValidatorsAt", {"height": 30}),
             ("getCurrentValidators", call_params),
         ):
-            true, foreign = await said(network, 2, method, **params), await said(network, 0, method, **params)
+            true, foreign = (
+                await said(network, 2, method, **params),
+                await said(network, 0, method, **params),
+            )
             assert foreign == await said(network, 1, method, **params)
             assert str(foreign).count("NodeID-") == str(true).count("NodeID-")
             assert not any(validator.name in str(foreign) for validator in network.validators)
 
         network.nodes[0].behaviour = parse_node_behaviour("forged-height=1000")
-        assert [(await said(network, place, "getHeight"))["height"] for place in (0, 2)] == ["1030", "30"]
+        assert [(await said(network, place, "getHeight"))["height"] for place in (0, 2)] == [
+            "1030",
+            "30",
+        ]
         assert (await said(network, 0, "getProposedHeight"))["height"] == "1030"
         beyond = await said(network, 0, "getValidatorsAt", height=900, **call_params)
         assert beyond == await said(network, 2, "getValidatorsAt", height=30, **call_params)
 
         network.nodes[0].behaviour = parse_node_behaviour("foreign-conversion")
-        for method, params in (("getSubnet", call_params), ("validatedBy", chain), ("validates", call_params)):
-            assert await said(network, 0, method, **params) != await said(network, 2, method, **params)
+        for method, params in (
+            ("getSubnet", call_params),
+            ("validatedBy", chain),
+            ("validates", call_params),
+        ):
+            assert await said(network, 0, method, **params) != await said(
+                network, 2, method, **params
+            )
         for place in (0, 1):
             network.nodes[place].behaviour = parse_node_behaviour("forged-balance=5")
         forged, equal, true = [
-            (await said(network, place, "getCurrentValidators", **call_params))["validators"] for place in range(3)
+            (await said(network, place, "getCurrentValidators", **call_params))["validators"]
+            for place in range(3)
         ]
-        assert forged == equal == [{**listed, "balance": str(int(listed["balance"]) + 5)} for listed in true]
+        assert (
+            forged
+            == equal
+            == [{**listed, "balance": str(int(listed["balance"]) + 5)} for listed in true]
+        )
         validation = await said(network, 0, "getL1Validator", validationID=true[0]["validationID"])
         assert validation["balance"] == forged[0]["balance"]
         stakes = await said(network, 2, "getCurrentValidators")
         assert await said(network, 0, "getCurrentValidators") == stakes
 
         network.nodes[0].behaviour = NodeBehaviour()
-        assert await said(network, 0, "getSubnet", **call_params) == await said(network, 2, "getSubnet", **call_params)
+        assert await said(network, 0, "getSubnet", **call_params) == await said(
+            network, 2, "getSubnet", **call_params
+        )
 
 
 def test_a_rule_names_nodes_by_their_places() -> None:
@@ -84,7 +103,9 @@ def test_a_rule_names_nodes_by_their_places() -> None:
     assert [node.behaviour.old_sets for node in network.nodes] == [3, 0, 3]
 
 
-@pytest.mark.parametrize("text", ["", "old-sets", "x:old-sets", "0:truth", "0:old-sets=x", "-1:old-sets", ":old-sets"])
+@pytest.mark.parametrize(
+    "text", ["", "old-sets", "x:old-sets", "0:truth", "0:old-sets=x", "-1:old-sets", ":old-sets"]
+)
 def test_a_rule_that_is_not_understood_is_refused(text: str) -> None:
     with pytest.raises(InvalidNodeBehaviour):
         parse_node_rule(text)

@@ -67,14 +67,21 @@ def test_a_registration_makes_a_validator_with_the_next_block(network: Simulated
     assert code_of(network, registration, blocks_ago=1) == PChainCode.NO_VALIDATION
 
 
-def test_weights_are_attested_until_the_next_change_and_removals_always(network: SimulatedNetwork) -> None:
+def test_weights_are_attested_until_the_next_change_and_removals_always(
+    network: SimulatedNetwork,
+) -> None:
     registration, validation_id = registered(network)
-    first, second = network.p_chain.set_weight(validation_id, 5), network.p_chain.set_weight(validation_id, 6)
+    first, second = (
+        network.p_chain.set_weight(validation_id, 5),
+        network.p_chain.set_weight(validation_id, 6),
+    )
     assert (code_of(network, first), code_of(network, second)) == (PChainCode.WRONG_NONCE, None)
     assert code_of(network, first, blocks_ago=1) is None
     removal = network.p_chain.remove(validation_id)
     assert network.state.validation(validation_id) is None
-    assert [code_of(network, tx) for tx in (registration, first, second)] == [PChainCode.NO_VALIDATION] * 3
+    assert [code_of(network, tx) for tx in (registration, first, second)] == [
+        PChainCode.NO_VALIDATION
+    ] * 3
     assert code_of(network, removal) is None
     assert code_of(network, removal, blocks_ago=1) == PChainCode.VALIDATION_EXISTS
     network.advance(4)
@@ -104,7 +111,9 @@ def test_initial_validators_are_removed_by_their_index(network: SimulatedNetwork
     assert code_of(network, removal) is None
 
 
-def test_a_removed_node_can_register_only_under_a_new_validation_id(network: SimulatedNetwork) -> None:
+def test_a_removed_node_can_register_only_under_a_new_validation_id(
+    network: SimulatedNetwork,
+) -> None:
     _, first = registered(network, validator=5)
     network.p_chain.remove(first)
     _, second = registered(network, validator=5)
@@ -165,7 +174,9 @@ def test_a_registration_is_never_accepted_twice(network: SimulatedNetwork) -> No
         network.p_chain.register(l1_of(network), 5, expiry=NOW + 60)
 
 
-def test_an_issued_transaction_has_its_id_and_waits_for_its_block(network: SimulatedNetwork) -> None:
+def test_an_issued_transaction_has_its_id_and_waits_for_its_block(
+    network: SimulatedNetwork,
+) -> None:
     waiting = network.p_chain.register(l1_of(network), later=True)
     tx_id = waiting.tx_id
     other = network.p_chain.set_weight(network.state.validations[l1_of(network)][0].id, 9)
@@ -180,7 +191,9 @@ def test_an_issued_transaction_has_its_id_and_waits_for_its_block(network: Simul
 
 def test_a_block_contains_the_transactions_before_a_rejected_one(network: SimulatedNetwork) -> None:
     chain = network.p_chain
-    first, second = (chain.register(l1_of(network), 5, expiry=NOW + 60 + n, later=True) for n in (0, 1))
+    first, second = (
+        chain.register(l1_of(network), 5, expiry=NOW + 60 + n, later=True) for n in (0, 1)
+    )
     with pytest.raises(RejectedTransaction):
         chain.accept(first, second)
     assert (first.height, second.height, chain.height) == (21, None, 21)
@@ -204,7 +217,11 @@ def test_an_unconverted_subnet_is_converted_while_the_network_runs() -> None:
 
 def test_the_plans_weights_were_set_by_transactions(network: SimulatedNetwork) -> None:
     changed = [tx for tx in network.p_chain.transactions if tx.kind == "SetL1ValidatorWeightTx"]
-    set_before = [validation.id for validation in network.state.validations[l1_of(network)] if validation.min_nonce]
+    set_before = [
+        validation.id
+        for validation in network.state.validations[l1_of(network)]
+        if validation.min_nonce
+    ]
     assert {tx.validation_id for tx in changed} == set(set_before)
     assert [code_of(network, tx) for tx in changed] == [None] * len(set_before)
 
@@ -222,7 +239,9 @@ def test_weights_that_a_plan_or_a_test_changes_are_changed_by_transactions() -> 
 
 
 @pytest.mark.parametrize(("manager", "signer"), [("own", 1), ("C", 0), ("l1-1", 2)])
-def test_the_attested_message_is_derived_from_the_transaction_bytes(manager: str, signer: int) -> None:
+def test_the_attested_message_is_derived_from_the_transaction_bytes(
+    manager: str, signer: int
+) -> None:
     network = small_network(messages=0, l1s=(L1Plan(3, manager=manager, spare=1), L1Plan(2)))
     chain = network.p_chain
     _, validation_id = registered(network)
@@ -270,7 +289,11 @@ def test_a_node_registers_again_with_another_key(network: SimulatedNetwork) -> N
     network.change_bls_key(node.index)
     chain.register(subnet_id, node.index)
     keys = [
-        [member.public_key for member in network.state.set_at(subnet_id, height) if member.node_id == node.node_id]
+        [
+            member.public_key
+            for member in network.state.set_at(subnet_id, height)
+            if member.node_id == node.node_id
+        ]
         for height in range(chain.height - 2, chain.height + 1)
     ]
     assert keys == [[old_key], [], [node.bls_key]]

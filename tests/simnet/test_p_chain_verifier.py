@@ -35,15 +35,21 @@ def state() -> ChainState:
 
 
 def code_of(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = p_chain_verifier.refusal_of(state_at_tip(state), build_p_chain_message(NETWORK, payload), justification)
+    refusal = p_chain_verifier.refusal_of(
+        state_at_tip(state), build_p_chain_message(NETWORK, payload), justification
+    )
     return refusal.code if refusal else None
 
 
 def registration(subnet_id: SubnetID, expiry: int) -> RegisterL1Validator:
-    return RegisterL1Validator(subnet_id, bytes(20), bytes([0x80]) + bytes(47), expiry, NO_OWNER, NO_OWNER, 1)
+    return RegisterL1Validator(
+        subnet_id, bytes(20), bytes([0x80]) + bytes(47), expiry, NO_OWNER, NO_OWNER, 1
+    )
 
 
-def test_only_addressed_calls_without_sender_and_with_a_known_payload_are_signed(state: ChainState) -> None:
+def test_only_addressed_calls_without_sender_and_with_a_known_payload_are_signed(
+    state: ChainState,
+) -> None:
     def code(payload: bytes) -> int | None:
         refusal = p_chain_verifier.refusal_of(
             state_at_tip(state), UnsignedMessage.build(NETWORK, P_CHAIN, payload), b""
@@ -85,7 +91,9 @@ def test_the_error_code_depends_on_the_justification(state: ChainState) -> None:
     _, l1 = state.subnets
     absent = bootstrap_validation_id(l1, 99)
     gone = L1ValidatorRegistration(absent, False).encode()
-    unconverted = L1ValidatorRegistration(bootstrap_validation_id(SubnetID(bytes(32)), 0), False).encode()
+    unconverted = L1ValidatorRegistration(
+        bootstrap_validation_id(SubnetID(bytes(32)), 0), False
+    ).encode()
     assert code_of(state, gone, b"\xff") == PChainCode.UNPARSABLE_JUSTIFICATION
     assert code_of(state, gone, b"") == PChainCode.JUSTIFICATION_TYPE
     assert code_of(state, gone, bytes.fromhex("0a020a00")) == PChainCode.SUBNET_ID
@@ -94,7 +102,9 @@ def test_the_error_code_depends_on_the_justification(state: ChainState) -> None:
     assert code_of(state, gone, other) == PChainCode.VALIDATION_ID
     elsewhere = L1ValidatorRegistrationJustification.bootstrap(SubnetID(bytes(32)), 0).raw
     assert code_of(state, unconverted, elsewhere) == PChainCode.NOT_CONVERTED
-    explicit_zero = L1ValidatorRegistrationJustification.bootstrap(l1, 99).raw + bytes.fromhex("7800")
+    explicit_zero = L1ValidatorRegistrationJustification.bootstrap(l1, 99).raw + bytes.fromhex(
+        "7800"
+    )
     assert code_of(state, gone, explicit_zero) is None
 
 
@@ -109,11 +119,21 @@ def test_a_registration_that_can_still_happen_is_not_denied(state: ChainState) -
 
 def test_weights_need_the_last_nonce_and_the_present_weight(state: ChainState) -> None:
     _, l1 = state.subnets
-    validation = next(validation for validation in state.validations[l1] if validation.min_nonce == 1)
+    validation = next(
+        validation for validation in state.validations[l1] if validation.min_nonce == 1
+    )
     assert code_of(state, L1ValidatorWeight(validation.id, 0, validation.weight).encode()) is None
-    assert code_of(state, L1ValidatorWeight(validation.id, 1, validation.weight).encode()) == PChainCode.WRONG_NONCE
-    assert code_of(state, L1ValidatorWeight(validation.id, 0, 1).encode()) == PChainCode.WRONG_WEIGHT
-    assert code_of(state, L1ValidatorWeight(validation.id, 2**64 - 1, 1).encode()) == PChainCode.IMPOSSIBLE_NONCE
+    assert (
+        code_of(state, L1ValidatorWeight(validation.id, 1, validation.weight).encode())
+        == PChainCode.WRONG_NONCE
+    )
+    assert (
+        code_of(state, L1ValidatorWeight(validation.id, 0, 1).encode()) == PChainCode.WRONG_WEIGHT
+    )
+    assert (
+        code_of(state, L1ValidatorWeight(validation.id, 2**64 - 1, 1).encode())
+        == PChainCode.IMPOSSIBLE_NONCE
+    )
     unknown = ValidationID(bytes(32))
     assert code_of(state, L1ValidatorWeight(unknown, 0, 1).encode()) == PChainCode.NO_VALIDATION
 
@@ -127,7 +147,10 @@ def test_every_recorded_refusal_of_the_p_chain_follows_from_the_rules() -> None:
         if chain_id == P_CHAIN:
             expected = None if isinstance(response, bytes) else response
             message = UnsignedMessage.parse(raw)
-            assert p_chain_verifier.refusal_of(state_at_tip(network.state), message, justification) == expected
+            assert (
+                p_chain_verifier.refusal_of(state_at_tip(network.state), message, justification)
+                == expected
+            )
             checked += 1
     assert checked == 35
 
@@ -136,7 +159,11 @@ def test_every_message_of_the_network_is_signed_and_they_are_distinct() -> None:
     network = small_network(messages=40)
     state = network.state
     signer = LiveSigner(state)
-    assert len({message.unsigned.id for message in network.messages}) == len(network.messages) == 3 * 40
+    assert (
+        len({message.unsigned.id for message in network.messages})
+        == len(network.messages)
+        == 3 * 40
+    )
     for message in network.messages:
         chain = state.chains[message.unsigned.source_chain_id]
         question = SignatureRequest(message.unsigned, message.justification)
@@ -144,7 +171,9 @@ def test_every_message_of_the_network_is_signed_and_they_are_distinct() -> None:
 
 
 def evm_code(state: ChainState, payload: bytes, *, network_id: int = NETWORK) -> int | None:
-    chain = next(chain for chain in state.chains.values() if chain.kind is ChainKind.EVM and not chain.alias)
+    chain = next(
+        chain for chain in state.chains.values() if chain.kind is ChainKind.EVM and not chain.alias
+    )
     message = UnsignedMessage.build(network_id, ChainID(chain.chain_id), payload)
     response = LiveSigner(state).respond(state.validators[0], chain, SignatureRequest(message, b""))
     return None if isinstance(response, bytes) else response.code
@@ -161,7 +190,10 @@ def test_an_evm_chain_signs_known_messages_only(state: ChainState) -> None:
     uptime = ValidatorUptime(validation.id, 10)
     assert evm_code(state, AddressedCall(b"", uptime.encode()).encode()) is None
     assert evm_code(state, AddressedCall(b"x", uptime.encode()).encode()) == 2
-    assert evm_code(state, AddressedCall(b"", ValidatorUptime(validation.id, 2**40).encode()).encode()) == 2
+    assert (
+        evm_code(state, AddressedCall(b"", ValidatorUptime(validation.id, 2**40).encode()).encode())
+        == 2
+    )
     unknown = ValidatorUptime(ValidationID(bytes(32)), 1)
     assert evm_code(state, AddressedCall(b"", unknown.encode()).encode()) == 2
     assert evm_code(state, AddressedCall(b"", uptime.encode()).encode(), network_id=1) == -1

@@ -10,7 +10,16 @@ from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK
 from warpseal.warp.l1_messages import ConversionData, ConversionValidator, bootstrap_validation_id
 from warpseal_simnet.build import build_state
-from warpseal_simnet.plan import InvalidPlan, L1Plan, Plan, Rule, parse_l1, parse_rule, parse_weights, select_members
+from warpseal_simnet.plan import (
+    InvalidPlan,
+    L1Plan,
+    Plan,
+    Rule,
+    parse_l1,
+    parse_rule,
+    parse_weights,
+    select_members,
+)
 from warpseal_simnet.proposervm import ChainEpoch
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.state import ChainState, StateAt
@@ -24,8 +33,12 @@ def state(**plan: object) -> ChainState:
 def test_an_l1_is_parsed_from_its_words() -> None:
     assert parse_l1("validators=5,weights=5/3/1") == L1Plan(5, "5/3/1")
     assert parse_l1("shared,chains=2") == L1Plan(shared=True, chains=2)
-    assert parse_l1("unconverted,manager=l1-2,spare=3") == L1Plan(unconverted=True, manager="l1-2", spare=3)
-    assert parse_l1("quorum=80,primary-signers,idle").warp == WarpRule(quorum=80, needs_primary_signers=True)
+    assert parse_l1("unconverted,manager=l1-2,spare=3") == L1Plan(
+        unconverted=True, manager="l1-2", spare=3
+    )
+    assert parse_l1("quorum=80,primary-signers,idle").warp == WarpRule(
+        quorum=80, needs_primary_signers=True
+    )
     assert parse_l1("no-warp,idle,simplex") == L1Plan(idle=True, simplex=True, warp=None)
     assert parse_l1("validators=1,permissioned") == L1Plan(1, shared=True, permissioned=True)
     for bad in ("validators=0", "validators=x", "size=5", "validators=1,validators=2", "chains=0"):
@@ -38,7 +51,9 @@ def test_an_l1_is_parsed_from_its_words() -> None:
 
 def test_a_rule_is_parsed_from_its_words() -> None:
     assert parse_rule("10%:silent").share == 0.1
-    assert parse_rule("l1-0/0,3-5:silent") == Rule(parse_rule("all:silent").behaviour, "l1-0", None, (0, 3, 4, 5))
+    assert parse_rule("l1-0/0,3-5:silent") == Rule(
+        parse_rule("all:silent").behaviour, "l1-0", None, (0, 3, 4, 5)
+    )
     for bad in ("silent", "120%:silent", "l2/0:silent", "x:silent", "0:nonsense", "10%-20%:silent"):
         with pytest.raises(InvalidPlan):
             parse_rule(bad)
@@ -65,8 +80,12 @@ def test_a_share_is_chosen_by_the_seed() -> None:
 
 def test_equal_plans_make_equal_networks_and_other_seeds_others() -> None:
     first, same, other = state(seed=1), state(seed=1), state(seed=2)
-    assert [validator.node_id for validator in first.validators] == [validator.node_id for validator in same.validators]
-    assert [message.unsigned.raw for message in first.messages] == [message.unsigned.raw for message in same.messages]
+    assert [validator.node_id for validator in first.validators] == [
+        validator.node_id for validator in same.validators
+    ]
+    assert [message.unsigned.raw for message in first.messages] == [
+        message.unsigned.raw for message in same.messages
+    ]
     assert first.subnets == same.subnets
     assert not {validator.node_id for validator in first.validators} & {
         validator.node_id for validator in other.validators
@@ -77,15 +96,21 @@ def test_by_default_all_validators_validate_one_l1_as_well() -> None:
     built = state()
     primary, l1 = built.subnets
     assert primary == PRIMARY_NETWORK
-    assert {member.node_id for member in built.current_set(l1)} == {member.node_id for member in built.validators}
+    assert {member.node_id for member in built.current_set(l1)} == {
+        member.node_id for member in built.validators
+    }
 
 
 def test_own_shared_and_permissioned_subnets_coexist() -> None:
-    built = state(l1s=(L1Plan(3, "5/3/1"), L1Plan(2, shared=True), L1Plan(1, permissioned=True, shared=True)))
+    built = state(
+        l1s=(L1Plan(3, "5/3/1"), L1Plan(2, shared=True), L1Plan(1, permissioned=True, shared=True))
+    )
     _, own, shared, permissioned = built.subnets
     assert len(built.validators) == 7
     assert sorted(member.weight for member in built.current_set(own)) == [1, 3, 5]
-    assert [validator.validates_primary for validator in built.validators] == [True] * 4 + [False] * 3
+    assert [validator.validates_primary for validator in built.validators] == [True] * 4 + [
+        False
+    ] * 3
     assert {member.node_id for member in built.current_set(shared)} == {
         member.node_id for member in built.validators[:2]
     }
@@ -97,7 +122,9 @@ def test_own_shared_and_permissioned_subnets_coexist() -> None:
 def test_conversion_and_validation_ids_follow_from_the_l1() -> None:
     built = state()
     subnet = list(built.subnets.values())[1]
-    validations = sorted(built.validations[subnet.subnet_id], key=lambda validation: validation.node_id)
+    validations = sorted(
+        built.validations[subnet.subnet_id], key=lambda validation: validation.node_id
+    )
     assert [validation.id for validation in validations] == [
         bootstrap_validation_id(subnet.subnet_id, i) for i in range(4)
     ]
@@ -106,15 +133,25 @@ def test_conversion_and_validation_ids_follow_from_the_l1() -> None:
         for validation in validations
     )
     assert subnet.manager_chain_id in built.chains_of(subnet.subnet_id)
-    data = ConversionData(subnet.subnet_id, subnet.manager_chain_id, subnet.manager_address, initial)
+    data = ConversionData(
+        subnet.subnet_id, subnet.manager_chain_id, subnet.manager_address, initial
+    )
     assert subnet.conversion_id == data.conversion_id
 
 
 def test_keyless_inactive_and_heavier_validators_exist_from_the_start() -> None:
-    rules = (parse_rule("0:keyless+weight=5"), parse_rule("l1-0/1:inactive"), parse_rule("l1-0/2:balance=2047"))
+    rules = (
+        parse_rule("0:keyless+weight=5"),
+        parse_rule("l1-0/1:inactive"),
+        parse_rule("l1-0/2:balance=2047"),
+    )
     built = state(rules=rules)
     primary, l1 = built.subnets
-    first = next(member for member in built.current_set(primary) if member.node_id == built.validators[0].node_id)
+    first = next(
+        member
+        for member in built.current_set(primary)
+        if member.node_id == built.validators[0].node_id
+    )
     assert (first.public_key, first.weight) == (None, 5)
     members = {member.node_id: member for member in built.current_set(l1)}
     assert built.validators[1].node_id not in members
@@ -178,4 +215,6 @@ def test_plans_that_cannot_be_built_are_refused() -> None:
         with pytest.raises(InvalidPlan):
             build_state(Plan(**{"validators": 2} | bad))  # type: ignore[arg-type]
     with pytest.raises(InvalidPlan):
-        build_state(Plan(validators=1, rules=(parse_rule("l1-3/all:silent"),), settings=NodeSettings()))
+        build_state(
+            Plan(validators=1, rules=(parse_rule("l1-3/all:silent"),), settings=NodeSettings())
+        )

@@ -63,7 +63,9 @@ def verdict(state: ChainState, request: p2p.AppRequest) -> Refusal | None:
     question = parse_signature_request(request.app_bytes[1:])
     if isinstance(question, Refusal):
         return question
-    return p_chain_verifier.refusal_of(state_at_tip(state), question.message, question.justification)
+    return p_chain_verifier.refusal_of(
+        state_at_tip(state), question.message, question.justification
+    )
 
 
 def test_every_recorded_request_to_the_p_chain_has_the_recorded_outcome() -> None:
@@ -72,7 +74,9 @@ def test_every_recorded_request_to_the_p_chain_has_the_recorded_outcome() -> Non
     for request, response in exchanges():
         refusal = verdict(state, request)
         if response.HasField("app_error"):
-            assert refusal == Refusal(response.app_error.error_code, response.app_error.error_message)
+            assert refusal == Refusal(
+                response.app_error.error_code, response.app_error.error_message
+            )
         else:
             assert refusal is None
         outcomes[refusal.code if refusal else 0] += 1
@@ -87,19 +91,31 @@ def entries(name: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "count"), [("p-chain.jsonl.zst", 39), ("l1.jsonl", 38)])
-async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(name: str, count: int) -> None:
-    methods = ("platform.getTx", "platform.getTxStatus", "platform.getBlock", "platform.getBlockByHeight")
+async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(
+    name: str, count: int
+) -> None:
+    methods = (
+        "platform.getTx",
+        "platform.getTxStatus",
+        "platform.getBlock",
+        "platform.getBlockByHeight",
+    )
     checked = 0
     async with recorded_network(VECTORS) as network:
         for entry in entries(name):
             params = entry["params"]
             if entry["method"] in methods and params.get("encoding") != "json":
-                assert await call(network.node_uri, entry["path"], entry["method"], params) == entry["result"]
+                assert (
+                    await call(network.node_uri, entry["path"], entry["method"], params)
+                    == entry["result"]
+                )
                 checked += 1
         zero = "11111111111111111111111111111111LpoYY"
         unknown = await call(network.node_uri, "/ext/bc/P", "platform.getTx", {"txID": zero})
         assert unknown == "couldn't get tx: not found"
-        unknown = await call(network.node_uri, "/ext/bc/P", "platform.getBlockByHeight", {"height": "999999"})
+        unknown = await call(
+            network.node_uri, "/ext/bc/P", "platform.getBlockByHeight", {"height": "999999"}
+        )
         assert unknown == "couldn't get block at height 999999: not found"
     assert checked == count
 
@@ -113,19 +129,31 @@ def story_state() -> ChainState:
     state.subnets[l1_txs.SUBNET] = SimSubnet(l1_txs.SUBNET, "l1-0", STORY_CONVERSION, manager)
     initial = bootstrap_validation_id(l1_txs.SUBNET, 0)
     state.add_validation(
-        Validation(l1_txs.SUBNET, NodeID(bytes(20)), l1_txs.CONVERSION_KEY, 49463, initial, 0, is_l1=True)
+        Validation(
+            l1_txs.SUBNET, NodeID(bytes(20)), l1_txs.CONVERSION_KEY, 49463, initial, 0, is_l1=True
+        )
     )
     node_id = NodeID(message.node_id)
     state.add_validation(
         Validation(
-            l1_txs.SUBNET, node_id, l1_txs.REGISTERED_KEY, 5, message.validation_id, 0, 1, min_nonce=2, is_l1=True
+            l1_txs.SUBNET,
+            node_id,
+            l1_txs.REGISTERED_KEY,
+            5,
+            message.validation_id,
+            0,
+            1,
+            min_nonce=2,
+            is_l1=True,
         )
     )
     return state
 
 
 def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
-    refusal = p_chain_verifier.refusal_of(state_at_tip(state), build_p_chain_message(12345, payload), justification)
+    refusal = p_chain_verifier.refusal_of(
+        state_at_tip(state), build_p_chain_message(12345, payload), justification
+    )
     return refusal.code if refusal else None
 
 
@@ -133,7 +161,9 @@ def test_the_l1_of_network_12345_is_attested(story_state: ChainState) -> None:
     assert code(story_state, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
     assert code(story_state, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
     assert code(story_state, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
-    payload = AddressedCall.parse(SignedMessage.parse(l1_txs.SIGNED_WEIGHT).unsigned.payload).payload
+    payload = AddressedCall.parse(
+        SignedMessage.parse(l1_txs.SIGNED_WEIGHT).unsigned.payload
+    ).payload
     assert code(story_state, payload) is None
 
 
@@ -154,10 +184,15 @@ def test_a_removal_is_attested_with_the_recorded_justification(story_state: Chai
 
 @pytest.mark.parametrize(
     "unsigned",
-    [SignedMessage.parse(fuji.SIGNED_REGISTER).unsigned, UnsignedMessage.parse(fuji.UNSIGNED_REGISTER)],
+    [
+        SignedMessage.parse(fuji.SIGNED_REGISTER).unsigned,
+        UnsignedMessage.parse(fuji.UNSIGNED_REGISTER),
+    ],
     ids=("signed", "unsigned"),
 )
-def test_registrations_from_fuji_are_denied_once_they_expired_or_were_removed(unsigned: UnsignedMessage) -> None:
+def test_registrations_from_fuji_are_denied_once_they_expired_or_were_removed(
+    unsigned: UnsignedMessage,
+) -> None:
     state = small_network(messages=0).state
     payload = AddressedCall.parse(unsigned.payload).payload
     expired = RegisterL1Validator.parse(payload)
@@ -165,13 +200,28 @@ def test_registrations_from_fuji_are_denied_once_they_expired_or_were_removed(un
     for message, expected in ((expired, None), (pending, PChainCode.COULD_BE_REGISTERED)):
         proof = L1ValidatorRegistrationJustification.registered(message).raw
         assert proof == bytes.fromhex("12b601") + message.encode()
-        assert code(state, L1ValidatorRegistration(message.validation_id, False).encode(), proof) == expected
-        assert code(state, L1ValidatorRegistration(message.validation_id, True).encode()) == PChainCode.NO_VALIDATION
+        assert (
+            code(state, L1ValidatorRegistration(message.validation_id, False).encode(), proof)
+            == expected
+        )
+        assert (
+            code(state, L1ValidatorRegistration(message.validation_id, True).encode())
+            == PChainCode.NO_VALIDATION
+        )
     node_id = NodeID(pending.node_id)
     state.add_validation(
         Validation(
-            pending.subnet_id, node_id, pending.public_key, 1, pending.validation_id, 0, is_l1=True, present=False
+            pending.subnet_id,
+            node_id,
+            pending.public_key,
+            1,
+            pending.validation_id,
+            0,
+            is_l1=True,
+            present=False,
         )
     )
     proof = L1ValidatorRegistrationJustification.registered(pending).raw
-    assert code(state, L1ValidatorRegistration(pending.validation_id, False).encode(), proof) is None
+    assert (
+        code(state, L1ValidatorRegistration(pending.validation_id, False).encode(), proof) is None
+    )

@@ -30,7 +30,9 @@ NOTHING_KNOWN = bloom.EMPTY.encode()
 
 def request(message: SimMessage, request_id: object = 1, **changes: object) -> p2p.Message:
     """Return a signature request, some fields changed."""
-    signature_request = sdk.SignatureRequest(message=message.unsigned.raw, justification=message.justification)
+    signature_request = sdk.SignatureRequest(
+        message=message.unsigned.raw, justification=message.justification
+    )
     fields: dict[str, object] = {
         "chain_id": message.unsigned.source_chain_id,
         "request_id": request_id,
@@ -80,7 +82,9 @@ def test_requests_before_the_end_of_the_handshake_are_dropped() -> None:
         (ViolationKind.EVEN_REQUEST_ID, {"request_id": 2}),
     ],
 )
-def test_requests_that_nodes_ignore_are_ignored(kind: ViolationKind, changes: dict[str, object]) -> None:
+def test_requests_that_nodes_ignore_are_ignored(
+    kind: ViolationKind, changes: dict[str, object]
+) -> None:
     network = small_network()
     line = Line(network).finish()
     assert ask(line, request(evm_message(network), **{"request_id": 1} | changes)) == []
@@ -113,7 +117,10 @@ def test_other_handlers_are_answered_with_minus_two(app_bytes: bytes) -> None:
     network = small_network()
     line = Line(network).finish()
     (response,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
-    assert (response.app_error.error_code, response.app_error.error_message) == (-2, "unregistered handler")
+    assert (response.app_error.error_code, response.app_error.error_message) == (
+        -2,
+        "unregistered handler",
+    )
     assert line.violations == {ViolationKind.UNREGISTERED_HANDLER: 1}
 
 
@@ -218,7 +225,9 @@ def test_messages_after_a_fatal_one_are_ignored() -> None:
         (ViolationKind.GET_PEER_LIST_SALT, p2p.BloomFilter(filter=NOTHING_KNOWN, salt=bytes(33))),
     ],
 )
-def test_a_get_peer_list_needs_a_good_filter(kind: ViolationKind, peer_filter: p2p.BloomFilter | None) -> None:
+def test_a_get_peer_list_needs_a_good_filter(
+    kind: ViolationKind, peer_filter: p2p.BloomFilter | None
+) -> None:
     line = Line(small_network()).finish()
     line.send(p2p.Message(get_peer_list=p2p.GetPeerList(known_peers=peer_filter)))
     assert line.transport.closed
@@ -243,7 +252,9 @@ def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
         (ViolationKind.PEER_LIST_SIGNATURE, {"timestamp": NOW - 1}),
     ],
 )
-def test_a_bad_claim_about_a_validator_closes_the_connection(kind: ViolationKind, changes: dict[str, object]) -> None:
+def test_a_bad_claim_about_a_validator_closes_the_connection(
+    kind: ViolationKind, changes: dict[str, object]
+) -> None:
     line = Line(small_network()).finish()
     about = line.network.validators[1].identity
     line.send(peer_list(claim(), claim(about)))
@@ -260,7 +271,9 @@ def test_a_bad_claim_about_a_validator_closes_the_connection(kind: ViolationKind
         (ViolationKind.PEER_LIST_SIGNATURE, {"signature": b"junk"}),
     ],
 )
-def test_an_unneeded_bad_claim_is_a_tolerated_violation(kind: ViolationKind, changes: dict[str, object]) -> None:
+def test_an_unneeded_bad_claim_is_a_tolerated_violation(
+    kind: ViolationKind, changes: dict[str, object]
+) -> None:
     line = Line(small_network()).finish()
     line.send(peer_list(claim(CLIENT, **changes)))
     assert not line.transport.closed
@@ -287,9 +300,13 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     assert len(first) == 15
     assert line.validator.node_id not in first
     peer_filter = bloom.filter_of(
-        [address.gossip_id for address in addresses if address.leaf.node_id in first], b"salt", random.Random(1)
+        [address.gossip_id for address in addresses if address.leaf.node_id in first],
+        b"salt",
+        random.Random(1),
     )
-    get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=peer_filter.encode(), salt=b"salt"), all_subnets=True)
+    get = p2p.GetPeerList(
+        known_peers=p2p.BloomFilter(filter=peer_filter.encode(), salt=b"salt"), all_subnets=True
+    )
     (response,) = ask(line, p2p.Message(get_peer_list=get))
     assert len(gossiped_nodes(response)) == 15
     assert not gossiped_nodes(response) & first
@@ -299,7 +316,9 @@ def test_a_peer_that_knows_all_addresses_gets_no_peer_list() -> None:
     network = small_network()
     addresses = place_all(network)
     line = Line(network).finish()
-    filter_bytes = bloom.filter_of([address.gossip_id for address in addresses], b"", random.Random(1)).encode()
+    filter_bytes = bloom.filter_of(
+        [address.gossip_id for address in addresses], b"", random.Random(1)
+    ).encode()
     get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=filter_bytes), all_subnets=True)
     assert ask(line, p2p.Message(get_peer_list=get)) == []
 

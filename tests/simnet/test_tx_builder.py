@@ -25,14 +25,18 @@ from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, parse_rule
 from warpseal_simnet.tx_builder import Funding, TxDraft, Utxo, Wallet
 
-VALIDATION = ValidationID(bytes.fromhex("38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd"))
+VALIDATION = ValidationID(
+    bytes.fromhex("38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd")
+)
 CREDENTIAL_BYTES = 4 + 4 + 65
 
 
 def vectors() -> dict[str, bytes]:
     """Return the signed transactions of tx L1's story on network 12345, by kind."""
     listed = json.loads((VECTORS.parent / "p_chain.json").read_text())["transactions"]
-    return {item["kind"]: bytes.fromhex(item["hex"]) for item in listed if item["network_id"] == 12345}
+    return {
+        item["kind"]: bytes.fromhex(item["hex"]) for item in listed if item["network_id"] == 12345
+    }
 
 
 def story_drafts() -> Iterator[TxDraft]:
@@ -55,10 +59,17 @@ def test_each_l1_transaction_is_written_as_avalanchego_writes_it(draft: TxDraft)
     spent, back = fields.inputs[0], fields.outputs[0]
     utxo = Utxo(spent.tx_id, spent.output_index, spent.input.amount)
     burned = utxo.amount_navax - back.output.amount - draft.funded_navax
-    encoding = tx_builder.transaction(Wallet(12345, P_CHAIN, back.asset_id), utxo, replace(draft, fee_navax=burned))
+    encoding = tx_builder.transaction(
+        Wallet(12345, P_CHAIN, back.asset_id), utxo, replace(draft, fee_navax=burned)
+    )
     assert len(encoding) == len(expected)
     credentials = 1 if draft.authorisation_signatures is None else 2
-    end = len(expected) - 4 - CREDENTIAL_BYTES * credentials + 65 * (draft.authorisation_signatures == 0)
+    end = (
+        len(expected)
+        - 4
+        - CREDENTIAL_BYTES * credentials
+        + 65 * (draft.authorisation_signatures == 0)
+    )
     assert encoding[:end] == expected[:end]
 
 
@@ -84,7 +95,12 @@ def test_recorded_blocks_are_written_again_from_their_parts() -> None:
 
 def network_with_every_transaction() -> SimulatedNetwork:
     """Return a network on which every kind of transaction was accepted."""
-    l1s = (L1Plan(shared=True, spare=1), L1Plan(2, manager="C"), L1Plan(2, manager="l1-0"), L1Plan(2, unconverted=True))
+    l1s = (
+        L1Plan(shared=True, spare=1),
+        L1Plan(2, manager="C"),
+        L1Plan(2, manager="l1-0"),
+        L1Plan(2, unconverted=True),
+    )
     network = small_network(messages=0, l1s=l1s, epoch_blocks=2)
     chain = network.p_chain
     subnets = [subnet.subnet_id for subnet in network.subnets]
@@ -108,7 +124,11 @@ def test_every_block_is_read_back_and_follows_its_parent() -> None:
     for height in range(1, chain.height + 1):
         raw = chain.block(height)
         block = parse_p_block(raw)
-        assert (block.kind, block.height, block.parent_id) == ("BanffStandardBlock", height, parent.id)
+        assert (block.kind, block.height, block.parent_id) == (
+            "BanffStandardBlock",
+            height,
+            parent.id,
+        )
         assert block.id == sha256(raw).digest()
         assert block.encode() == raw
         assert block.txs
@@ -155,7 +175,11 @@ def test_subnets_and_chains_are_named_by_the_transactions_that_made_them() -> No
     created = [tx for tx in network.p_chain.transactions if tx.kind == "CreateSubnetTx"]
     assert [tx.tx_id for tx in created] == [subnet.subnet_id for subnet in network.subnets[1:]]
     chains = [tx.tx_id for tx in network.p_chain.transactions if tx.kind == "CreateChainTx"]
-    assert chains == [chain.chain_id for chain in network.state.chains.values() if chain.subnet_id != PRIMARY_NETWORK]
+    assert chains == [
+        chain.chain_id
+        for chain in network.state.chains.values()
+        if chain.subnet_id != PRIMARY_NETWORK
+    ]
 
 
 def test_conversions_hold_the_conversion_id_and_keys_that_possess() -> None:
@@ -223,5 +247,7 @@ def test_no_block_of_a_plan_is_larger_than_a_networks_blocks() -> None:
 def test_an_l1_without_validators_keeps_its_history() -> None:
     network = small_network(messages=0, l1s=(L1Plan(3),), rules=(parse_rule("l1-0/all:joins=25"),))
     assert network.state.current_set(network.subnets[1].subnet_id) == ()
-    kinds = {tx.kind for height in range(21) for tx in parse_p_block(network.p_chain.block(height)).txs}
+    kinds = {
+        tx.kind for height in range(21) for tx in parse_p_block(network.p_chain.block(height)).txs
+    }
     assert {"ConvertSubnetToL1Tx", "SetL1ValidatorWeightTx"} <= kinds

@@ -29,7 +29,11 @@ SIGNED_AT = 1_700_000_000
 
 def recorded_certificates() -> dict[str, bytes]:
     entries = [json.loads(line) for line in Path(VECTORS / "wire.jsonl").read_text().splitlines()]
-    return {entry["node"]: bytes.fromhex(entry["certificate_der"]) for entry in entries if "certificate_der" in entry}
+    return {
+        entry["node"]: bytes.fromhex(entry["certificate_der"])
+        for entry in entries
+        if "certificate_der" in entry
+    }
 
 
 def test_recorded_certificates_are_taken_and_name_their_nodes() -> None:
@@ -110,7 +114,9 @@ def test_an_address_is_signed_by_both_keys() -> None:
         address = sign_address(entry, host, 9651, SIGNED_AT)
         preimage = address_preimage(ip_address(host), 9651, SIGNED_AT)
         assert entry.leaf.has_signed(preimage, address.signature)
-        assert bls.verify_possession(bls.parse_public_key(entry.bls_public_key), preimage, address.bls_signature)
+        assert bls.verify_possession(
+            bls.parse_public_key(entry.bls_public_key), preimage, address.bls_signature
+        )
         assert parse_wire_ip(address.claim.ip_addr) == ip_address(host)
     assert address.endpoint == "[2001:db8::1]:9651"
 
@@ -129,7 +135,9 @@ def test_gossip_ids_and_filters_follow_the_vectors() -> None:
     assert parsed.contains(key, salt)
     assert not parsed.contains(key, b"")
     assert parsed.encode() == raw
-    other = bloom.Filter.parse(bytes.fromhex("020123456789abcdeffedcba987654321000000000000400020000000000000000"))
+    other = bloom.Filter.parse(
+        bytes.fromhex("020123456789abcdeffedcba987654321000000000000400020000000000000000")
+    )
     assert other.contains(b"hello world?", b"so salty")
 
 
@@ -185,7 +193,11 @@ def test_messages_are_read_compressed_or_plain() -> None:
     message = p2p.Message(app_gossip=p2p.AppGossip(chain_id=bytes(32), app_bytes=b"x" * 500))
     plain = message.SerializeToString()
     undeclared = zstandard.ZstdCompressor(write_content_size=False).compress(plain)
-    for body in (plain, frames.compressed(plain), p2p.Message(compressed_zstd=undeclared).SerializeToString()):
+    for body in (
+        plain,
+        frames.compressed(plain),
+        p2p.Message(compressed_zstd=undeclared).SerializeToString(),
+    ):
         assert frames.decode(body) == message
 
 

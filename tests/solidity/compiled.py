@@ -42,7 +42,9 @@ def _compiled() -> dict[str, str]:
         # A script finds the packages of the folder that it is in.
         shutil.copy(_FOLDER / "compile.mjs", _INSTALLED)
         command = [_NODE, "compile.mjs"]
-        done = subprocess.run(command, input=json.dumps(sources).encode(), capture_output=True, cwd=_INSTALLED)
+        done = subprocess.run(
+            command, input=json.dumps(sources).encode(), capture_output=True, cwd=_INSTALLED
+        )
         assert done.returncode == 0, done.stderr.decode()
         temporary = stored.with_suffix(f".{os.getpid()}")
         temporary.write_bytes(done.stdout)

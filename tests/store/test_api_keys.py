@@ -24,7 +24,9 @@ async def add(store: Store, key: ApiKey) -> None:
     await store.database.write(lambda connection: add_key(connection, key))
 
 
-async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(any_store_url: str) -> None:
+async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(
+    any_store_url: str,
+) -> None:
     text = new_key_text()
     key = build_key("explorer", text)
     async with store_at(any_store_url, **PATIENT) as store:
@@ -32,15 +34,23 @@ async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(
     async with store_at(any_store_url, **PATIENT) as store:
         assert await store.api_keys.find_key(key.digest) == key
         assert await store.api_keys.find_key(b"\x01" * 32) is None
-        assert await store.database.write(lambda connection: revoke_key(connection, "explorer", 5.5))
-        assert await store.database.write(lambda connection: revoke_key(connection, "explorer", 9.0))
-        assert not await store.database.write(lambda connection: revoke_key(connection, "unknown", 5.5))
+        assert await store.database.write(
+            lambda connection: revoke_key(connection, "explorer", 5.5)
+        )
+        assert await store.database.write(
+            lambda connection: revoke_key(connection, "explorer", 9.0)
+        )
+        assert not await store.database.write(
+            lambda connection: revoke_key(connection, "unknown", 5.5)
+        )
         stored = await store.api_keys.find_key(key.digest)
         assert stored is not None
         assert stored.revoked_at == 5.5
 
 
-async def test_api_key_names_are_unique_and_keys_are_listed_oldest_first(any_store_url: str) -> None:
+async def test_api_key_names_are_unique_and_keys_are_listed_oldest_first(
+    any_store_url: str,
+) -> None:
     second, first = build_key("b", new_key_text(), 2.0), build_key("a", new_key_text(), 1.0)
     async with store_at(any_store_url, **PATIENT) as store:
         await add(store, second)
@@ -70,7 +80,8 @@ async def test_the_page_token_key_survives_a_restart(any_store_url: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "wsk_", "wsk_111", "wsk_0OIl", "key", "wsk_" + "z" * 300, "wsk_é", "wsk_" + "1" * 40]
+    "text",
+    ["", "wsk_", "wsk_111", "wsk_0OIl", "key", "wsk_" + "z" * 300, "wsk_é", "wsk_" + "1" * 40],
 )
 def test_a_malformed_key_has_no_digest(text: str) -> None:
     assert digest_key(text) is None
@@ -79,4 +90,6 @@ def test_a_malformed_key_has_no_digest(text: str) -> None:
 def test_new_keys_are_distinct_and_not_contained_in_their_digests() -> None:
     texts = {new_key_text() for _ in range(50)}
     assert len(texts) == 50
-    assert all(digest_key(text) is not None and text.encode() not in digest_key(text) for text in texts)  # type: ignore[operator]
+    assert all(
+        digest_key(text) is not None and text.encode() not in digest_key(text) for text in texts
+    )  # type: ignore[operator]

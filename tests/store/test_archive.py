@@ -27,18 +27,28 @@ async def test_stored_shares_and_signatures_survive_a_restart(any_store_url: str
     assert entry.signatures == (signature(1, 2, 1, 3),)
 
 
-async def test_messages_and_those_with_a_signature_are_found_by_their_ids(any_store_url: str) -> None:
+async def test_messages_and_those_with_a_signature_are_found_by_their_ids(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store:
         store.archive.store_shares(message(1), [share(1)])
         await store.archive.store_signature(message(2), signature(1))
         await wait_for_entry(store, message(1), lambda entry: bool(entry.shares))
         messages = [message(number) for number in (1, 2, 3)]
-        assert await store.archive.find_signed([entry.id for entry in messages]) == frozenset([message(2).id])
+        assert await store.archive.find_signed([entry.id for entry in messages]) == frozenset(
+            [message(2).id]
+        )
         assert await store.archive.find_signed([]) == frozenset()
-        assert [await store.archive.find_message(entry.id) for entry in messages] == [message(1), message(2), None]
+        assert [await store.archive.find_message(entry.id) for entry in messages] == [
+            message(1),
+            message(2),
+            None,
+        ]
 
 
-async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_follow(any_store_url: str) -> None:
+async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_follow(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url, gather_s=3600.0) as store:
         store.archive.store_shares(message(1), [share(1)])
         await store.archive.store_signature(message(1), signature(1))
@@ -50,7 +60,9 @@ async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_fol
 async def test_shares_are_written_in_the_background(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.store_shares(message(1), [share(1)])
-        assert (await wait_for_entry(store, message(1), lambda entry: bool(entry.shares))).shares == (share(1),)
+        assert (
+            await wait_for_entry(store, message(1), lambda entry: bool(entry.shares))
+        ).shares == (share(1),)
 
 
 async def test_the_first_candidate_of_a_key_is_kept(any_store_url: str) -> None:
@@ -63,19 +75,25 @@ async def test_the_first_candidate_of_a_key_is_kept(any_store_url: str) -> None:
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
 
 
-async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(any_store_url: str) -> None:
+async def test_a_verified_share_replaces_a_candidate_and_nothing_replaces_it(
+    any_store_url: str,
+) -> None:
     verified = share(1, verified=True, variant=1)
     async with store_at(any_store_url) as store:
         store.archive.store_shares(message(1), [share(1)])
         store.archive.store_shares(message(1), [verified])
-        store.archive.store_shares(message(1), [share(1, variant=2), share(1, verified=True, variant=3)])
+        store.archive.store_shares(
+            message(1), [share(1, variant=2), share(1, verified=True, variant=3)]
+        )
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (verified,)
 
 
 async def test_the_first_verified_share_of_a_key_in_a_list_is_kept(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
-        store.archive.store_shares(message(1), [share(1, verified=True), share(1, verified=True, variant=1)])
+        store.archive.store_shares(
+            message(1), [share(1, verified=True), share(1, verified=True, variant=1)]
+        )
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (share(1, verified=True),)
 
@@ -87,12 +105,16 @@ async def test_a_verified_share_marks_an_equal_candidate_as_verified(any_store_u
         assert (await store.archive.load(message(1).id)).shares == (share(1, verified=True),)
 
 
-async def test_a_rejected_share_makes_room_for_the_next_and_order_counts(any_store_url: str) -> None:
+async def test_a_rejected_share_makes_room_for_the_next_and_order_counts(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store:
         store.archive.store_shares(message(1), [share(1), share(2)])
         store.archive.reject_share(message(1).id, share(1).public_key, share(1).signature)
         store.archive.store_shares(message(1), [share(1, variant=1)])
-        store.archive.reject_share(message(1).id, share(2).public_key, share(2, variant=1).signature)
+        store.archive.reject_share(
+            message(1).id, share(2).public_key, share(2, variant=1).signature
+        )
         store.archive.reject_share(message(9).id, share(2).public_key, share(2).signature)
     async with store_at(any_store_url) as store:
         entry = await store.archive.load(message(1).id)
@@ -131,7 +153,9 @@ async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_stor
         assert (entry, set(candidates)) == (message(1), {share(1), share(2)})
         assert sum(len(shares) for _, shares in await store.archive.unverified(1)) == 1
         store.archive.mark_verified(message(1).id, share(1).public_key, share(1).signature)
-        store.archive.mark_verified(message(1).id, share(2).public_key, share(2, variant=1).signature)
+        store.archive.mark_verified(
+            message(1).id, share(2).public_key, share(2, variant=1).signature
+        )
     async with store_at(any_store_url) as store:
         assert await store.archive.unverified(10) == ((message(1), (share(2),)),)
         store.archive.reject_share(message(1).id, share(2).public_key, share(2).signature)
@@ -156,11 +180,16 @@ async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         for number in numbers:
             store.archive.store_shares(message(number), [share(number), share(number + 1)])
-        await asyncio.gather(*(store.archive.store_signature(message(n), signature(n)) for n in numbers))
+        await asyncio.gather(
+            *(store.archive.store_signature(message(n), signature(n)) for n in numbers)
+        )
     async with store_at(any_store_url) as store:
         for number in numbers:
             entry = await store.archive.load(message(number).id)
-            assert (set(entry.shares), entry.signatures) == ({share(number), share(number + 1)}, (signature(number),))
+            assert (set(entry.shares), entry.signatures) == (
+                {share(number), share(number + 1)},
+                (signature(number),),
+            )
 
 
 async def test_stored_rows_are_counted(any_store_url: str) -> None:
@@ -173,7 +202,12 @@ async def test_stored_rows_are_counted(any_store_url: str) -> None:
         contents = await store.database.read(measure)
         assert contents.evictable_bytes < contents.size_bytes
         counted = replace(contents, size_bytes=0, evictable_bytes=0)
-        counts = (counted.messages, counted.messages_for_ever, counted.shares, counted.shares_verified)
+        counts = (
+            counted.messages,
+            counted.messages_for_ever,
+            counted.shares,
+            counted.shares_verified,
+        )
         assert (counts, counted.signatures) == ((2, 1, 3, 1), 1)
         await until(lambda: store.status().size_bytes > 0)
         assert store.status().evictable_bytes == contents.evictable_bytes

@@ -98,4 +98,6 @@ async def test_acknowledged_messages_survive_a_kill_at_any_moment(
         signed = {f"0x{row.message_id.hex()}" for row in await store.database.records(query)}
         events = await store.events.read(0, 10**6)
         assert [event.number for event in events] == list(range(1, len(signed) + 1))
-        assert {msgspec.json.decode(event.body, type=Event).message_id for event in events} == signed
+        assert {
+            msgspec.json.decode(event.body, type=Event).message_id for event in events
+        } == signed

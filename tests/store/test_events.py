@@ -56,7 +56,9 @@ def numbers_in(events: Sequence[StoredEvent]) -> list[int]:
 
 async def add(store: Store, *numbers: int) -> None:
     """Add events and wait for the commit."""
-    await store.database.write(lambda connection: add_events(connection, list(map(new_event, numbers))))
+    await store.database.write(
+        lambda connection: add_events(connection, list(map(new_event, numbers)))
+    )
 
 
 async def read_all(store: Store, after: int = 0, limit: int = 1_000) -> list[StoredEvent]:
@@ -82,7 +84,9 @@ async def test_a_committed_signature_is_an_event(any_store_url: str) -> None:
         await store.archive.store_signature(message(1), signature(1), SUBNET)
         await store.archive.store_signature(message(1), signature(2, 1, 2, 3))
         await store.archive.store_signature(message(1), signature(1), SUBNET)
-        first, second = [msgspec.json.decode(event.body, type=Event) for event in await read_all(store)]
+        first, second = [
+            msgspec.json.decode(event.body, type=Event) for event in await read_all(store)
+        ]
     assert first == Event(
         type=EventType.MESSAGE_SIGNED,
         time=first.time,
@@ -99,13 +103,18 @@ async def test_a_refused_signature_is_no_event(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         done = threading.Event()
         refused = msgspec.structs.replace(signature(2), signature=None)
-        writes = [AddSignature(message(1), signature(1), lambda: None), AddSignature(message(2), refused, lambda: None)]
+        writes = [
+            AddSignature(message(1), signature(1), lambda: None),
+            AddSignature(message(2), refused, lambda: None),
+        ]
         writes.append(AddSignature(message(3), signature(3), done.set))
         for write in writes:
             store.database.queue.add_signature(write)
         assert await asyncio.to_thread(done.wait, PATIENCE_S)
         events = [msgspec.json.decode(event.body, type=Event) for event in await read_all(store)]
-    assert {event.message_id for event in events} == {f"0x{message(number).id.hex()}" for number in (1, 3)}
+    assert {event.message_id for event in events} == {
+        f"0x{message(number).id.hex()}" for number in (1, 3)
+    }
 
 
 async def test_an_event_that_is_in_the_log_takes_no_number(any_store_url: str) -> None:
@@ -141,7 +150,9 @@ async def test_a_later_writer_waits_for_the_number_of_an_earlier_one(
     assert [event.number for event in events] == list(range(1, len(events) + 1))
 
 
-async def test_readers_of_several_writers_see_one_order_and_each_event_once(any_store_url: str) -> None:
+async def test_readers_of_several_writers_see_one_order_and_each_event_once(
+    any_store_url: str,
+) -> None:
     writers = 2 if StoreUrl.parse(any_store_url).path is None else 1
     stores = [store_at(any_store_url) for _ in range(writers)]
     messages = range(60)
@@ -156,7 +167,9 @@ async def test_readers_of_several_writers_see_one_order_and_each_event_once(any_
     async def read(view: list[StoredEvent], seed: int) -> None:
         rnd = Random(seed)
         while len(view) < len(messages) * 3 // 2:
-            view += await rnd.choice(stores).events.read(view[-1].number if view else 0, rnd.randint(1, 5))
+            view += await rnd.choice(stores).events.read(
+                view[-1].number if view else 0, rnd.randint(1, 5)
+            )
             await asyncio.sleep(0)
 
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
@@ -183,7 +196,11 @@ def model_deletes(model: list[tuple[int, int, int]], settings: StoreSettings, no
 async def test_readers_with_cursors_agree_with_a_plain_list(any_store_url: str) -> None:
     rnd = Random(7)
     settings = hasty_settings(
-        any_store_url, events_max_bytes=2_000, events_max_age_s=50.0, first_prune_s=3_600.0, prune_interval_s=3_600.0
+        any_store_url,
+        events_max_bytes=2_000,
+        events_max_age_s=50.0,
+        first_prune_s=3_600.0,
+        prune_interval_s=3_600.0,
     )
     names: set[bytes] = set()
     model: list[tuple[int, int, int]] = []
@@ -200,14 +217,20 @@ async def test_readers_with_cursors_agree_with_a_plain_list(any_store_url: str) 
                     last += 1
                     model.append((last, EVENT_BYTES + len(event.body), event.time))
             if rnd.random() < 0.2:
-                await store.database.write(partial(delete_old_events, settings=settings, now_unix_s=now))
+                await store.database.write(
+                    partial(delete_old_events, settings=settings, now_unix_s=now)
+                )
                 model_deletes(model, settings, now)
-                names = {row.name for row in await store.database.records("SELECT name FROM events")}
+                names = {
+                    row.name for row in await store.database.records("SELECT name FROM events")
+                }
             reader = rnd.randrange(len(cursors))
             if model and cursors[reader] < model[0][0] - 1:
                 with pytest.raises(CursorExpired) as error:
                     await store.events.read(cursors[reader], 5)
-                cursors[reader] = await store.events.parse_cursor("after", error.value.detail["oldest"])
+                cursors[reader] = await store.events.parse_cursor(
+                    "after", error.value.detail["oldest"]
+                )
                 expired_reads += 1
             events = await store.events.read(cursors[reader], 5)
             expected = [number for number, _, _ in model if number > cursors[reader]][:5]
@@ -222,15 +245,22 @@ async def test_the_newest_event_stays_and_others_go_in_steps(any_store_url: str)
         old = [new_event(number, 0) for number in range(MAX_DELETED + 2)]
         await store.database.write(lambda connection: add_events(connection, old))
         for has_more, count in ((True, 2), (False, 1), (False, 1)):
-            delete = partial(delete_old_events, settings=store.database.settings, now_unix_s=time.time())
+            delete = partial(
+                delete_old_events, settings=store.database.settings, now_unix_s=time.time()
+            )
             assert await store.database.write(delete) is has_more
             oldest = await expired_cursor(store, 0)
             assert len(await store.events.read(oldest, 10)) == count
         await add(store, -1)
-        assert (await store.events.last(), await expired_cursor(store, 0)) == (MAX_DELETED + 3, MAX_DELETED + 1)
+        assert (await store.events.last(), await expired_cursor(store, 0)) == (
+            MAX_DELETED + 3,
+            MAX_DELETED + 1,
+        )
 
 
-async def test_events_of_a_time_when_the_clock_was_behind_are_as_young_as_those_before_them(any_store_url: str) -> None:
+async def test_events_of_a_time_when_the_clock_was_behind_are_as_young_as_those_before_them(
+    any_store_url: str,
+) -> None:
     now = int(time.time())
     async with store_at(any_store_url, first_prune_s=3_600.0) as store:
         times = (now - 60, now - 40 * DAY_S, now - 40 * DAY_S, now)
@@ -253,7 +283,9 @@ async def expired_cursor(store: Store, after: int) -> int:
 
 async def test_the_daemon_deletes_old_events(any_store_url: str) -> None:
     async with store_at(any_store_url, events_max_age_s=3_600.0) as store:
-        await store.database.write(lambda connection: add_events(connection, [new_event(1, 0), new_event(2)]))
+        await store.database.write(
+            lambda connection: add_events(connection, [new_event(1, 0), new_event(2)])
+        )
 
         async def is_deleted() -> bool:
             with contextlib.suppress(CursorExpired):
@@ -281,14 +313,18 @@ async def test_cursors_of_another_log_or_beyond_the_end_are_expired(any_store_ur
         assert await store.events.cursor_prefix() == prefix
 
 
-async def test_a_source_moves_with_its_events_from_the_position_that_its_reader_has_seen(any_store_url: str) -> None:
+async def test_a_source_moves_with_its_events_from_the_position_that_its_reader_has_seen(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store:
         log = store.events
         assert await log.position("source") is None
         assert not await log.add_from_source("source", 1, 2, [new_event(0)])
         assert await log.add_from_source("source", None, 5, [new_event(1)])
         assert not await log.add_from_source("source", None, 7, [new_event(2)])
-        assert not await log.add_from_source("source", 4, 7, [new_event(2)], lambda connection: 1 // 0)
+        assert not await log.add_from_source(
+            "source", 4, 7, [new_event(2)], lambda connection: 1 // 0
+        )
         with pytest.raises(ZeroDivisionError):
             await log.add_from_source("source", 5, 7, [new_event(2)], lambda connection: 1 // 0)
         assert (await log.position("source"), await log.position("other")) == (5, None)

@@ -18,14 +18,18 @@ DAY_S = 86_400.0
 async def age(store: Store, number: int, seconds: float) -> None:
     """Let a message have been used last so long ago."""
     text = "UPDATE messages SET used_at = ? WHERE message_id = ?"
-    await store.database.write(lambda connection: connection.run(text, time.time() - seconds, message(number).id))
+    await store.database.write(
+        lambda connection: connection.run(text, time.time() - seconds, message(number).id)
+    )
 
 
 async def keep(store: Store, *numbers: int) -> None:
     """Keep messages with two shares and a signature each."""
     for number in numbers:
         store.archive.store_shares(message(number), [share(1), share(2)])
-    await asyncio.gather(*(store.archive.store_signature(message(number), signature(number)) for number in numbers))
+    await asyncio.gather(
+        *(store.archive.store_signature(message(number), signature(number)) for number in numbers)
+    )
     await until(lambda: store.status().waiting_writes == 0)
 
 
@@ -35,7 +39,9 @@ async def evicted(store: Store, number: int) -> None:
     await store.database.write(lambda connection: None)
 
 
-async def test_old_messages_are_evicted_with_their_shares_and_signatures(any_store_url: str) -> None:
+async def test_old_messages_are_evicted_with_their_shares_and_signatures(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url, max_age_s=DAY_S) as store:
         await keep(store, 1, 2)
         await age(store, 1, 2 * DAY_S)
@@ -56,7 +62,9 @@ async def test_a_loaded_message_counts_as_used(any_store_url: str) -> None:
         assert (await store.archive.load(message(1).id)).signatures
 
 
-async def test_permanent_messages_and_their_candidates_are_never_evicted(any_store_url: str) -> None:
+async def test_permanent_messages_and_their_candidates_are_never_evicted(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         store.archive.pin(message(1))
         await keep(store, 1, 2)
@@ -77,7 +85,9 @@ async def test_a_stored_message_can_become_permanent(any_store_url: str) -> None
         assert len((await store.archive.load(message(1).id)).shares) == 2
 
 
-async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicted(any_store_url: str) -> None:
+async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicted(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await keep(store, *range(10))
         for number in range(10):
@@ -88,13 +98,19 @@ async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicte
     async with store_at(any_store_url, max_bytes=each_bytes * 5 + 10, prune_batch=1) as store:
         await evicted(store, 6)
         await asyncio.sleep(0.1)
-        numbers = [number for number in range(10) if (await store.archive.load(message(number).id)).signatures]
+        numbers = [
+            number
+            for number in range(10)
+            if (await store.archive.load(message(number).id)).signatures
+        ]
         assert numbers == [6, 7, 8, 9]
 
 
 async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> None:
     rows = [
-        AddressRow(NodeID(bytes([number]) * 20), AddressKind.WORKED, "203.0.113.1", 9651, 1.0 + number, 0)
+        AddressRow(
+            NodeID(bytes([number]) * 20), AddressKind.WORKED, "203.0.113.1", 9651, 1.0 + number, 0
+        )
         for number in range(6)
     ]
     text = "UPDATE addresses SET kept_at = ? WHERE node_id = ?"

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.signed import KEYS, create_store, message, message_writer, read_messages, share, signature, wrong_share
+from tests.store.signed import (
+    KEYS,
+    create_store,
+    message,
+    message_writer,
+    read_messages,
+    share,
+    signature,
+    wrong_share,
+)
 from warpseal.store.access import open_exclusive, open_read_only
 from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
@@ -33,7 +42,9 @@ def text_of(records: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def import_text(place: StoreUrl, text: bytes, *, for_ever: bool = False) -> tuple[TransferStats, dict[int, str]]:
+def import_text(
+    place: StoreUrl, text: bytes, *, for_ever: bool = False
+) -> tuple[TransferStats, dict[int, str]]:
     """Return the statistics, and the errors by line number."""
     complaints: dict[int, str] = {}
     with open_exclusive(place) as engine:
@@ -47,18 +58,35 @@ def second_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"sqlite:///{tmp_path_factory.mktemp('second')}/store.db"
 
 
-def test_an_export_has_the_format_then_each_message_with_its_shares_and_signatures(any_store_url: str) -> None:
+def test_an_export_has_the_format_then_each_message_with_its_shares_and_signatures(
+    any_store_url: str,
+) -> None:
     first, second = message(1), message(2)
     place = create_store(
         any_store_url,
         message_writer(
-            first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True
+            first,
+            [share(first, 0), share(first, 1, verified=False)],
+            [signature(first, [0, 1])],
+            for_ever=True,
         ),
         message_writer(second, [share(second, 2)]),
     )
     header, *records = export_records(place)
-    assert header == {"format": "warpseal-store", "version": 1, "schemaVersion": HEAD, "networkId": 12345}
-    assert [record["type"] for record in records] == ["message", "signature", "share", "share", "message", "share"]
+    assert header == {
+        "format": "warpseal-store",
+        "version": 1,
+        "schemaVersion": HEAD,
+        "networkId": 12345,
+    }
+    assert [record["type"] for record in records] == [
+        "message",
+        "signature",
+        "share",
+        "share",
+        "message",
+        "share",
+    ]
     assert records[0] == {
         "type": "message",
         "messageId": "0x" + first.id.hex(),
@@ -79,7 +107,10 @@ def test_an_export_can_be_imported_and_is_verified(any_store_url: str, second_ur
     place = create_store(
         any_store_url,
         message_writer(
-            first, [share(first, 0), share(first, 1, verified=False)], [signature(first, [0, 1])], for_ever=True
+            first,
+            [share(first, 0), share(first, 1, verified=False)],
+            [signature(first, [0, 1])],
+            for_ever=True,
         ),
         message_writer(second, [share(second, 2)], [signature(second, [2, 3, 4])]),
     )
@@ -100,7 +131,11 @@ def test_a_share_is_imported_from_a_message_a_key_and_a_signature(any_store_url:
     stored_message = message(1)
     place = create_store(any_store_url)
     lines = [
-        {"type": "share", "unsignedMessage": stored_message.raw.hex(), **_share_fields(share(stored_message, index))}
+        {
+            "type": "share",
+            "unsignedMessage": stored_message.raw.hex(),
+            **_share_fields(share(stored_message, index)),
+        }
         for index in range(3)
     ]
     moved, complaints = import_text(place, HEADER + text_of(lines), for_ever=True)
@@ -113,13 +148,20 @@ def test_a_share_is_imported_from_a_message_a_key_and_a_signature(any_store_url:
     )
 
 
-def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_candidate(any_store_url: str) -> None:
+def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_candidate(
+    any_store_url: str,
+) -> None:
     stored_message = message(1)
     place = create_store(
-        any_store_url, message_writer(stored_message, [wrong_share(0), share(stored_message, 1, verified=False)])
+        any_store_url,
+        message_writer(stored_message, [wrong_share(0), share(stored_message, 1, verified=False)]),
     )
     lines = [
-        {"type": "share", "messageId": stored_message.id.hex(), **_share_fields(share(stored_message, index))}
+        {
+            "type": "share",
+            "messageId": stored_message.id.hex(),
+            **_share_fields(share(stored_message, index)),
+        }
         for index in (0, 1)
     ]
     assert import_text(place, HEADER + text_of(lines))[1] == {}
@@ -162,7 +204,10 @@ def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> Non
             },
             "publicKeys",
         ),
-        ({**_signature_of(stored_message, [0, 1]), "publicKeys": [KEYS[0].hex(), KEYS[2].hex()]}, "exactly these keys"),
+        (
+            {**_signature_of(stored_message, [0, 1]), "publicKeys": [KEYS[0].hex(), KEYS[2].hex()]},
+            "exactly these keys",
+        ),
         ({**_signature_of(stored_message, [0]), "publicKeys": [KEYS[0].hex()] * 2}, "each once"),
         ("not json", "not a record"),
     ]
@@ -186,7 +231,9 @@ def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> Non
         (b"\x00\x01", "begins with"),
     ],
 )
-def test_a_file_of_another_format_or_version_is_refused(first: bytes, words: str, tmp_path: Any) -> None:
+def test_a_file_of_another_format_or_version_is_refused(
+    first: bytes, words: str, tmp_path: Any
+) -> None:
     place = create_store(f"sqlite:///{tmp_path}/store.db")
     with pytest.raises(BadLine, match=words):
         import_text(place, first)
@@ -201,7 +248,9 @@ def test_a_message_without_valid_signatures_is_not_imported(any_store_url: str) 
     assert read_messages(place) == {}
 
 
-def test_an_export_selects_one_message_or_permanent_messages_or_recent_changes(any_store_url: str) -> None:
+def test_an_export_selects_one_message_or_permanent_messages_or_recent_changes(
+    any_store_url: str,
+) -> None:
     old, new, lasting = message(1), message(2), message(3)
     place = create_store(
         any_store_url,
@@ -225,7 +274,10 @@ def test_many_messages_are_exported_page_by_page_and_imported_batch_by_batch(
     any_store_url: str, second_url: str
 ) -> None:
     messages = [message(number) for number in range(250)]
-    place = create_store(any_store_url, *(message_writer(item, [share(item, 0), share(item, 1)]) for item in messages))
+    place = create_store(
+        any_store_url,
+        *(message_writer(item, [share(item, 0), share(item, 1)]) for item in messages),
+    )
     text = text_of(export_records(place))
     target = create_store(second_url)
     moved, complaints = import_text(target, text)
@@ -237,14 +289,18 @@ def test_many_messages_are_exported_page_by_page_and_imported_batch_by_batch(
 def test_memory_does_not_grow_with_the_file(tmp_path: Any) -> None:
     place = create_store(f"sqlite:///{tmp_path}/store.db")
     stored_message = message(1)
-    line = text_of([{"type": "share", "messageId": stored_message.id.hex(), **_share_fields(wrong_share(0))}])
+    line = text_of(
+        [{"type": "share", "messageId": stored_message.id.hex(), **_share_fields(wrong_share(0))}]
+    )
     long_line = b'{"type":"share","signature":"' + b"0" * 5_000_000 + b'"}\n'
     first = text_of([{"type": "message", "unsignedMessage": stored_message.raw.hex()}])
     complaints: list[int] = []
     tracemalloc.start()
     with open_exclusive(place) as engine:
         importer = Importer(engine, lambda number, _: complaints.append(number))
-        _, lines = open_lines(io.BufferedReader(_Endless([HEADER, first, long_line * 3, line * 50])))
+        _, lines = open_lines(
+            io.BufferedReader(_Endless([HEADER, first, long_line * 3, line * 50]))
+        )
         moved = importer.run(lines, lambda _: None)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -271,8 +327,19 @@ def test_any_line_is_imported_or_reported(raw: bytes) -> None:
     st.fixed_dictionaries(
         {"type": st.sampled_from(["message", "share", "signature", "", None, 3])},
         optional={
-            name: st.none() | st.text(max_size=20) | st.integers() | st.lists(st.text(max_size=4), max_size=3)
-            for name in ("messageId", "unsignedMessage", "publicKey", "publicKeys", "signature", "forEver", "verified")
+            name: st.none()
+            | st.text(max_size=20)
+            | st.integers()
+            | st.lists(st.text(max_size=4), max_size=3)
+            for name in (
+                "messageId",
+                "unsignedMessage",
+                "publicKey",
+                "publicKeys",
+                "signature",
+                "forEver",
+                "verified",
+            )
         },
     )
 )

@@ -59,7 +59,9 @@ async def test_a_server_that_is_no_primary_any_more_is_left_and_nothing_is_lost(
 ) -> None:
     async with AsyncExitStack() as stack:
         # As after a failover: a host that is down, and the primary.
-        store = await stack.enter_async_context(store_at(postgres_url.replace("host=/", "host=/nowhere,/")))
+        store = await stack.enter_async_context(
+            store_at(postgres_url.replace("host=/", "host=/nowhere,/"))
+        )
         await store.archive.store_signature(message(1), signature(1))
         with psycopg.connect(postgres_server.url(), autocommit=True) as session:
             stack.callback(set_read_only, postgres_server, is_read_only=False)
@@ -83,7 +85,9 @@ def set_read_only(server: PostgresServer, *, is_read_only: bool) -> None:
     """Let all sessions of a server refuse writes, as those of a standby do."""
     with psycopg.connect(server.url(), autocommit=True) as session:
         session.execute("SET default_transaction_read_only = off")
-        session.execute(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if is_read_only else 'off'}".encode())
+        session.execute(
+            f"ALTER SYSTEM SET default_transaction_read_only = {'on' if is_read_only else 'off'}".encode()
+        )
         session.execute("SELECT pg_reload_conf()")
 
 
@@ -127,17 +131,25 @@ async def test_everything_works_through_a_pooler_of_transactions(pooler_url: str
         async with running(leaders[0].run()), running(leaders[1].run()), running(leaders[2].run()):
             await leaders[2].wait_until_held()
             await until(lambda: leaders[0].is_leader != leaders[1].is_leader)
-            engines = writing_index(index_url(settings, None), settings), writing_evm_index(evm_url, settings, chain_id)
+            engines = (
+                writing_index(index_url(settings, None), settings),
+                writing_evm_index(evm_url, settings, chain_id),
+            )
             readers = [reading_index(url, settings) for url in (index_url(settings, None), evm_url)]
             # Enough for prepared statements, if there were any, and for each session to serve each schema.
             for number in range(20):
                 await store.archive.store_signature(message(number), signature(number))
-                assert (await store.archive.load(message(number).id)).signatures == (signature(number),)
+                assert (await store.archive.load(message(number).id)).signatures == (
+                    signature(number),
+                )
                 tables = [await usage.read(lambda c: c.value("SELECT current_schema()"))]
                 for engine in (*engines, *readers):
                     with engine.connect() as connection, connection.snapshot():
                         tables.append(connection.value("SELECT current_schema()"))
-                assert tables == ["warpseal_metrics", *["warpseal_index", "warpseal_evm_0000000000000000"] * 2]
+                assert tables == [
+                    "warpseal_metrics",
+                    *["warpseal_index", "warpseal_evm_0000000000000000"] * 2,
+                ]
             with readers[1].connect() as connection:
                 assert has_writer(connection, None)
             engines[1].dispose()

@@ -23,7 +23,14 @@ from warpseal.store.access import open_read_only
 from warpseal.store.connection import Connection
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
-from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
+from warpseal.store.schema import (
+    BLOCK_RANGES,
+    L1_TRANSACTIONS,
+    MESSAGES,
+    ORIGINS,
+    SHARES,
+    SIGNATURES,
+)
 from warpseal.store.tables import Table
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text
@@ -35,7 +42,10 @@ def create_filled_store(url: str) -> StoreUrl:
     return create_store(
         url,
         message_writer(
-            FIRST, [share(FIRST, 0), share(FIRST, 1, verified=False)], [signature(FIRST, [0, 1])], for_ever=True
+            FIRST,
+            [share(FIRST, 0), share(FIRST, 1, verified=False)],
+            [signature(FIRST, [0, 1])],
+            for_ever=True,
         ),
         message_writer(SECOND, [wrong_share(3)], [signature(SECOND, [2, 3, 4])]),
         add_origin,
@@ -53,7 +63,13 @@ def test_an_intact_store_has_counts_and_no_errors(any_store_url: str) -> None:
     report, lines = check_store(create_filled_store(any_store_url))
     assert lines == []
     assert report == IntegrityReport(
-        messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, errors=0
+        messages=2,
+        signatures=2,
+        shares=3,
+        wrong_candidates=1,
+        origins=1,
+        l1_transactions=1,
+        errors=0,
     )
 
 
@@ -64,7 +80,9 @@ def row_writer(table: Table, **values: object) -> Callable[[Connection], object]
         key, order = table.key[0].name, "DESC" if table is SHARES else "ASC"
         first = f"SELECT {key} FROM {table.name} ORDER BY {key} {order} LIMIT 1"
         assignments = ", ".join(f"{name} = ?" for name in values)
-        connection.run(f"UPDATE {table.name} SET {assignments} WHERE {key} = ({first})", *values.values())
+        connection.run(
+            f"UPDATE {table.name} SET {assignments} WHERE {key} = ({first})", *values.values()
+        )
 
     return write
 
@@ -75,7 +93,11 @@ def row_writer(table: Table, **values: object) -> Callable[[Connection], object]
         (MESSAGES, {"message_id": b"\x01" * 32}, "its id is not the hash of its bytes"),
         (MESSAGES, {"raw": FIRST.raw + b"\x00"}, "no Warp message"),
         (MESSAGES, {"candidates": 5}, "the number of its unverified shares"),
-        (SIGNATURES, {"signature": signature(FIRST, [0, 2]).signature}, "a signature of 2 keys: it does not verify"),
+        (
+            SIGNATURES,
+            {"signature": signature(FIRST, [0, 2]).signature},
+            "a signature of 2 keys: it does not verify",
+        ),
         (SIGNATURES, {"public_keys": b"\x01" * 48}, "a signature of 1 keys: publicKey"),
         (SHARES, {"verified": 1}, "the verified share of key 0x"),
         (ORIGINS, {"bootstrap_index": 4}, "it proves another validation"),
@@ -121,14 +143,18 @@ def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> N
         for statement in statements:
             connection.execute(statement)
     _, lines = check_store(place)
-    assert {"a row of shares belongs to no message", "a row of signatures belongs to no message"} == set(lines)
+    assert {
+        "a row of shares belongs to no message",
+        "a row of signatures belongs to no message",
+    } == set(lines)
 
 
 @pytest.mark.parametrize("page", [1, 8, 20, 30])
 def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     messages = [message(number) for number in range(200)]
     place = create_store(
-        f"sqlite:///{tmp_path}/store.db", *(message_writer(item, [share(item, 0)]) for item in messages)
+        f"sqlite:///{tmp_path}/store.db",
+        *(message_writer(item, [share(item, 0)]) for item in messages),
     )
     file = tmp_path / "store.db"
     raw = bytearray(file.read_bytes())
@@ -136,7 +162,10 @@ def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     file.write_bytes(raw)
     report, lines = check_store(place)
     assert report.errors == len(lines) >= 1
-    assert all(line.startswith(("the file is damaged", "the database cannot be read")) for line in lines[:1])
+    assert all(
+        line.startswith(("the file is damaged", "the database cannot be read"))
+        for line in lines[:1]
+    )
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 SUBNET = SubnetID(b"\x05" * 32)
 VALIDATION = ValidationID(b"\x06" * 32)
 OWNER = PChainOwner(1, (b"\x01" * 20,))
-REGISTRATION = RegisterL1Validator(SUBNET, b"\x02" * 20, b"\x03" * 48, 1_700_000_000, OWNER, OWNER, 100)
+REGISTRATION = RegisterL1Validator(
+    SUBNET, b"\x02" * 20, b"\x03" * 48, 1_700_000_000, OWNER, OWNER, 100
+)
 
 
 def block_id(height: int, branch: int = 0) -> bytes:
@@ -51,7 +53,9 @@ def transaction(number: int, height: int, position: int = 0) -> L1Transaction:
     )
 
 
-async def test_transactions_are_found_by_id_and_by_validation_newest_first(any_store_url: str) -> None:
+async def test_transactions_are_found_by_id_and_by_validation_newest_first(
+    any_store_url: str,
+) -> None:
     first, second, third = transaction(1, 10, 1), transaction(2, 10, 0), transaction(3, 12)
     other = L1Transaction(b"\x09" * 32, 11, 0, block_id(11), 5, "ConvertSubnetToL1Tx", b"raw")
     async with store_at(any_store_url) as store:
@@ -77,7 +81,11 @@ async def test_the_first_origin_of_a_validation_is_kept_with_its_proof(any_store
 
 
 def test_an_origin_names_its_validation_and_proves_it() -> None:
-    for origin in (BootstrapOrigin(SUBNET, 0), BootstrapOrigin(SUBNET, 7), RegistrationOrigin(REGISTRATION.encode())):
+    for origin in (
+        BootstrapOrigin(SUBNET, 0),
+        BootstrapOrigin(SUBNET, 7),
+        RegistrationOrigin(REGISTRATION.encode()),
+    ):
         proof = L1ValidatorRegistrationJustification.parse(origin.justification)
         assert (proof.validation_id, proof.subnet_id) == (origin.validation_id, SUBNET)
 
@@ -88,7 +96,9 @@ async def test_a_malformed_registration_is_no_origin(any_store_url: str) -> None
             await store.l1.store_origin(RegistrationOrigin(b"\x00\x01"), "caller")
 
 
-async def test_ranges_that_touch_become_one_and_others_stay_apart_newest_first(any_store_url: str) -> None:
+async def test_ranges_that_touch_become_one_and_others_stay_apart_newest_first(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store:
         for part in (blocks(50, 60), blocks(10, 20), blocks(61, 70)):
             await store.l1.append(P_CHAIN, part, [], [])
@@ -98,7 +108,9 @@ async def test_ranges_that_touch_become_one_and_others_stay_apart_newest_first(a
         assert await store.l1.ranges(ChainID(b"\x01" * 32)) == ()
 
 
-async def test_blocks_of_another_branch_are_refused_with_their_transactions(any_store_url: str) -> None:
+async def test_blocks_of_another_branch_are_refused_with_their_transactions(
+    any_store_url: str,
+) -> None:
     async with store_at(any_store_url) as store:
         await store.l1.append(P_CHAIN, blocks(10, 20), [], [])
         foreign = [

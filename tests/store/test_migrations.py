@@ -17,7 +17,15 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from tests.store.fixtures import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
+from tests.store.fixtures import (
+    exit_code_of,
+    hasty_settings,
+    message,
+    share,
+    signature,
+    sqlite_url,
+    store_at,
+)
 from tests.store.table_facts import table_facts, table_names
 from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import writing_engine
@@ -117,7 +125,9 @@ def test_a_database_made_at_once_equals_one_made_version_by_version(engine: Engi
     assert facts[0].keys() == {*TABLES, "alembic_version"}
 
 
-def test_of_two_daemons_that_start_on_an_empty_server_only_one_creates_the_tables(postgres_url: str) -> None:
+def test_of_two_daemons_that_start_on_an_empty_server_only_one_creates_the_tables(
+    postgres_url: str,
+) -> None:
     first, second = (writing_engine(StoreUrl.parse(postgres_url)) for _ in range(2))
     waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     with ThreadPoolExecutor(1) as threads:
@@ -130,7 +140,10 @@ def test_of_two_daemons_that_start_on_an_empty_server_only_one_creates_the_table
                 assert not starts[0].done()
                 time.sleep(0.01)
 
-        assert upgrade_at_start(first, "here", replace(MIGRATIONS, create_tables=wait_for_second)) == HEAD
+        assert (
+            upgrade_at_start(first, "here", replace(MIGRATIONS, create_tables=wait_for_second))
+            == HEAD
+        )
         assert starts[0].result() == HEAD
     first.dispose()
     second.dispose()
@@ -144,12 +157,18 @@ def test_a_foreign_database_is_not_taken_for_an_empty_one(tmp_path: Path) -> Non
     assert "already exists" in str(error.value.cause)
 
 
-async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store_url: str, engine: Engine) -> None:
+async def test_an_older_version_is_upgraded_at_start_without_data_loss(
+    any_store_url: str, engine: Engine
+) -> None:
     upgrade_at_start(engine, "here", FIRST)
     assert "eager_tasks" not in tables(engine)
     columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
     with engine.begin() as connection:
-        connection.run(f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)", message(1).id, message(1).raw)
+        connection.run(
+            f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)",
+            message(1).id,
+            message(1).raw,
+        )
         add = "INSERT INTO shares SELECT key, ?, ?, 0 FROM messages"
         connection.run(add, share(1).public_key, share(1).signature)
     async with store_at(any_store_url) as store:
@@ -159,7 +178,9 @@ async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
 
 
-async def test_a_newer_version_is_refused_and_not_changed(any_store_url: str, engine: Engine) -> None:
+async def test_a_newer_version_is_refused_and_not_changed(
+    any_store_url: str, engine: Engine
+) -> None:
     upgrade_at_start(engine, "here", QUICK)
     before = tables(engine)
     versions = rf"written by warpseal {__version__} \(schema version 0901\), and this is warpseal .* version {HEAD}\)"
@@ -253,12 +274,18 @@ def previous(tmp_path: Path) -> str:
     upgrade_at_start(engine, "here", PREVIOUS)
     columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
     with engine.begin() as connection:
-        connection.run(f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)", message(1).id, message(1).raw)
+        connection.run(
+            f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)",
+            message(1).id,
+            message(1).raw,
+        )
     engine.dispose()
     return url
 
 
-async def test_a_copy_from_before_an_upgrade_is_kept_until_the_next_good_start(tmp_path: Path, previous: str) -> None:
+async def test_a_copy_from_before_an_upgrade_is_kept_until_the_next_good_start(
+    tmp_path: Path, previous: str
+) -> None:
     copy = tmp_path / f"store.db.before-{HEAD}"
     (tmp_path / "store.db.before-0002").write_bytes(b"of an earlier upgrade")
     for _ in range(2):
@@ -268,8 +295,12 @@ async def test_a_copy_from_before_an_upgrade_is_kept_until_the_next_good_start(t
     assert files(tmp_path) == ["store.db", copy.name]
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with closing(sqlite3.connect(copy)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(PREVIOUS.head,)]
-        assert connection.execute("SELECT message_id FROM messages").fetchall() == [(message(1).id,)]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [
+            (PREVIOUS.head,)
+        ]
+        assert connection.execute("SELECT message_id FROM messages").fetchall() == [
+            (message(1).id,)
+        ]
     # The start that upgrades is not the next one.
     copy.replace(tmp_path / "store.db")
     async with store_at(previous) as store:
@@ -284,7 +315,9 @@ async def test_without_room_for_the_copy_an_upgrade_is_refused_with_the_numbers(
     tmp_path: Path, previous: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = (tmp_path / "store.db").stat().st_size
-    monkeypatch.setattr("warpseal.store.copies.shutil.disk_usage", lambda _: SimpleNamespace(free=size - 1))
+    monkeypatch.setattr(
+        "warpseal.store.copies.shutil.disk_usage", lambda _: SimpleNamespace(free=size - 1)
+    )
     words = f"to schema version {HEAD} keeps a copy, for which {size} bytes are needed and {size - 1} are free"
     with pytest.raises(StoreUnusable, match=words) as error:
         async with store_at(previous):
@@ -318,4 +351,7 @@ def test_the_lowest_block_range_of_each_chain_is_kept(engine: Engine) -> None:
     assert upgrade_at_start(engine, "here", MIGRATIONS) == HEAD
     with engine.begin() as connection:
         rows = connection.fetch("SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id")
-    assert [(bytes(chain_id), low, high) for chain_id, low, high in rows] == [(first, 1, 40), (second, 5, 9)]
+    assert [(bytes(chain_id), low, high) for chain_id, low, high in rows] == [
+        (first, 1, 40),
+        (second, 5, 9),
+    ]

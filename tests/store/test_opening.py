@@ -13,7 +13,15 @@ import psycopg
 import pytest
 
 from tests.eventually import until
-from tests.store.fixtures import exit_code_of, hasty_settings, load_beside, message, signature, sqlite_url, store_at
+from tests.store.fixtures import (
+    exit_code_of,
+    hasty_settings,
+    load_beside,
+    message,
+    signature,
+    sqlite_url,
+    store_at,
+)
 from tests.store.postgres import PostgresServer
 from tests.store.signed import create_store
 from warpseal.store.access import open_exclusive, open_read_only
@@ -26,7 +34,9 @@ from warpseal.store.values import ArchiveEntry
 
 async def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     async with store_at(sqlite_url(tmp_path)):
-        with pytest.raises(StoreInUse, match=f"{tmp_path}/store.db is in use by process {os.getpid()}") as error:
+        with pytest.raises(
+            StoreInUse, match=f"{tmp_path}/store.db is in use by process {os.getpid()}"
+        ) as error:
             async with store_at(sqlite_url(tmp_path)):
                 pass
         assert error.value.pid == os.getpid()
@@ -38,7 +48,10 @@ async def test_daemons_that_share_a_server_read_each_others_messages(postgres_ur
     async with store_at(postgres_url) as first, store_at(postgres_url) as second:
         await first.archive.store_signature(message(1), signature(1))
         await second.archive.store_signature(message(1), signature(2))
-        assert set((await first.archive.load(message(1).id)).signatures) == {signature(1), signature(2)}
+        assert set((await first.archive.load(message(1).id)).signatures) == {
+            signature(1),
+            signature(2),
+        }
 
 
 async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemon_while_it_runs(
@@ -60,7 +73,9 @@ async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemo
         assert store.status().is_up
 
 
-def hold_alone(url: str, held: threading.Event | None = None, over: threading.Event | None = None) -> None:
+def hold_alone(
+    url: str, held: threading.Event | None = None, over: threading.Event | None = None
+) -> None:
     """Hold a store as an upgrade or an import does, from `held` until `over`."""
     with open_exclusive(StoreUrl.parse(url)) as engine, engine.connect() as connection:
         connection.fetch("SELECT 1")
@@ -135,7 +150,9 @@ async def test_without_a_url_the_store_is_a_private_file_in_the_folder(tmp_path:
         assert store.status().url == "off"
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but long enough for a header " * 40, None])
+@pytest.mark.parametrize(
+    "content", [b"no database at all, but long enough for a header " * 40, None]
+)
 async def test_a_file_that_is_no_store_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "store.db"
     if content is None:
@@ -159,7 +176,9 @@ async def test_a_stopped_store_is_one_whole_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b""])
-async def test_a_log_without_its_store_is_refused_and_stays(tmp_path: Path, content: bytes | None) -> None:
+async def test_a_log_without_its_store_is_refused_and_stays(
+    tmp_path: Path, content: bytes | None
+) -> None:
     store_file, log_file = tmp_path / "store.db", tmp_path / "store.db-wal"
     log_file.write_bytes(b"log")
     if content is not None:

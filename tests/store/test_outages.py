@@ -41,7 +41,9 @@ def outage(request: pytest.FixtureRequest, any_store_url: str) -> Outage:
     return locked
 
 
-async def test_writes_during_an_outage_are_committed_after_it(any_store_url: str, outage: Outage) -> None:
+async def test_writes_during_an_outage_are_committed_after_it(
+    any_store_url: str, outage: Outage
+) -> None:
     async with store_at(any_store_url) as store:
         await store.archive.store_signature(message(1), signature(1))
         with outage():
@@ -67,7 +69,9 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
             await store.archive.store_signature(message(1), signature(1))
             for number in range(50):
                 finish_at_once(store.archive.store_signature(message(number), signature(number)))
-                assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(is_incomplete=True)
+                assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(
+                    is_incomplete=True
+                )
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
             await store.addresses.replace([row])
             with pytest.raises(StoreDown):
@@ -132,13 +136,17 @@ async def test_a_hanging_server_delays_calls_for_a_limited_time(
             assert await store.archive.load(message(2).id) == ArchiveEntry(is_incomplete=True)
             for number in range(3, 60):
                 finish_at_once(store.archive.store_signature(message(number), signature(number)))
-                assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(is_incomplete=True)
+                assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(
+                    is_incomplete=True
+                )
             assert not store.status().is_up
         await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
         await wait_for_entry(store, message(59), lambda entry: entry.signatures == (signature(59),))
 
 
-async def test_the_daemon_can_stop_while_the_store_is_down(any_store_url: str, outage: Outage) -> None:
+async def test_the_daemon_can_stop_while_the_store_is_down(
+    any_store_url: str, outage: Outage
+) -> None:
     async with store_at(any_store_url, stop_timeout_s=0.2) as store:
         context = outage()
         context.__enter__()

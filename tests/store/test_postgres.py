@@ -16,7 +16,9 @@ from tests.store.postgres import PostgresServer
 SHORT_S = 1
 
 
-def test_every_test_has_an_empty_database_of_its_own(postgres_server: PostgresServer, postgres_url: str) -> None:
+def test_every_test_has_an_empty_database_of_its_own(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
     other = postgres_server.create_database()
     with psycopg.connect(postgres_url) as ours, psycopg.connect(other) as theirs:
         ours.execute("CREATE TABLE kept (number integer)")
@@ -37,7 +39,9 @@ def test_the_test_server_listens_on_a_socket_only_and_never_runs_as_root(postgre
 
 def test_another_process_uses_the_same_url(postgres_url: str) -> None:
     program = "import psycopg, sys; print(psycopg.connect(sys.argv[1]).execute('SELECT 41 + 1').fetchone()[0])"
-    done = subprocess.run([sys.executable, "-c", program, postgres_url], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, postgres_url], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "42\n"
 
 
@@ -50,7 +54,9 @@ def test_committed_rows_survive_a_stop(postgres_server: PostgresServer, postgres
         assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
 
 
-def test_a_paused_server_neither_answers_nor_refuses(postgres_server: PostgresServer, postgres_url: str) -> None:
+def test_a_paused_server_neither_answers_nor_refuses(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
     with psycopg.connect(postgres_url) as connection:
         with postgres_server.paused(), pytest.raises(psycopg.errors.ConnectionTimeout):
             psycopg.connect(postgres_url, connect_timeout=SHORT_S)

@@ -26,13 +26,18 @@ SSL_REQUEST = (8).to_bytes(4) + (80_877_103).to_bytes(4)
 
 def make_certificate(folder: Path, name: str) -> Path:
     """Write a certificate for 127.0.0.1, signed by itself, and its key behind it."""
-    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    key, subject = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+    )
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     file = folder / f"{name}.pem"
@@ -42,7 +47,9 @@ def make_certificate(folder: Path, name: str) -> Path:
 
 
 @asynccontextmanager
-async def tls_in_front_of(server_url: str, certificate: Path) -> AsyncIterator[tuple[str, list[str]]]:
+async def tls_in_front_of(
+    server_url: str, certificate: Path
+) -> AsyncIterator[tuple[str, list[str]]]:
     """Serve TLS on a port and pass the bytes to the Unix socket of a server, whose build has no TLS.
 
     Yields the URL, and the names of the TLS versions of its connections. It refuses clients without TLS.
@@ -73,7 +80,9 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_a_server_is_verified_by_the_certificate_of_its_url(tmp_path: Path, postgres_url: str) -> None:
+async def test_a_server_is_verified_by_the_certificate_of_its_url(
+    tmp_path: Path, postgres_url: str
+) -> None:
     server, other = make_certificate(tmp_path, "server"), make_certificate(tmp_path, "other")
     async with tls_in_front_of(postgres_url, server) as (url, versions):
         async with store_at(f"{url}&sslmode=verify-full&sslrootcert={server}") as store:
@@ -93,7 +102,9 @@ async def test_a_server_is_verified_by_the_certificate_of_its_url(tmp_path: Path
 
 @pytest.mark.parametrize("mode", ["verify-all", "on"])
 async def test_a_wrong_mode_is_refused_and_named(tmp_path: Path, mode: str) -> None:
-    async with store_at(f"postgresql://u:hush@127.0.0.1:1/w?sslmode={mode}", stop_timeout_s=0.1) as store:
+    async with store_at(
+        f"postgresql://u:hush@127.0.0.1:1/w?sslmode={mode}", stop_timeout_s=0.1
+    ) as store:
         status = store.status()
     assert f'invalid sslmode value: "{mode}"' in str(status.reason)
     assert "hush" not in str(status)

@@ -15,7 +15,9 @@ from warpseal.warp.ids import NodeID
 PATIENT = {"call_timeout_s": PATIENCE_S}
 OURS, THEIRS = NodeID(b"\x01" * 20), NodeID(b"\x02" * 20)
 NODE, OTHER = NodeID(b"\x0a" * 20), NodeID(b"\x0b" * 20)
-VALIDATION = ValidationRow(b"\x07" * 32, NODE, first_at=1_000, seen_at=5_000, observed_ms=90_000, connected_ms=60_000)
+VALIDATION = ValidationRow(
+    b"\x07" * 32, NODE, first_at=1_000, seen_at=5_000, observed_ms=90_000, connected_ms=60_000
+)
 HOUR = HourRow(500_000, NODE, 3_600_000, 1_800_000)
 
 
@@ -36,13 +38,17 @@ async def test_observed_uptime_survives_a_restart(any_store_url: str) -> None:
 async def test_rows_of_two_observers_of_a_node_are_separate(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.write(OURS, [VALIDATION], [HOUR])
-        await store.observed.write(THEIRS, [replace(VALIDATION, connected_ms=1)], [replace(HOUR, connected_ms=2)])
+        await store.observed.write(
+            THEIRS, [replace(VALIDATION, connected_ms=1)], [replace(HOUR, connected_ms=2)]
+        )
         assert (await load_uptime(store)).validations == (VALIDATION,)
         assert await store.observed.hours(OURS, NODE, 0, HOUR.hour) == [HOUR]
         assert (await load_uptime(store, THEIRS)).hours == (replace(HOUR, connected_ms=2),)
 
 
-async def test_a_row_that_is_written_again_is_replaced_and_never_added_to(any_store_url: str) -> None:
+async def test_a_row_that_is_written_again_is_replaced_and_never_added_to(
+    any_store_url: str,
+) -> None:
     more = replace(VALIDATION, seen_at=6_000, observed_ms=91_000, connected_ms=61_000)
     async with store_at(any_store_url, **PATIENT) as store:
         for row in (VALIDATION, VALIDATION, more, more):
@@ -63,7 +69,9 @@ async def test_the_totals_of_a_row_never_decrease(any_store_url: str) -> None:
 async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_url: str) -> None:
     hours = [replace(HOUR, hour=number, connected_ms=number) for number in range(100, 110)]
     async with store_at(any_store_url, **PATIENT) as store:
-        await store.observed.write(OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)])
+        await store.observed.write(
+            OURS, [], [*reversed(hours), replace(HOUR, hour=104, node_id=OTHER)]
+        )
         assert await store.observed.hours(OURS, NODE, 103, 106) == hours[3:7]
         assert (await load_uptime(store, first_hour=109)).hours == (hours[9],)
         assert (await store.observed.load(OURS, 0, 105)).recent_nodes == {NODE}
@@ -72,10 +80,14 @@ async def test_hours_of_a_node_come_oldest_first_within_both_bounds(any_store_ur
 async def test_a_node_that_was_connected_in_any_of_the_hours_is_distinguished_from_one_that_was_not(
     any_store_url: str,
 ) -> None:
-    absent = [replace(HOUR, hour=number, node_id=OTHER, connected_ms=0) for number in range(100, 110)]
+    absent = [
+        replace(HOUR, hour=number, node_id=OTHER, connected_ms=0) for number in range(100, 110)
+    ]
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.write(OURS, [], [replace(HOUR, hour=105, connected_ms=1), *absent])
-        await store.observed.write(OURS, [], [replace(HOUR, hour=number, connected_ms=0) for number in (104, 106)])
+        await store.observed.write(
+            OURS, [], [replace(HOUR, hour=number, connected_ms=0) for number in (104, 106)]
+        )
         await store.observed.write(THEIRS, [], [replace(HOUR, hour=109, node_id=OTHER)])
         assert await store.observed.connected_nodes(OURS, 100) == {NODE: True, OTHER: False}
         assert await store.observed.connected_nodes(OURS, 106) == {NODE: False, OTHER: False}
@@ -93,11 +105,15 @@ async def test_old_rows_of_all_observers_are_pruned(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         hours = [replace(HOUR, hour=number) for number in range(100)]
         for observer in (OURS, THEIRS):
-            await store.observed.write(observer, [VALIDATION, replace(VALIDATION, validation_id=b"\x08" * 32)], hours)
+            await store.observed.write(
+                observer, [VALIDATION, replace(VALIDATION, validation_id=b"\x08" * 32)], hours
+            )
         await store.observed.write(OURS, [replace(VALIDATION, seen_at=9_000)], [])
         while await store.observed.prune(90, 8_000):
             pass
-        assert [row.hour for row in await store.observed.hours(OURS, NODE, 0, 99)] == list(range(90, 100))
+        assert [row.hour for row in await store.observed.hours(OURS, NODE, 0, 99)] == list(
+            range(90, 100)
+        )
         assert [row.seen_at for row in (await load_uptime(store)).validations] == [9_000]
         assert (await load_uptime(store, THEIRS)).validations == ()
         assert len((await load_uptime(store, THEIRS)).hours) == 10

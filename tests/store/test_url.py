@@ -9,7 +9,16 @@ import pytest
 
 from tests.store.signed import create_store
 from warpseal.runtime.settings import InvalidSetting
-from warpseal.store import addresses, api_keys, archive_rows, event_rows, events, icm_tasks, l1_records, uptime_rows
+from warpseal.store import (
+    addresses,
+    api_keys,
+    archive_rows,
+    event_rows,
+    events,
+    icm_tasks,
+    l1_records,
+    uptime_rows,
+)
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import server_parameters
 from warpseal.store.errors import StoreUnusable
@@ -21,8 +30,18 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
     ("text", "kind", "path", "display_text"),
     [
         ("off", StoreKind.OFF, None, "off"),
-        ("sqlite:////var/lib/a%20b.db", StoreKind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
-        ("postgresql://u:hush@db:5432/w", StoreKind.POSTGRESQL, None, "postgresql://u:***@db:5432/w"),
+        (
+            "sqlite:////var/lib/a%20b.db",
+            StoreKind.SQLITE,
+            Path("/var/lib/a b.db"),
+            "sqlite:////var/lib/a b.db",
+        ),
+        (
+            "postgresql://u:hush@db:5432/w",
+            StoreKind.POSTGRESQL,
+            None,
+            "postgresql://u:***@db:5432/w",
+        ),
         (
             "postgresql://u:hush@db1:5432,db2,[::1]:5433/w?target_session_attrs=any",
             StoreKind.POSTGRESQL,
@@ -90,7 +109,12 @@ def test_a_password_that_is_not_encoded_is_refused_with_what_to_encode(text: str
         store_url(text, "store-url")
     with pytest.raises(StoreUnusable) as unusable:
         resolve_url(text, None, "store.db")
-    for text_part in (str(error.value), str(invalid.value), str(unusable.value), redacted_url(text)):
+    for text_part in (
+        str(error.value),
+        str(invalid.value),
+        str(unusable.value),
+        redacted_url(text),
+    ):
         assert re.search(r"hu\b|sh\b|hush|s/h", text_part) is None
 
 
@@ -100,10 +124,23 @@ def test_passwords_are_removed_from_library_errors() -> None:
 
 
 def test_parameters_of_libpq_are_kept_and_several_hosts_are_searched_for_the_primary() -> None:
-    url = StoreUrl.parse("postgresql://u:hu%40sh@a:1,b/w?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=7")
+    url = StoreUrl.parse(
+        "postgresql://u:hu%40sh@a:1,b/w?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=7"
+    )
     parameters = server_parameters(url)
-    expected = {"host": "a,b", "port": "1,", "user": "u", "password": "hu@sh", "dbname": "w", "sslmode": "verify-full"}
-    expected |= {"sslrootcert": "/ca.pem", "connect_timeout": "7", "target_session_attrs": "read-write"}
+    expected = {
+        "host": "a,b",
+        "port": "1,",
+        "user": "u",
+        "password": "hu@sh",
+        "dbname": "w",
+        "sslmode": "verify-full",
+    }
+    expected |= {
+        "sslrootcert": "/ca.pem",
+        "connect_timeout": "7",
+        "target_session_attrs": "read-write",
+    }
     assert parameters.items() >= expected.items()
     assert "target_session_attrs" not in server_parameters(StoreUrl.parse("postgresql://u@a/w"))
     with pytest.raises(StoreUnusable, match="correct its URL") as error:
@@ -113,7 +150,16 @@ def test_parameters_of_libpq_are_kept_and_several_hosts_are_searched_for_the_pri
 
 STATEMENTS = {
     f"{module.__name__}.{name}": text
-    for module in (addresses, api_keys, archive_rows, event_rows, events, icm_tasks, l1_records, uptime_rows)
+    for module in (
+        addresses,
+        api_keys,
+        archive_rows,
+        event_rows,
+        events,
+        icm_tasks,
+        l1_records,
+        uptime_rows,
+    )
     for name, text in vars(module).items()
     # Others are parts of statements, or a lock of a server.
     if isinstance(text, str)

@@ -50,7 +50,12 @@ def test_a_signature_is_due_at_once_and_gathering_entries_stay() -> None:
     queue.pin(message(3))
     queue.add_signature(new_signature(4))
     batch = queue.take(later())
-    assert (len(batch.signatures), batch.updates, batch.used, list(batch.pinned)) == (1, [], set(), [message(3).id])
+    assert (len(batch.signatures), batch.updates, batch.used, list(batch.pinned)) == (
+        1,
+        [],
+        set(),
+        [message(3).id],
+    )
     queue.stop()
     rest = queue.take(later())
     assert (rest.updates, rest.used) == ([shares(1)], {message(2).id})

@@ -34,7 +34,9 @@ def rate_of(*chains: tuple[str, int | None]) -> CallRate:
 
 
 def test_urls_with_the_same_scheme_host_and_port_are_of_one_node() -> None:
-    rate_of((f"{GATEWAY}/ext/bc/A/rpc", 5), ("http://user:key@127.0.0.1:9650/ext/bc/B/rpc?token=x", 5))
+    rate_of(
+        (f"{GATEWAY}/ext/bc/A/rpc", 5), ("http://user:key@127.0.0.1:9650/ext/bc/B/rpc?token=x", 5)
+    )
     rate_of(("https://Gateway.example/a", 5), ("https://gateway.example:443/b", 5))
     rates = CallRates()
     urls = (GATEWAY, "http://127.0.0.1:9651", "https://127.0.0.1:9650", "http://127.0.0.2:9650")
@@ -45,7 +47,9 @@ def test_the_smallest_named_rate_of_a_node_counts() -> None:
     assert rate_of((GATEWAY, 50), (GATEWAY, 20), (GATEWAY, None), (GATEWAY, 30)).per_s == 20
 
 
-@pytest.mark.parametrize(("url", "limit", "expected"), [("http://8.8.8.8", None, 200), ("http://8.8.8.8", 500, 500)])
+@pytest.mark.parametrize(
+    ("url", "limit", "expected"), [("http://8.8.8.8", None, 200), ("http://8.8.8.8", 500, 500)]
+)
 async def test_without_a_named_rate_a_public_node_gets_200_calls_per_second(
     url: str, limit: int | None, expected: int
 ) -> None:
@@ -55,14 +59,18 @@ async def test_without_a_named_rate_a_public_node_gets_200_calls_per_second(
 
 
 @asynccontextmanager
-async def chains_at_one_node(per_s: int) -> AsyncIterator[tuple[StoppedClock, ChainNode, ChainNode]]:
+async def chains_at_one_node(
+    per_s: int,
+) -> AsyncIterator[tuple[StoppedClock, ChainNode, ChainNode]]:
     """Yield a stopped clock, and the node as two chains see it."""
     settings, rates = EvmRpcSettings(), CallRates()
     async with open_sessions() as sessions:
         nodes: list[ChainNode] = []
         for number in (1, 2):
             rpc = (NodeEndpoint(f"{GATEWAY}/{number}"),)
-            chain = EvmChain(ChainID(bytes([number]) * 32), rpc, index=EvmIndexing(calls_per_s=per_s))
+            chain = EvmChain(
+                ChainID(bytes([number]) * 32), rpc, index=EvmIndexing(calls_per_s=per_s)
+            )
             nodes += ChainNodes(chain, sessions, settings, rates).nodes
         with stopped_clock() as clock:
             yield clock, nodes[0], nodes[1]
@@ -80,7 +88,10 @@ async def test_chains_at_one_node_share_its_rate_and_take_turns() -> None:
         await node.acquire(10, is_background=is_background)
         order.append(name)
 
-    async with chains_at_one_node(per_s=10) as (clock, backfilling, idle), asyncio.TaskGroup() as tasks:
+    async with (
+        chains_at_one_node(per_s=10) as (clock, backfilling, idle),
+        asyncio.TaskGroup() as tasks,
+    ):
         for number in range(3):
             tasks.create_task(call(f"backfill {number}", backfilling))
         tasks.create_task(call("new block", idle))
@@ -97,7 +108,8 @@ async def test_chains_at_one_node_share_its_rate_and_take_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "wait_s"), [("20", 20), ("3600", 60), ("Fri, 31 Dec 2100 23:59:59 GMT", 60), ("soon", 0)]
+    ("retry_after", "wait_s"),
+    [("20", 20), ("3600", 60), ("Fri, 31 Dec 2100 23:59:59 GMT", 60), ("soon", 0)],
 )
 async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_after(
     retry_after: str, wait_s: int
@@ -107,7 +119,10 @@ async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_a
     async with serving_evm(node), open_sessions() as sessions:
         chains = [
             ChainNodes(
-                EvmChain(CHAIN, (NodeEndpoint(f"{node.url}/{number}"),), index=EvmIndexing()), sessions, settings, rates
+                EvmChain(CHAIN, (NodeEndpoint(f"{node.url}/{number}"),), index=EvmIndexing()),
+                sessions,
+                settings,
+                rates,
             )
             for number in (1, 2)
         ]
@@ -131,7 +146,9 @@ async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_a
 
 
 async def test_another_node_is_called_while_the_first_one_is_paused() -> None:
-    first, second = (EvmReplayNode(transfer_blocks(3, has_roots=False), retry_after="30") for _ in range(2))
+    first, second = (
+        EvmReplayNode(transfer_blocks(3, has_roots=False), retry_after="30") for _ in range(2)
+    )
     async with serving_evm(first, second), open_chain_nodes(first.url, second.url) as nodes:
         assert await nodes.heads() == (3, 3)
         first.busy = 1
@@ -154,5 +171,7 @@ async def test_another_node_is_called_while_the_first_one_is_paused() -> None:
         ("https://[2606:4700::1111]", False),
     ],
 )
-async def test_only_nodes_at_private_addresses_have_no_rate_of_their_own(url: str, expected: bool) -> None:
+async def test_only_nodes_at_private_addresses_have_no_rate_of_their_own(
+    url: str, expected: bool
+) -> None:
     assert await is_private(NodeEndpoint(url)) is expected

@@ -15,8 +15,19 @@ from warpseal.upstream.identity import CHAIN_ID, HEAD
 from warpseal.upstream.json_values import MAX_HEIGHT, date_s, unix_s
 from warpseal.warp.ids import EMPTY_NODE_ID, id_text, node_id_text
 
-CURRENT = {"nodeID": node_id_text(EMPTY_NODE_ID), "weight": "1", "startTime": "1", "txID": id_text(bytes(32))}
-L1_VALIDATOR = {"subnetID": id_text(bytes(32)), "weight": "1", "minNonce": "0", "balance": "0", "height": "1"}
+CURRENT = {
+    "nodeID": node_id_text(EMPTY_NODE_ID),
+    "weight": "1",
+    "startTime": "1",
+    "txID": id_text(bytes(32)),
+}
+L1_VALIDATOR = {
+    "subnetID": id_text(bytes(32)),
+    "weight": "1",
+    "minNonce": "0",
+    "balance": "0",
+    "height": "1",
+}
 EPOCH = {"number": "1", "startTime": "1", "pChainHeight": "1"}
 YEAR_10000_S = 253_402_300_800
 
@@ -30,8 +41,14 @@ YEAR_10000_S = 253_402_300_800
         (blocks._C_HEIGHT.decode, hex(1 << 40)),
         (p_chain.decode_height, {"height": str(1 << 40)}),
         (p_chain.decode_l1_validator, {**L1_VALIDATOR, "height": str(1 << 40)}),
-        (p_chain.decode_current_validations, {"validators": [{**CURRENT, "startTime": str(YEAR_10000_S)}]}),
-        (p_chain.decode_current_validations, {"validators": [{**CURRENT, "endTime": str((1 << 64) - 1)}]}),
+        (
+            p_chain.decode_current_validations,
+            {"validators": [{**CURRENT, "startTime": str(YEAR_10000_S)}]},
+        ),
+        (
+            p_chain.decode_current_validations,
+            {"validators": [{**CURRENT, "endTime": str((1 << 64) - 1)}]},
+        ),
         (chain_apis._decode_epoch, {**EPOCH, "pChainHeight": str(1 << 40)}),
         (chain_apis._decode_epoch, {**EPOCH, "startTime": str(YEAR_10000_S)}),
         (chain_apis._decode_block_time, {"timestamp": hex(YEAR_10000_S)}),
@@ -52,7 +69,9 @@ def test_the_highest_height_is_accepted() -> None:
 LAST_S = 253_402_300_799
 
 
-@pytest.mark.parametrize("text", ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T22:59:59-01:00"])
+@pytest.mark.parametrize(
+    "text", ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T22:59:59-01:00"]
+)
 def test_a_date_of_1970_to_9999_is_accepted(text: str) -> None:
     moment = datetime.fromisoformat(text)
     assert datetime.fromtimestamp(date_s(moment), UTC) == moment

@@ -30,7 +30,11 @@ async def start_holders(
 
 
 async def test_waiters_start_in_order_up_to_the_concurrency_limit() -> None:
-    limit, started, release = UpstreamLimit(max_concurrency=2, per_s=100), list[int](), asyncio.Event()
+    limit, started, release = (
+        UpstreamLimit(max_concurrency=2, per_s=100),
+        list[int](),
+        asyncio.Event(),
+    )
     holders = await start_holders(limit, 4, started, release)
     assert started == [0, 1]
     holders[1].cancel()
@@ -57,7 +61,11 @@ def test_starts_per_second_are_limited() -> None:
 
 
 async def test_a_cancelled_waiter_is_dropped() -> None:
-    limit, started, release = UpstreamLimit(max_concurrency=1, per_s=100), list[int](), asyncio.Event()
+    limit, started, release = (
+        UpstreamLimit(max_concurrency=1, per_s=100),
+        list[int](),
+        asyncio.Event(),
+    )
     holders = await start_holders(limit, 3, started, release)
     holders[1].cancel()
     release.set()
@@ -83,7 +91,11 @@ def test_a_waiter_that_is_cancelled_while_it_waits_for_time_uses_up_no_start() -
 
 
 async def test_the_queue_is_bounded() -> None:
-    limit, started, release = UpstreamLimit(1, per_s=100, max_waiting=2), list[int](), asyncio.Event()
+    limit, started, release = (
+        UpstreamLimit(1, per_s=100, max_waiting=2),
+        list[int](),
+        asyncio.Event(),
+    )
     holders = await start_holders(limit, 3, started, release)
     with pytest.raises(CallFailure) as error:
         await limit.__aenter__()
@@ -99,13 +111,21 @@ async def test_the_queue_is_bounded() -> None:
 @given(
     st.integers(1, 5),
     st.integers(1, 8),
-    st.lists(st.tuples(st.sampled_from((0.0, 0.01, 0.2)), st.sampled_from((0.0, 0.05, 0.7))), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from((0.0, 0.01, 0.2)), st.sampled_from((0.0, 0.05, 0.7))), max_size=40
+    ),
 )
 def test_both_limits_hold_and_all_calls_start_in_order(
     max_concurrency: int, per_s: int, calls: list[tuple[float, float]]
 ) -> None:
     async def main() -> tuple[list[int], list[float], int]:
-        limit, started, times, running, most = UpstreamLimit(max_concurrency, per_s), list[int](), list[float](), 0, 0
+        limit, started, times, running, most = (
+            UpstreamLimit(max_concurrency, per_s),
+            list[int](),
+            list[float](),
+            0,
+            0,
+        )
 
         async def call(number: int, length_s: float) -> None:
             nonlocal running, most
@@ -126,7 +146,9 @@ def test_both_limits_hold_and_all_calls_start_in_order(
     started, times, most = run(main())
     assert started == list(range(len(calls)))
     assert most <= max_concurrency
-    assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in zip(times, times[per_s:], strict=False))
+    assert all(
+        later - earlier >= 1.0 - 1e-6 for earlier, later in zip(times, times[per_s:], strict=False)
+    )
 
 
 async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
@@ -149,14 +171,23 @@ async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
 
 
 async def test_cancelled_waiters_leave_no_state() -> None:
-    limit, started, release = UpstreamLimit(max_concurrency=1, per_s=1_000), list[int](), asyncio.Event()
+    limit, started, release = (
+        UpstreamLimit(max_concurrency=1, per_s=1_000),
+        list[int](),
+        asyncio.Event(),
+    )
     holders = await start_holders(limit, 4, started, release)
     holders[1].cancel()
     # Freed and cancelled in one tick: the slot that was just given must come back.
     release.set()
     holders[2].cancel()
     outcomes = await asyncio.gather(*holders, return_exceptions=True)
-    assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [False, True, True, False]
+    assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     async with asyncio.timeout(60), limit:
         pass
 

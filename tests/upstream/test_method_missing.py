@@ -50,7 +50,9 @@ def test_no_other_error_says_that_a_method_is_missing(code: int, message: str) -
 
 
 def test_a_record_that_is_not_found_is_no_missing_method() -> None:
-    refusal = parse_refusal(-32000, "couldn't get block at height 7: not found", "", "platform.getBlockByHeight")
+    refusal = parse_refusal(
+        -32000, "couldn't get block at height 7: not found", "", "platform.getBlockByHeight"
+    )
     assert isinstance(refusal, NotFoundByNode)
     assert type(parse_refusal(-32000, "failed", "", "")) is RpcRefusal
 

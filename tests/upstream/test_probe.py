@@ -29,7 +29,9 @@ async def serving(
 
     async def respond(request: web.Request) -> web.Response:
         raw = body.encode("utf-8", "surrogateescape")
-        return web.Response(status=status, body=raw, headers={"Location": "http://127.0.0.1:1/", **(headers or {})})
+        return web.Response(
+            status=status, body=raw, headers={"Location": "http://127.0.0.1:1/", **(headers or {})}
+        )
 
     app = web.Application()
     app.router.add_post(path, respond)
@@ -43,7 +45,9 @@ async def serving(
         await runner.cleanup()
 
 
-async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float = 10.0) -> EndpointResponse:
+async def probe(
+    uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float = 10.0
+) -> EndpointResponse:
     async with open_session() as session:
         return await probe_endpoint(session, NodeEndpoint(uri), paths, METHOD, timeout_s)
 
@@ -51,8 +55,18 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
 @pytest.mark.parametrize(
     ("status", "body", "summary", "meaning"),
     [
-        (200, '{"jsonrpc":"2.0","result":{"networkID":"5"},"id":1}', "HTTP 200, JSON-RPC result", ""),
-        (200, '{"jsonrpc":"2.0","error":{"code":-32000},"id":1}', "HTTP 200, JSON-RPC error", "API disabled"),
+        (
+            200,
+            '{"jsonrpc":"2.0","result":{"networkID":"5"},"id":1}',
+            "HTTP 200, JSON-RPC result",
+            "",
+        ),
+        (
+            200,
+            '{"jsonrpc":"2.0","error":{"code":-32000},"id":1}',
+            "HTTP 200, JSON-RPC error",
+            "API disabled",
+        ),
         (200, "<!DOCTYPE html><title>Welcome</title>", "HTTP 200, HTML", "a web page"),
         (200, '{"hello":1}', "HTTP 200, JSON", "something else"),
         (200, "", "HTTP 200, an empty body", "something else"),
@@ -71,7 +85,9 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
         (418, "", "HTTP 418, an empty body", "something else"),
     ],
 )
-async def test_a_reply_has_status_kind_of_body_and_meaning(status: int, body: str, summary: str, meaning: str) -> None:
+async def test_a_reply_has_status_kind_of_body_and_meaning(
+    status: int, body: str, summary: str, meaning: str
+) -> None:
     async with serving(status, body) as uri:
         reply = await probe(uri)
     assert str(reply) == summary
@@ -132,7 +148,8 @@ async def test_the_clock_of_a_server_is_read_from_the_date_of_its_response(offse
 
 
 @pytest.mark.parametrize(
-    "date", ["", "soon", "Mon, 99 Foo 2026 00:00:00 GMT", "x" * 10_000, "Sun, 06 Nov 1994 08:49:37 +9999"]
+    "date",
+    ["", "soon", "Mon, 99 Foo 2026 00:00:00 GMT", "x" * 10_000, "Sun, 06 Nov 1994 08:49:37 +9999"],
 )
 async def test_a_malformed_date_says_nothing_about_the_clock(date: str) -> None:
     async with serving(200, headers={"Date": date}) as uri:

@@ -50,7 +50,9 @@ def test_fewer_liars_than_the_quorum_never_decide_however_the_replies_are_ordere
     quorum: int, spare: int, rng: Random
 ) -> None:
     honest = [Reply(position, "true") for position in range(quorum + spare)]
-    liars = [Reply(len(honest) + place, rng.choice(("false", "wrong"))) for place in range(quorum - 1)]
+    liars = [
+        Reply(len(honest) + place, rng.choice(("false", "wrong"))) for place in range(quorum - 1)
+    ]
     replies = honest + liars
     rng.shuffle(replies)
     agreed = find_agreement(replies, quorum, compare_fixed)
@@ -61,19 +63,27 @@ def test_fewer_liars_than_the_quorum_never_decide_however_the_replies_are_ordere
 
 
 @given(quorum=quorums, values=st.lists(st.sampled_from("abcdefgh"), max_size=8), rng=st.randoms())
-def test_without_enough_equal_replies_there_is_no_agreement(quorum: int, values: list[str], rng: Random) -> None:
+def test_without_enough_equal_replies_there_is_no_agreement(
+    quorum: int, values: list[str], rng: Random
+) -> None:
     replies = [Reply(position, value) for position, value in enumerate(values)]
     most = max((values.count(value) for value in values), default=0)
     rng.shuffle(replies)
     agreed = find_agreement(replies, quorum, compare_fixed)
     assert (agreed is None) == (most < quorum)
     classes = classify_replies(replies, compare_fixed)
-    assert sorted(reply.position for members in classes for reply in members) == list(range(len(values)))
+    assert sorted(reply.position for members in classes for reply in members) == list(
+        range(len(values))
+    )
     assert all(len({reply.value for reply in members}) == 1 for members in classes)
     assert len(classes) == len(set(values))
 
 
-@given(quorum=quorums, nodes=st.integers(2, 8), values=st.lists(st.sampled_from(["a", "b", None]), max_size=8))
+@given(
+    quorum=quorums,
+    nodes=st.integers(2, 8),
+    values=st.lists(st.sampled_from(["a", "b", None]), max_size=8),
+)
 def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
     quorum: int, nodes: int, values: list[str | None]
 ) -> None:
@@ -82,7 +92,9 @@ def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
     while missing := count_lacking(replies, quorum, len(unasked), compare_fixed):
         assert missing <= min(quorum, len(unasked))
         # Fewer replies could not have decided.
-        most = max((len(members) for members in classify_replies(replies, compare_fixed)), default=0)
+        most = max(
+            (len(members) for members in classify_replies(replies, compare_fixed)), default=0
+        )
         assert most < quorum or None in {reply.value for reply in replies}
         replies += unasked[:missing]
         del unasked[:missing]
@@ -91,7 +103,11 @@ def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
         assert not unasked
 
 
-@given(quorum=quorums, honest=st.lists(st.integers(0, 2**64 - 1), min_size=5, max_size=8), rng=st.randoms())
+@given(
+    quorum=quorums,
+    honest=st.lists(st.integers(0, 2**64 - 1), min_size=5, max_size=8),
+    rng=st.randoms(),
+)
 def test_fewer_forged_heights_than_the_quorum_never_raise_it_beyond_an_honest_one(
     quorum: int, honest: list[int], rng: Random
 ) -> None:
@@ -119,7 +135,9 @@ def test_nodes_that_lack_a_record_do_not_end_the_search_while_enough_others_may_
     incomplete: list[Reply[str]] = [Reply(0, None), Reply(1, None)]
     assert count_lacking(incomplete, 2, 2, compare_fixed) == 2
     assert count_lacking(incomplete, 2, 1, compare_fixed) == 0
-    agreement = find_agreement([*incomplete, Reply(2, "record"), Reply(3, "record")], 2, compare_fixed)
+    agreement = find_agreement(
+        [*incomplete, Reply(2, "record"), Reply(3, "record")], 2, compare_fixed
+    )
     assert agreement is not None
     assert agreement[0].value == "record"
 
@@ -167,8 +185,14 @@ def test_an_l1_validation_stays_with_its_l1() -> None:
     assert compare_l1_validations(first, ValidationAt(21, L1_STATE)) is Difference.NONE
     poorer = ValidationAt(21, replace(L1_STATE, balance=1))
     assert compare_l1_validations(first, poorer) is Difference.HEIGHT
-    assert compare_l1_validations(first, ValidationAt(21, replace(L1_STATE, balance=0))) is Difference.HEIGHT
-    assert compare_l1_validations(first, ValidationAt(21, replace(L1_STATE, min_nonce=2))) is Difference.HEIGHT
+    assert (
+        compare_l1_validations(first, ValidationAt(21, replace(L1_STATE, balance=0)))
+        is Difference.HEIGHT
+    )
+    assert (
+        compare_l1_validations(first, ValidationAt(21, replace(L1_STATE, min_nonce=2)))
+        is Difference.HEIGHT
+    )
     assert compare_l1_validations(first, ValidationAt(21, None)) is Difference.HEIGHT
     elsewhere = ValidationAt(20, replace(L1_STATE, subnet_id=OTHER_SUBNET))
     assert compare_l1_validations(first, elsewhere) is Difference.CONFLICT
@@ -196,13 +220,19 @@ def test_a_node_that_is_ahead_of_nodes_that_follow_or_stand_still_forges_nothing
 def test_fewer_other_nodes_than_the_quorum_judge_no_node() -> None:
     claims = HeightClaims(2, 60.0)
     for second in range(0, 300, 10):
-        assert claims.update("m", {0: 500 + second, 1: 100 + second}, 100 + second, float(second)) == []
+        assert (
+            claims.update("m", {0: 500 + second, 1: 100 + second}, 100 + second, float(second))
+            == []
+        )
     # A report from that time does not count against the node either.
     assert claims.update("m", {0: 900, 1: 410, 2: 700}, 700, 310.0) == []
 
 
 def test_every_kind_of_reply_has_a_digest_and_equal_ones_the_same() -> None:
-    entries = (ValidatorEntry(NodeID(bytes(20)), bytes(48), 2**64 - 1), ValidatorEntry(NodeID(bytes(20)), None, 1))
+    entries = (
+        ValidatorEntry(NodeID(bytes(20)), bytes(48), 2**64 - 1),
+        ValidatorEntry(NodeID(bytes(20)), None, 1),
+    )
     replies = (
         None,
         entries,

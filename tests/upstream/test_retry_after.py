@@ -44,7 +44,11 @@ def test_the_requested_pause_is_respected() -> None:
     pause = RetryAfter()
     assert pause.remaining_s(100.0) == 0
     pause.record_request(100.0, 7.0)
-    assert (pause.remaining_s(100.0), pause.remaining_s(106.0), pause.remaining_s(107.0)) == (7.0, 1.0, 0.0)
+    assert (pause.remaining_s(100.0), pause.remaining_s(106.0), pause.remaining_s(107.0)) == (
+        7.0,
+        1.0,
+        0.0,
+    )
 
 
 def test_a_shorter_pause_never_ends_a_longer_one() -> None:

@@ -49,7 +49,11 @@ def test_a_status_decides_before_any_error(outcome: CallOutcome, statuses: tuple
         (INVALID, -32000, 'rpc: can\'t find method "platform.Foo"'),
         (INVALID, -32000, 'rpc: service/method request ill-formed: "foo"'),
         (INVALID, -32000, "method must start with a non-uppercase letter"),
-        (INVALID, -32000, "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. See"),
+        (
+            INVALID,
+            -32000,
+            "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. See",
+        ),
         (FAILED, -32603, "internal error"),
         (FAILED, -32002, "request timed out"),
         (FAILED, -32003, "response too large"),
@@ -62,17 +66,27 @@ def test_a_status_decides_before_any_error(outcome: CallOutcome, statuses: tuple
         (SUCCESSFUL, 0, ""),
     ],
 )
-def test_the_error_of_a_call_decides_about_status_200(outcome: CallOutcome, code: int, message: str) -> None:
+def test_the_error_of_a_call_decides_about_status_200(
+    outcome: CallOutcome, code: int, message: str
+) -> None:
     assert outcome_of(200, CallError(code, message)) is outcome
     assert outcome_of(101, CallError(code, message)) is outcome
 
 
 def test_calls_without_a_response_fail_and_bodies_without_calls_are_invalid() -> None:
-    assert [outcome_of(200, error) for error in (UNANSWERED, RATE_LIMITED, NOT_JSON_RPC)] == [FAILED, FAILED, INVALID]
+    assert [outcome_of(200, error) for error in (UNANSWERED, RATE_LIMITED, NOT_JSON_RPC)] == [
+        FAILED,
+        FAILED,
+        INVALID,
+    ]
 
 
 def test_refused_requests_cost_no_credits() -> None:
-    assert [status for status in range(100, 600) if not is_charged_status(status)] == [401, 403, 429]
+    assert [status for status in range(100, 600) if not is_charged_status(status)] == [
+        401,
+        403,
+        429,
+    ]
 
 
 def encoded(*replies: Any) -> bytes:
@@ -80,7 +94,11 @@ def encoded(*replies: Any) -> bytes:
 
 
 def refused(call_id: Any, code: int = -32601) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": call_id, "error": {"code": code, "message": "m", "data": {"error": [1]}}}
+    return {
+        "jsonrpc": "2.0",
+        "id": call_id,
+        "error": {"code": code, "message": "m", "data": {"error": [1]}},
+    }
 
 
 def test_the_error_of_a_single_reply_is_found_and_its_result_is_not_searched() -> None:
@@ -105,7 +123,9 @@ def test_the_errors_of_a_batch_belong_to_their_ids_in_any_order() -> None:
     assert errors_of(encoded(refused([1]), refused({})), [None]) == [CallError(-32601, "m")]
 
 
-@given(st.binary(max_size=200) | st.text(alphabet='[]{}":,error1idcode-', max_size=200).map(str.encode))
+@given(
+    st.binary(max_size=200) | st.text(alphabet='[]{}":,error1idcode-', max_size=200).map(str.encode)
+)
 def test_bytes_that_are_no_replies_have_no_errors(body: bytes) -> None:
     assert len(errors_of(body, [1, 2])) == 2
     error = error_of(body)
@@ -118,7 +138,9 @@ def test_text_that_is_not_utf_8_is_no_reply_and_raises_nothing() -> None:
     assert errors_of(b'[{"id":"\xff","error":{"code":-32601}}]', [b'"\xff"']) == [None]
 
 
-def test_a_reply_without_the_word_error_is_not_decoded_and_a_large_one_is_searched_at_its_start() -> None:
+def test_a_reply_without_the_word_error_is_not_decoded_and_a_large_one_is_searched_at_its_start() -> (
+    None
+):
     large = b'{"jsonrpc":"2.0","id":1,"result":["' + b"0" * 100_000 + b'",{"error":1}]}'
     assert may_have_error(large)
     assert not may_begin_with_error(large, 1)

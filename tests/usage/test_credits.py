@@ -38,12 +38,26 @@ def test_every_method_has_credits(method: str, credits: int) -> None:
 def test_overrides_win_over_defaults_and_the_longest_name_over_others() -> None:
     overrides = {"platform.*": 7, "platform.get*": 8, "platform.getHeight": 9, "eth_getLogs": 0}
     credits = MethodCredits(credit_overrides(overrides, "method-credits"))
-    methods = ("platform.issueTx", "platform.getCurrentValidators", "platform.getHeight", "eth_getLogs", "eth_getCode")
+    methods = (
+        "platform.issueTx",
+        "platform.getCurrentValidators",
+        "platform.getHeight",
+        "eth_getLogs",
+        "eth_getCode",
+    )
     assert [credits.of(method) for method in methods] == [7, 8, 9, 0, 20]
 
 
 @pytest.mark.parametrize(
-    "value", [{"*": 1}, {"eth_get*Logs": 1}, {"eth_getLogs": -1}, {"eth_getLogs": "many"}, ["eth_getLogs"], "eth=1"]
+    "value",
+    [
+        {"*": 1},
+        {"eth_get*Logs": 1},
+        {"eth_getLogs": -1},
+        {"eth_getLogs": "many"},
+        ["eth_getLogs"],
+        "eth=1",
+    ],
 )
 def test_malformed_overrides_are_errors_of_the_setting(value: object) -> None:
     with pytest.raises(InvalidSetting, match="method-credits"):

@@ -72,11 +72,15 @@ def test_the_metrics_database_is_in_the_folder_of_the_store_unless_it_has_a_url(
 def test_a_url_of_no_database_is_an_error_that_names_the_forms(url: str) -> None:
     with pytest.raises(InvalidSetting, match="metrics-db-url") as error:
         metrics_url(url, "metrics-db-url")
-    assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(error.value)
+    assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(
+        error.value
+    )
 
 
 def test_a_server_gives_it_a_schema_of_its_own() -> None:
-    url = metrics_database_url(UsageSettings(url="postgresql://user@host/name"), StoreSettings(), None)
+    url = metrics_database_url(
+        UsageSettings(url="postgresql://user@host/name"), StoreSettings(), None
+    )
     assert url is not None
     assert url.kind is StoreKind.POSTGRESQL
     assert url.schema == "warpseal_metrics"
@@ -121,7 +125,11 @@ async def test_usage_that_is_lost_while_the_daemon_runs_is_logged_once(
         for _ in range(3):
             await metrics.write(add)
         assert await metrics.read(count) == 3
-    lost = [record for record in caplog.records if record.getMessage() == "metrics database was made again"]
+    lost = [
+        record
+        for record in caplog.records
+        if record.getMessage() == "metrics database was made again"
+    ]
     assert [record.levelname for record in lost] == ["WARNING"]
 
 
@@ -166,7 +174,9 @@ async def test_connections_keep_their_locks_when_the_database_works_again(tmp_pa
         assert await metrics.read(count) == 2
 
 
-async def test_a_failure_is_logged_once_and_its_end_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_logged_once_and_its_end_as_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "warpseal.usage.database")
     path = tmp_path / "metrics.db"
     async with database(f"sqlite:///{path}") as metrics:

@@ -54,7 +54,9 @@ IPHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605
         ("Opera/9.80 (X11; Linux x86_64) Presto/2.12", "Opera"),
     ],
 )
-def test_a_user_agent_is_the_product_without_its_version_or_the_family_of_a_browser(header: str, label: str) -> None:
+def test_a_user_agent_is_the_product_without_its_version_or_the_family_of_a_browser(
+    header: str, label: str
+) -> None:
     assert agent_label([(b"host", b"x"), (b"user-agent", header.encode())]) == label
 
 
@@ -80,7 +82,9 @@ def test_a_product_of_numbers_that_end_as_no_version_is_read_in_steps_of_its_len
 def test_all_codes_of_iso_3166_have_a_continent() -> None:
     assert len(COUNTRIES) == 249
     assert set(COUNTRIES.values()) == CONTINENTS == {"AF", "AN", "AS", "EU", "NA", "OC", "SA"}
-    assert {code: continent_of(code) for code in ("DE", "US", "BR", "JP", "KE", "AQ", "AU", "XX", "T1")} == {
+    assert {
+        code: continent_of(code) for code in ("DE", "US", "BR", "JP", "KE", "AQ", "AU", "XX", "T1")
+    } == {
         "DE": "EU",
         "US": "NA",
         "BR": "SA",
@@ -95,7 +99,16 @@ def test_all_codes_of_iso_3166_have_a_continent() -> None:
 
 @pytest.mark.parametrize(
     ("given_code", "label"),
-    [("DE", "DE"), ("de", "DE"), ("T1", "T1"), ("XX", "XX"), ("ZZ", "XX"), ("", "XX"), ("DEU", "XX"), ("XK", "XX")],
+    [
+        ("DE", "DE"),
+        ("de", "DE"),
+        ("T1", "T1"),
+        ("XX", "XX"),
+        ("ZZ", "XX"),
+        ("", "XX"),
+        ("DEU", "XX"),
+        ("XK", "XX"),
+    ],
 )
 def test_an_unknown_country_is_xx(given_code: str, label: str) -> None:
     assert country_label(given_code) == label
@@ -103,4 +116,8 @@ def test_an_unknown_country_is_xx(given_code: str, label: str) -> None:
 
 def test_only_known_methods_have_a_label_of_their_own() -> None:
     methods = frozenset({"eth_call"})
-    assert [method_label(method, methods) for method in ("eth_call", "eth_x", "")] == ["eth_call", OTHER, "none"]
+    assert [method_label(method, methods) for method in ("eth_call", "eth_x", "")] == [
+        "eth_call",
+        OTHER,
+        "none",
+    ]

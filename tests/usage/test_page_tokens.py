@@ -43,7 +43,15 @@ async def test_a_token_is_a_random_uuid_that_another_daemon_finds(any_metrics_ur
         store = PageTokenStore(opened, clock)
         rows = [await store.find(token) for token in tokens]
         assert rows == [PageTokenRow(NOW + VALID_S, b"body %d" % number) for number in range(20)]
-        for unknown in ("", "x", "0" * 36, "1" * 32, str(UUID(int=1)), "{" + tokens[0] + "}", tokens[0] + "\0"):
+        for unknown in (
+            "",
+            "x",
+            "0" * 36,
+            "1" * 32,
+            str(UUID(int=1)),
+            "{" + tokens[0] + "}",
+            tokens[0] + "\0",
+        ):
             assert await store.find(unknown) is None
 
 
@@ -78,7 +86,9 @@ async def test_expired_rows_are_removed_with_old_usage(any_metrics_url: str) -> 
         assert await store.find(last) is not None
 
 
-async def test_no_token_is_added_beyond_the_bound(any_metrics_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_token_is_added_beyond_the_bound(
+    any_metrics_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page_tokens, "_COUNTED_EVERY", 2)
     clock = Clock()
     async with database(any_metrics_url) as first, database(any_metrics_url) as second:
@@ -91,5 +101,7 @@ async def test_no_token_is_added_beyond_the_bound(any_metrics_url: str, monkeypa
                 with pytest.raises(TooManyPageTokens, match="5 page tokens are valid"):
                     await store.add(b"")
         clock.now += VALID_S
-        assert await stores[0].find(await stores[1].add(b"new")) == PageTokenRow(int(clock.now) + VALID_S, b"new")
+        assert await stores[0].find(await stores[1].add(b"new")) == PageTokenRow(
+            int(clock.now) + VALID_S, b"new"
+        )
         assert await first.read(count) == 1

@@ -56,11 +56,15 @@ def expected(query: UsageQuery, calls: Sequence[Call]) -> list[Any]:
     busiest = sorted(requests, key=lambda value: (-requests[value], value or ""))[:MAX_GROUPS]
     buckets = []
     for start in reversed(list(bucket_starts(query.level, query.since, query.until))):
-        of_bucket = [call for call in accepted if start <= call.time < bucket_end(query.level, start)]
+        of_bucket = [
+            call for call in accepted if start <= call.time < bucket_end(query.level, start)
+        ]
         groups: dict[str | None, list[Call]] = {}
         for call in of_bucket:
             groups.setdefault(group(call) if group(call) in busiest else OTHER, []).append(call)
-        ordered = sorted(groups.items(), key=lambda item: (item[0] == OTHER, -len(item[1]), item[0] or ""))
+        ordered = sorted(
+            groups.items(), key=lambda item: (item[0] == OTHER, -len(item[1]), item[0] or "")
+        )
         if groups:
             buckets.append((start, [(value, as_sums(totals_of(same))) for value, same in ordered]))
     return buckets
@@ -72,10 +76,18 @@ EUROPE = {Dimension.COUNTRY: frozenset({"DE", "FR"})}
 QUERIES = [
     UsageQuery(Level.HOUR, SINCE, NOW),
     UsageQuery(Level.DAY, SINCE, NOW, PATH),
-    UsageQuery(Level.DAY, SINCE, NOW, PATH | EUROPE | {Dimension.STATUS: frozenset({"200", "502"})}),
+    UsageQuery(
+        Level.DAY, SINCE, NOW, PATH | EUROPE | {Dimension.STATUS: frozenset({"200", "502"})}
+    ),
     UsageQuery(Level.DAY, SINCE, NOW, {Dimension.USER_AGENT: frozenset({"unknown"})}),
     UsageQuery(Level.WEEK, bucket_start(Level.WEEK, SINCE), NOW, group_by=Dimension.STATUS),
-    UsageQuery(Level.MONTH, bucket_start(Level.MONTH, SINCE), NOW, group_by=Dimension.COUNTRY, group_of=continent_of),
+    UsageQuery(
+        Level.MONTH,
+        bucket_start(Level.MONTH, SINCE),
+        NOW,
+        group_by=Dimension.COUNTRY,
+        group_of=continent_of,
+    ),
     UsageQuery(Level.DAY, SINCE, NOW, EUROPE, Dimension.COUNTRY, group_by_continent),
     UsageQuery(Level.DAY, SINCE, NOW, group_by=Dimension.USER_AGENT),
     UsageQuery(Level.DAY, SINCE, NOW, PATH, Dimension.USER_AGENT),
@@ -93,7 +105,10 @@ async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> N
             await flush(metrics, part)
         for query in QUERIES:
             buckets = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
-            plain = [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in buckets]
+            plain = [
+                (start, [(value, tuple(sums)) for value, sums in groups])
+                for start, groups in buckets
+            ]
             assert plain == expected(query, calls), query
         with pytest.raises(UsageQueryTooLong, match="less time"):
             await metrics.read(partial(read_usage, query=QUERIES[0], limit_s=-1.0))

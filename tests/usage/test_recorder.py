@@ -36,7 +36,9 @@ call_batches = st.tuples(
 )
 
 
-def added_up(batches: Iterable[Mapping[int, Mapping[UsageLabels, UsageTotals]]]) -> dict[UsageLabels, UsageTotals]:
+def added_up(
+    batches: Iterable[Mapping[int, Mapping[UsageLabels, UsageTotals]]],
+) -> dict[UsageLabels, UsageTotals]:
     sums: dict[UsageLabels, UsageTotals] = defaultdict(UsageTotals)
     for minutes in batches:
         for totals in minutes.values():
@@ -45,7 +47,9 @@ def added_up(batches: Iterable[Mapping[int, Mapping[UsageLabels, UsageTotals]]])
     return dict(sums)
 
 
-def by_path_and_status(totals: Mapping[UsageLabels, UsageTotals]) -> dict[tuple[str, int], UsageTotals]:
+def by_path_and_status(
+    totals: Mapping[UsageLabels, UsageTotals],
+) -> dict[tuple[str, int], UsageTotals]:
     sums: dict[tuple[str, int], UsageTotals] = defaultdict(UsageTotals)
     for labels, added in totals.items():
         sums[labels.path, labels.status].add(added)
@@ -91,8 +95,14 @@ def test_any_split_of_takes_and_any_clock_steps_give_the_same_totals(
     assert recorder.take() == {}
 
 
-@given(st.lists(st.tuples(st.sampled_from(["eth_call", "eth_getLogs"]), st.integers(-90, 90)), max_size=40))
-def test_deferred_calls_count_in_the_minutes_in_which_they_ended(calls: list[tuple[str, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["eth_call", "eth_getLogs"]), st.integers(-90, 90)), max_size=40
+    )
+)
+def test_deferred_calls_count_in_the_minutes_in_which_they_ended(
+    calls: list[tuple[str, int]],
+) -> None:
     now = 1_800_000_000.0
     recorder = UsageRecorder(now=lambda: now)
 
@@ -114,7 +124,10 @@ def test_deferred_calls_count_in_the_minutes_in_which_they_ended(calls: list[tup
         for labels, sums in totals.items()
     }
     assert all(
-        sums == UsageTotals(sums.requests, 0, 0, 10 * sums.requests, 0, Counter({bucket_of(2.0): sums.requests}))
+        sums
+        == UsageTotals(
+            sums.requests, 0, 0, 10 * sums.requests, 0, Counter({bucket_of(2.0): sums.requests})
+        )
         for totals in minute_totals.values()
         for sums in totals.values()
     )
@@ -131,7 +144,9 @@ def test_many_deferred_calls_are_summed_before_they_are_read() -> None:
     assert sum(recorded) == 3_000
 
 
-def test_combinations_beyond_the_bound_lose_the_agent_first_then_the_key_then_method_and_country() -> None:
+def test_combinations_beyond_the_bound_lose_the_agent_first_then_the_key_then_method_and_country() -> (
+    None
+):
     recorder = UsageRecorder(UsageBounds(combinations=40), now=lambda: 0.0)
 
     def record(**fields: Any) -> None:
@@ -163,7 +178,9 @@ def test_the_bound_of_a_minute_holds_over_all_takes_of_it_and_ends_with_it() -> 
     recorder = UsageRecorder(UsageBounds(combinations=100), now=lambda: now)
     seen: set[UsageLabels] = set()
     for number in range(1_000):
-        recorder.record(UsageLabels("/p", f"m{number}", 200, "", "XX", "none"), CallOutcome.SUCCESSFUL, 1)
+        recorder.record(
+            UsageLabels("/p", f"m{number}", 200, "", "XX", "none"), CallOutcome.SUCCESSFUL, 1
+        )
         if number % 50 == 0:
             seen.update(*recorder.take().values())
     seen.update(*recorder.take().values())
@@ -178,16 +195,24 @@ def test_minutes_that_are_not_taken_fold_and_memory_stays_bounded() -> None:
     recorder = UsageRecorder(UsageBounds(combinations=100), now=lambda: now)
     for number in range(5_000):
         now = number // 100 * 60.0
-        recorder.record(UsageLabels("/p", f"m{number}", 200, "", "XX", "none"), CallOutcome.FAILED, 2)
+        recorder.record(
+            UsageLabels("/p", f"m{number}", 200, "", "XX", "none"), CallOutcome.FAILED, 2
+        )
     minute_totals = recorder.take()
     assert sum(map(len, minute_totals.values())) <= 4 * 100 + 50
-    assert by_path_and_status(added_up([minute_totals])) == {("/p", 200): UsageTotals(5_000, 0, 5_000, 10_000, 0)}
+    assert by_path_and_status(added_up([minute_totals])) == {
+        ("/p", 200): UsageTotals(5_000, 0, 5_000, 10_000, 0)
+    }
 
 
 def test_a_day_has_a_bounded_number_of_agents_and_a_client_adds_few_of_them_an_hour() -> None:
     now = 0.0
     recorder = UsageRecorder(now=lambda: now)
-    assert [recorder.admit_agent(f"a{number}", "one") for number in range(12)][9:] == ["a9", OTHER, OTHER]
+    assert [recorder.admit_agent(f"a{number}", "one") for number in range(12)][9:] == [
+        "a9",
+        OTHER,
+        OTHER,
+    ]
     assert recorder.admit_agent("a3", "one") == "a3"
     assert recorder.admit_agent("none", "one") == "none"
     assert [recorder.admit_agent(OTHER, "three")] + [
@@ -209,19 +234,26 @@ def test_folding_keeps_the_bound_and_exact_totals_by_path_and_status(
     totals: dict[UsageLabels, UsageTotals] = defaultdict(UsageTotals)
     for number, (labels, calls) in enumerate(given_calls):
         totals[labels].add(UsageTotals(calls, 0, 0, calls * 10, 0, Counter({number % 7: calls})))
-    before = {labels: UsageTotals(sums.requests, credits=sums.credits) for labels, sums in totals.items()}
+    before = {
+        labels: UsageTotals(sums.requests, credits=sums.credits) for labels, sums in totals.items()
+    }
     folded = fold(totals, bound, Throttle(1.0))
     assert len(folded) <= max(bound, len(by_path_and_status(totals)))
     assert by_path_and_status(folded) == by_path_and_status(totals)
     assert folded == dict(totals) or len(totals) > bound
-    assert {labels: UsageTotals(sums.requests, credits=sums.credits) for labels, sums in totals.items()} == before
+    assert {
+        labels: UsageTotals(sums.requests, credits=sums.credits) for labels, sums in totals.items()
+    } == before
     for level in ("method", "country"):
         lost = [labels for labels in folded if getattr(labels, level) == OTHER]
         assert all(labels.user_agent == labels.api_key == OTHER for labels in lost)
 
 
 def test_the_busiest_combinations_stay_whole() -> None:
-    totals = {UsageLabels("/p", "m", 200, "", "XX", f"a{number}"): UsageTotals(number) for number in range(1, 11)}
+    totals = {
+        UsageLabels("/p", "m", 200, "", "XX", f"a{number}"): UsageTotals(number)
+        for number in range(1, 11)
+    }
     folded = fold(totals, 4, Throttle(1.0))
     assert {labels.user_agent: sums.requests for labels, sums in folded.items()} == {
         "a10": 10,

@@ -18,7 +18,9 @@ from warpseal.usage.response_times import (
     time_of,
 )
 
-TIMES = st.dictionaries(st.integers(bucket_of(0.0), bucket_of(1e300)), st.integers(1, 2**40), max_size=8)
+TIMES = st.dictionaries(
+    st.integers(bucket_of(0.0), bucket_of(1e300)), st.integers(1, 2**40), max_size=8
+)
 
 
 @given(st.floats(0.001, 1e9))
@@ -35,7 +37,9 @@ def test_any_time_has_a_bucket_among_few(time_ms: float) -> None:
 @given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30))
 def test_the_median_is_within_one_percent_of_the_lower_exact_one(times_ms: list[float]) -> None:
     exact = sorted(times_ms)[(len(times_ms) - 1) // 2]
-    assert median_ms(pack_counts(Counter(map(bucket_of, times_ms)))) == pytest.approx(exact, rel=0.0100001)
+    assert median_ms(pack_counts(Counter(map(bucket_of, times_ms)))) == pytest.approx(
+        exact, rel=0.0100001
+    )
 
 
 def test_without_calls_the_median_is_zero() -> None:
@@ -43,7 +47,9 @@ def test_without_calls_the_median_is_zero() -> None:
 
 
 @given(st.lists(TIMES, min_size=1, max_size=6))
-def test_packed_counts_add_up_exactly_and_are_the_same_after_they_were_stored(sketches: list[dict[int, int]]) -> None:
+def test_packed_counts_add_up_exactly_and_are_the_same_after_they_were_stored(
+    sketches: list[dict[int, int]],
+) -> None:
     total, packed = Counter[int](), 0
     for times in sketches:
         total.update(times)

@@ -65,12 +65,17 @@ def read_buckets(connection: Connection) -> Buckets:
         buckets.setdefault(bucket, {})[RowKey(Dimension(dimension), tuple(texts))] = sums
     stored = connection.fetch("SELECT level, start, combinations FROM usage_buckets")
     sizes = {(Level(level), start): count for level, start, count in stored}
-    counts = {bucket: sum(key.dimension is Dimension.ALL for key in rows) for bucket, rows in buckets.items()}
+    counts = {
+        bucket: sum(key.dimension is Dimension.ALL for key in rows)
+        for bucket, rows in buckets.items()
+    }
     assert sizes == counts
     return buckets
 
 
-def expected_rows(calls: Iterable[Call], dimensions: Iterable[Dimension] = Dimension) -> dict[RowKey, Any]:
+def expected_rows(
+    calls: Iterable[Call], dimensions: Iterable[Dimension] = Dimension
+) -> dict[RowKey, Any]:
     """Return the rows of a bucket with these calls."""
     groups: dict[RowKey, list[Call]] = {}
     for call in calls:
@@ -88,9 +93,13 @@ def expected_rows(calls: Iterable[Call], dimensions: Iterable[Dimension] = Dimen
 
 def check(buckets: Buckets, calls: Sequence[Call]) -> None:
     """Compare all buckets with the calls."""
-    assert buckets.keys() == {(level, bucket_start(level, call.time)) for level in Level for call in calls}
+    assert buckets.keys() == {
+        (level, bucket_start(level, call.time)) for level in Level for call in calls
+    }
     for (level, start), rows in buckets.items():
-        assert rows == expected_rows(call for call in calls if start <= call.time < bucket_end(level, start))
+        assert rows == expected_rows(
+            call for call in calls if start <= call.time < bucket_end(level, start)
+        )
 
 
 def adding_flusher(
@@ -102,7 +111,9 @@ def adding_flusher(
     return flusher
 
 
-async def flush(metrics: MetricsDatabase, calls: Sequence[Call], settings: UsageSettings | None = None) -> None:
+async def flush(
+    metrics: MetricsDatabase, calls: Sequence[Call], settings: UsageSettings | None = None
+) -> None:
     """Write calls as one flush of a daemon of its own."""
     await adding_flusher(metrics, FakeRecorder(list(calls)), settings).flush()
 
@@ -155,7 +166,9 @@ class FailingDatabase(MetricsDatabase):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_no_crash_and_no_clock_step_loses_or_doubles_a_call(any_metrics_url: str, seed: int) -> None:
+async def test_no_crash_and_no_clock_step_loses_or_doubles_a_call(
+    any_metrics_url: str, seed: int
+) -> None:
     """Two daemons flush in any order; calls are late, or of the future."""
     rng = random.Random(seed)
     calls: list[Call] = []
@@ -178,10 +191,17 @@ async def test_no_crash_and_no_clock_step_loses_or_doubles_a_call(any_metrics_ur
         check(await metrics.read(read_buckets), calls)
 
 
-async def test_two_daemons_that_add_to_the_same_rows_at_once_lose_nothing(any_metrics_url: str) -> None:
+async def test_two_daemons_that_add_to_the_same_rows_at_once_lose_nothing(
+    any_metrics_url: str,
+) -> None:
     parts = [make_calls(random.Random(seed), 60, NOW - 60, NOW) for seed in range(4)]
     async with database(any_metrics_url) as first, database(any_metrics_url) as second:
-        await asyncio.gather(*(flush(metrics, part) for metrics, part in zip((first, second) * 2, parts, strict=True)))
+        await asyncio.gather(
+            *(
+                flush(metrics, part)
+                for metrics, part in zip((first, second) * 2, parts, strict=True)
+            )
+        )
         check(await first.read(read_buckets), [call for part in parts for call in part])
 
 
@@ -195,7 +215,12 @@ async def test_a_flush_that_is_kept_counts_once_when_it_is_added(any_metrics_url
         assert await metrics.read(read_kept_flushes) == [flush]
         for number, (minute, more) in enumerate(others, 2):
             await metrics.write(
-                partial(add_flush, flush=Flush.of(b"run", number, minute * 60, more.items()), now=NOW, bound=BOUND)
+                partial(
+                    add_flush,
+                    flush=Flush.of(b"run", number, minute * 60, more.items()),
+                    now=NOW,
+                    bound=BOUND,
+                )
             )
         for add in (add_kept_flush, add_kept_flush, add_flush):
             await metrics.write(partial(add, flush=flush, now=NOW, bound=BOUND))
@@ -213,13 +238,17 @@ async def test_buckets_hold_a_bounded_number_of_combinations(tmp_path: Path) -> 
         for rows in (await metrics.read(read_buckets)).values():
             combinations = [key for key in rows if key.dimension is Dimension.ALL]
             assert 90 <= len(combinations) <= 100 + len(paths_and_statuses)
-            assert {key: row for key, row in rows.items() if key.dimension in exact} == expected_rows(calls, exact)
+            assert {
+                key: row for key, row in rows.items() if key.dimension in exact
+            } == expected_rows(calls, exact)
             assert key_of(Dimension.USER_AGENT, OTHER) in rows
 
 
 async def test_rows_are_removed_after_their_retention(any_metrics_url: str) -> None:
     clock = [float(NOW)]
-    settings = UsageSettings(hour_retention_s=DAY_S, day_retention_s=30 * DAY_S, month_retention_s=365 * DAY_S)
+    settings = UsageSettings(
+        hour_retention_s=DAY_S, day_retention_s=30 * DAY_S, month_retention_s=365 * DAY_S
+    )
     async with database(any_metrics_url) as metrics:
         retention = UsageRetention(metrics, settings, lambda: clock[0])
         await flush(metrics, make_calls(random.Random(5), 50, NOW - 60, NOW))
@@ -236,7 +265,10 @@ async def test_rows_are_removed_after_their_retention(any_metrics_url: str) -> N
         assert await levels_after(400) == {Level.WEEK}
         clock[0] = 2.0**33
         await retention.remove()
-        assert await metrics.read(lambda connection: connection.fetch("SELECT 1 FROM usage_flushes")) == []
+        assert (
+            await metrics.read(lambda connection: connection.fetch("SELECT 1 FROM usage_flushes"))
+            == []
+        )
 
 
 async def test_the_oldest_hours_go_first_if_the_database_is_too_big(any_metrics_url: str) -> None:
@@ -249,7 +281,10 @@ async def test_the_oldest_hours_go_first_if_the_database_is_too_big(any_metrics_
         after = await metrics.read(read_buckets)
         assert 0 < await metrics.read(stored_bytes) <= limit
         removed = sorted(before.keys() - after.keys())
-        assert removed == sorted(bucket for bucket in before if bucket[0] is Level.HOUR)[: len(removed)]
+        assert (
+            removed
+            == sorted(bucket for bucket in before if bucket[0] is Level.HOUR)[: len(removed)]
+        )
         await UsageRetention(metrics, UsageSettings(max_bytes=0), lambda: NOW).remove()
         assert await metrics.read(stored_bytes) == 0
         assert await metrics.read(read_buckets) == {}
@@ -296,10 +331,14 @@ async def test_sums_wait_in_memory_while_the_database_is_down_and_fold(tmp_path:
         for (level, start), rows in (await metrics.read(read_buckets)).items():
             if level is Level.DAY:
                 of_day = [call for call in calls if start <= call.time < start + DAY_S]
-                assert {key: row for key, row in rows.items() if key.dimension in exact} == expected_rows(of_day, exact)
+                assert {
+                    key: row for key, row in rows.items() if key.dimension in exact
+                } == expected_rows(of_day, exact)
 
 
-async def test_a_flush_that_is_cancelled_before_its_thread_begins_loses_nothing(tmp_path: Path) -> None:
+async def test_a_flush_that_is_cancelled_before_its_thread_begins_loses_nothing(
+    tmp_path: Path,
+) -> None:
     has_begun, may_go_on = threading.Event(), threading.Event()
 
     class SlowSums(dict[int, Any]):
@@ -320,7 +359,9 @@ async def test_a_flush_that_is_cancelled_before_its_thread_begins_loses_nothing(
         await asyncio.wait(flushes)
         may_go_on.set()
         await flusher.stop()
-        buckets = await UsageSource(metrics, UsageSettings()).read(UsageQuery(Level.DAY, 0, NOW + DAY_S))
+        buckets = await UsageSource(metrics, UsageSettings()).read(
+            UsageQuery(Level.DAY, 0, NOW + DAY_S)
+        )
     assert sum(group.sums.requests for bucket in buckets for group in bucket.groups) == len(calls)
 
 
@@ -332,11 +373,15 @@ async def test_damaged_response_times_and_flushes_are_logged_and_stop_nothing(
         await flush(metrics, calls[:20])
         damage = "UPDATE usage SET times = ? WHERE level = ?"
         await metrics.write(lambda connection: connection.run(damage, b"!", int(Level.MONTH)))
-        await metrics.write(partial(add_flush, flush=Flush(b"run", 1, NOW, b"damaged"), now=NOW, bound=BOUND))
+        await metrics.write(
+            partial(add_flush, flush=Flush(b"run", 1, NOW, b"damaged"), now=NOW, bound=BOUND)
+        )
         assert caplog.messages == ["usage of a minute is damaged, it does not count"]
         await flush(metrics, calls[20:])
         assert "response times of usage are damaged, they do not count" in caplog.messages
         for level in Level:
-            (bucket,) = await UsageSource(metrics, UsageSettings()).read(UsageQuery(level, 0, NOW + DAY_S))
+            (bucket,) = await UsageSource(metrics, UsageSettings()).read(
+                UsageQuery(level, 0, NOW + DAY_S)
+            )
             assert bucket.groups[0].sums.requests == len(calls)
             assert bucket.groups[0].sums.median_ms > 0

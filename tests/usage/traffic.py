@@ -22,12 +22,16 @@ class Call:
     time_ms: float | None
 
 
-def make_calls(rng: random.Random, count: int, since: int, until: int, agents: int = 5) -> list[Call]:
+def make_calls(
+    rng: random.Random, count: int, since: int, until: int, agents: int = 5
+) -> list[Call]:
     """Return calls between two times."""
     calls = []
     for _ in range(count):
         status = rng.choice([200, 200, 200, 101, 400, 429, 499, 502])
-        outcome = {400: "invalid", 429: "failed", 499: "failed", 502: "failed"}.get(status, "successful")
+        outcome = {400: "invalid", 429: "failed", 499: "failed", 502: "failed"}.get(
+            status, "successful"
+        )
         labels = UsageLabels(
             rng.choice(["/ext/bc/P", "/ext/info", "/ext/bc/C/rpc"]),
             rng.choice(["platform.getHeight", "info.peers", "eth_call", "none"]),
@@ -37,7 +41,9 @@ def make_calls(rng: random.Random, count: int, since: int, until: int, agents: i
             f"agent{rng.randrange(agents)}",
         )
         time_ms = None if status == 499 else rng.lognormvariate(2, 1)
-        calls.append(Call(rng.randrange(since, until), labels, outcome, rng.choice([1, 10, 200]), time_ms))
+        calls.append(
+            Call(rng.randrange(since, until), labels, outcome, rng.choice([1, 10, 200]), time_ms)
+        )
     return calls
 
 
@@ -84,4 +90,11 @@ class FakeRecorder:
 def as_plain(totals: UsageTotals) -> tuple[int, int, int, int, int, Counter[int]]:
     """Return the sums as values to compare."""
     times = Counter({bucket: count for bucket, count in totals.times.items() if count})
-    return totals.requests, totals.invalid, totals.failed, totals.credits, totals.credits_wasted, times
+    return (
+        totals.requests,
+        totals.invalid,
+        totals.failed,
+        totals.credits,
+        totals.credits_wasted,
+        times,
+    )

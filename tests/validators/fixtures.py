@@ -52,13 +52,21 @@ class ValidatorServices:
         self.sets = ValidatorSets(platform, self.heights, self.keys, self.settings)
         self.chains = ChainLookup(platform, now=self.clock)
         self.epochs = EpochHeights(self.upstream.proposervm, now=self.clock)
-        self.activity = L1Activity(platform, self.chains, refresh_s=self.settings.activity_refresh_s)
+        self.activity = L1Activity(
+            platform, self.chains, refresh_s=self.settings.activity_refresh_s
+        )
 
     def build_tracker(self, peers: Peers) -> SubnetTracker:
         """Return a tracker that drives `peers`."""
         upstream = self.upstream
         return SubnetTracker(
-            self.heights, self.sets, upstream.platform, upstream.info, peers, self.settings, now=self.clock
+            self.heights,
+            self.sets,
+            upstream.platform,
+            upstream.info,
+            peers,
+            self.settings,
+            now=self.clock,
         )
 
     def set_calls(self) -> int:

@@ -28,7 +28,13 @@ def test_an_l1_validator_below_the_balance_is_inactive() -> None:
 
 
 def test_a_node_with_a_funded_validation_is_active() -> None:
-    current = [validator(0, 0), validator(0, 10**9), validator(1, 0), validator(1, None), validator(2, 0)]
+    current = [
+        validator(0, 0),
+        validator(0, 10**9),
+        validator(1, 0),
+        validator(1, None),
+        validator(2, 0),
+    ]
     assert inactive_nodes(current, 2_048) == {nth_node(2)}
 
 
@@ -40,7 +46,9 @@ async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -
             assert services.activity.inactive(L1) == {INACTIVE}
 
 
-async def test_underfunded_validations_are_known_once_watched_and_none_of_the_primary_network() -> None:
+async def test_underfunded_validations_are_known_once_watched_and_none_of_the_primary_network() -> (
+    None
+):
     async with started_services() as services:
         assert services.activity.underfunded(L1) is None
         with services.activity.watch(L1):
@@ -54,9 +62,19 @@ async def test_underfunded_validations_are_known_once_watched_and_none_of_the_pr
 
 
 def test_an_underfunded_validator_is_described_by_its_balance() -> None:
-    drained, inactive = describe_underfunded(validator(1, 2_047)), describe_underfunded(validator(1, 0))
-    assert (drained.reason, drained.state) == ("underfunded", "underfunded: balance 0.000002047 AVAX")
-    assert (inactive.reason, inactive.state, inactive.balance) == ("inactive", "inactive: balance 0", "0")
+    drained, inactive = (
+        describe_underfunded(validator(1, 2_047)),
+        describe_underfunded(validator(1, 0)),
+    )
+    assert (drained.reason, drained.state) == (
+        "underfunded",
+        "underfunded: balance 0.000002047 AVAX",
+    )
+    assert (inactive.reason, inactive.state, inactive.balance) == (
+        "inactive",
+        "inactive: balance 0",
+        "0",
+    )
 
 
 async def test_one_refresh_serves_all_rounds_of_a_subnet() -> None:
@@ -128,7 +146,9 @@ async def test_a_failing_call_keeps_the_last_reply() -> None:
 
 
 async def test_a_failing_node_ends_the_wait_for_activity() -> None:
-    async with started_services(RecordedNode({METHOD: lambda _: web.Response(status=500)})) as services:
+    async with started_services(
+        RecordedNode({METHOD: lambda _: web.Response(status=500)})
+    ) as services:
         with services.activity.watch(L1):
             await finish(services.activity.ready(L1))
             assert services.activity.inactive(L1) == frozenset()

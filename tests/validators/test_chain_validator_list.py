@@ -42,7 +42,8 @@ from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, id_text, parse_id
 METHOD = "platform.getCurrentValidators"
 LINES = (paths.LOCALNET / "chain-validators.jsonl").read_text().splitlines()
 RECORDED = {
-    validator["path"].split("/")[3]: validator["result"]["validators"] for validator in map(json.loads, reversed(LINES))
+    validator["path"].split("/")[3]: validator["result"]["validators"]
+    for validator in map(json.loads, reversed(LINES))
 }
 INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 
@@ -79,9 +80,13 @@ def local_view(services: ValidatorServices, peer_uptimes: FakePeerUptimes) -> Lo
     return LocalView(services.chains, current, peer_uptimes.is_connected, peer_uptimes.uptime)
 
 
-def chain(services: ValidatorServices, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> ChainValidatorList:
+def chain(
+    services: ValidatorServices, chain_id: ChainID, peer_uptimes: FakePeerUptimes
+) -> ChainValidatorList:
     """Return a chain behind which no node is."""
-    return ChainValidatorList(chain_id, ChainValidatorsClient(()), local_view(services, peer_uptimes), services.clock)
+    return ChainValidatorList(
+        chain_id, ChainValidatorsClient(()), local_view(services, peer_uptimes), services.clock
+    )
 
 
 def plain(listed: object) -> list[dict[str, Any]]:
@@ -109,8 +114,12 @@ async def test_a_validator_that_was_never_observed_has_no_uptime() -> None:
 
 async def test_an_inactive_validator_is_not_listed_as_connected_while_its_node_is() -> None:
     async with started_services() as services:
-        listed = await chain(services, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current([INACTIVE])
-        assert [(validator["isActive"], validator["isConnected"]) for validator in plain(listed)] == [(False, False)]
+        listed = await chain(services, L1_CHAIN, FakePeerUptimes(connected={INACTIVE})).current(
+            [INACTIVE]
+        )
+        assert [
+            (validator["isActive"], validator["isConnected"]) for validator in plain(listed)
+        ] == [(False, False)]
 
 
 async def test_a_node_with_two_validations_is_listed_with_both() -> None:
@@ -121,7 +130,11 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
     both[0] = {**both[0], "nodeID": both[1]["nodeID"]}
     async with started_services() as services:
         services.node.replies[METHOD] = {"validators": both}
-        listed = plain(await chain(services, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
+        listed = plain(
+            await chain(services, L1_CHAIN, FakePeerUptimes()).current(
+                [node_id(both[1]["nodeID"][7:])]
+            )
+        )
         assert sorted(validator["isL1Validator"] for validator in listed) == [False, True]
 
 
@@ -134,7 +147,9 @@ async def test_the_response_omits_unknown_nodes_and_lists_all_nodes_without_ids(
 
 
 @pytest.mark.parametrize("chain_id", [C_CHAIN, NO_CHAIN])
-async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_id: ChainID) -> None:
+async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(
+    chain_id: ChainID,
+) -> None:
     async with started_services() as services:
         listed = chain(services, chain_id, FakePeerUptimes())
         assert not await listed.are_served()
@@ -149,7 +164,9 @@ async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> Non
         assert await listed.are_served()
         with pytest.raises(NodeUnavailable):
             await listed.locally_listed_subnet()
-        with pytest.raises(CallRefused, match="failed to get current validator set: no usable answer"):
+        with pytest.raises(
+            CallRefused, match="failed to get current validator set: no usable answer"
+        ):
             await listed.current([])
 
 
@@ -166,7 +183,9 @@ async def test_an_unrelated_refusal_counts_as_an_unavailable_node() -> None:
 async def test_a_failure_of_the_p_chain_is_an_error() -> None:
     async with started_services() as services:
         services.node.replies[METHOD] = lambda _: web.Response(status=503)
-        with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):
+        with pytest.raises(
+            CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"
+        ):
             await chain(services, L1_CHAIN, FakePeerUptimes()).current([])
 
 
@@ -179,7 +198,8 @@ def test_percentages_are_shown_as_32_bit_floats_are(up: int, more: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "of", "text"), [(221, 296, "74.66216"), (294, 296, "99.324326"), (1, 1, "100"), (0, 5, "0")]
+    ("seconds", "of", "text"),
+    [(221, 296, "74.66216"), (294, 296, "99.324326"), (1, 1, "100"), (0, 5, "0")],
 )
 def test_recorded_percentages_have_every_digit(seconds: int, of: int, text: str) -> None:
     assert json.dumps(format_percentage(100.0 * seconds / of)) == text

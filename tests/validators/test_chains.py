@@ -42,7 +42,10 @@ async def test_the_primary_network_validates_the_p_chain_without_a_call() -> Non
 
 async def test_concurrent_lookups_of_a_chain_share_one_call_and_stay_cached() -> None:
     async with started_services() as services:
-        assert await asyncio.gather(*(services.chains.subnet_of(L1_CHAIN) for _ in range(50))) == [L1] * 50
+        assert (
+            await asyncio.gather(*(services.chains.subnet_of(L1_CHAIN) for _ in range(50)))
+            == [L1] * 50
+        )
         services.clock.now += 10**9
         assert await services.chains.subnet_of(L1_CHAIN) == L1
         assert await services.chains.subnet_of(C_CHAIN) == PRIMARY_NETWORK
@@ -73,7 +76,9 @@ async def test_an_unknown_chain_is_looked_up_again_soon() -> None:
 
 
 async def test_a_failure_to_ask_is_not_kept() -> None:
-    async with started_services(RecordedNode({VALIDATED_BY: lambda _: web.Response(status=500)})) as services:
+    async with started_services(
+        RecordedNode({VALIDATED_BY: lambda _: web.Response(status=500)})
+    ) as services:
         with pytest.raises(NodeUnavailable):
             await services.chains.subnet_of(L1_CHAIN)
         del services.node.replies[VALIDATED_BY]

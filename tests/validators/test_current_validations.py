@@ -18,14 +18,18 @@ TTL_S = 4.0
 
 def of(services: ValidatorServices, batches: list[Validations] | None = None) -> CurrentValidations:
     updates: list[Validations] = [] if batches is None else batches
-    return CurrentValidations(services.upstream.platform, updates.append, ttl_s=TTL_S, now=services.clock)
+    return CurrentValidations(
+        services.upstream.platform, updates.append, ttl_s=TTL_S, now=services.clock
+    )
 
 
 async def test_concurrent_callers_share_one_call_for_each_subnet() -> None:
     batches: list[Validations] = []
     async with started_services() as services:
         current = of(services, batches)
-        results = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
+        results = await asyncio.gather(
+            *(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20))
+        )
         assert {len(validation) for validation in results} == {4, 1}
         assert services.node.calls[METHOD] == 2
     assert sorted(map(len, batches)) == [1, 4]

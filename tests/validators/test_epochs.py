@@ -16,7 +16,10 @@ METHOD = "proposervm.getCurrentEpoch"
 
 async def test_concurrent_callers_make_one_call_a_second() -> None:
     async with started_services() as services:
-        assert await asyncio.gather(*(services.epochs.height(C_CHAIN) for _ in range(100))) == [13] * 100
+        assert (
+            await asyncio.gather(*(services.epochs.height(C_CHAIN) for _ in range(100)))
+            == [13] * 100
+        )
         services.clock.now += 0.99
         assert await services.epochs.height(C_CHAIN) == 13
         assert services.node.calls[METHOD] == 1
@@ -41,7 +44,9 @@ async def test_an_epoch_height_is_recognised_among_several_chains() -> None:
 
 
 async def test_without_a_node_no_epoch_height_is_known() -> None:
-    async with started_services(RecordedNode({METHOD: lambda _: web.Response(text="?")})) as services:
+    async with started_services(
+        RecordedNode({METHOD: lambda _: web.Response(text="?")})
+    ) as services:
         with pytest.raises(NodeUnavailable):
             await services.epochs.height(C_CHAIN)
         assert not await services.epochs.any_at(13, (C_CHAIN,))

@@ -65,7 +65,10 @@ async def test_early_requests_wait_for_the_first_poll() -> None:
         await release.wait()
         return {"height": "21"}
 
-    async with started_services(RecordedNode({HEIGHT: slow})) as services, asyncio.TaskGroup() as tasks:
+    async with (
+        started_services(RecordedNode({HEIGHT: slow})) as services,
+        asyncio.TaskGroup() as tasks,
+    ):
         early = [tasks.create_task(services.heights.first()) for _ in range(3)]
         poll = tasks.create_task(services.heights.poll())
         await asyncio.sleep(0.02)
@@ -76,7 +79,10 @@ async def test_early_requests_wait_for_the_first_poll() -> None:
 
 
 async def test_early_requests_fail_with_the_error_of_the_first_poll() -> None:
-    async with started_services(RecordedNode({HEIGHT: failing})) as services, asyncio.TaskGroup() as tasks:
+    async with (
+        started_services(RecordedNode({HEIGHT: failing})) as services,
+        asyncio.TaskGroup() as tasks,
+    ):
         tasks.create_task(services.heights.poll())
         with pytest.raises(NodeUnavailable):
             await services.heights.first()
@@ -109,7 +115,10 @@ async def test_a_height_unconfirmed_for_a_minute_is_stale() -> None:
 @asynccontextmanager
 async def polled(*replies: Any) -> AsyncIterator[tuple[ProposedHeight, list[RecordedNode], Clock]]:
     """Yield the proposed height over nodes with these replies."""
-    nodes = [RecordedNode({HEIGHT: reply, TIME: {"timestamp": "2026-01-01T00:00:00Z"}}) for reply in replies]
+    nodes = [
+        RecordedNode({HEIGHT: reply, TIME: {"timestamp": "2026-01-01T00:00:00Z"}})
+        for reply in replies
+    ]
     async with open_upstream(*nodes, call_timeout_s=2.0, retry_failed_after_s=0.0) as upstream:
         clock = Clock()
         yield ProposedHeight(upstream.platform, now=clock), nodes, clock
@@ -200,7 +209,9 @@ async def test_heights_are_polled_while_running() -> None:
 async def test_watchers_are_called_when_the_height_changes_or_becomes_stale_or_fresh() -> None:
     async with started_services() as services:
         changes: list[tuple[int | None, bool]] = []
-        services.heights.watch(lambda: changes.append((services.heights.last, services.heights.is_fresh)))
+        services.heights.watch(
+            lambda: changes.append((services.heights.last, services.heights.is_fresh))
+        )
         await services.heights.poll()
         await services.heights.poll()
         assert changes == [(19, True)]

@@ -45,7 +45,8 @@ DOWN = web.Response(status=503)
 def members(count: int, weight: int = 100) -> Members:
     """Return the set of `made_up_set`, with another weight of the first member if it is given."""
     return tuple(
-        ValidatorEntry(nth_node(number), nth_key(number), 100 + number if number else weight) for number in range(count)
+        ValidatorEntry(nth_node(number), nth_key(number), 100 + number if number else weight)
+        for number in range(count)
     )
 
 
@@ -96,8 +97,12 @@ class Services:
 
     def __post_init__(self) -> None:
         self.clock = Clock()
-        self.heights = ProposedHeight(self.platform, now=self.clock, read_index=self.platform.newest_height)
-        self.sets = ValidatorSets(self.platform, self.heights, PublicKeyCache(1_000), ValidatorSettings())
+        self.heights = ProposedHeight(
+            self.platform, now=self.clock, read_index=self.platform.newest_height
+        )
+        self.sets = ValidatorSets(
+            self.platform, self.heights, PublicKeyCache(1_000), ValidatorSettings()
+        )
 
     async def set_of(self, height: int) -> int:
         """Return the total weight of the L1's set."""
@@ -106,10 +111,19 @@ class Services:
 
 @asynccontextmanager
 async def started(
-    source: SetSource, sets: dict[int, Members], replies: dict[str, Any] | None = None, *, has_stop: bool = False
+    source: SetSource,
+    sets: dict[int, Members],
+    replies: dict[str, Any] | None = None,
+    *,
+    has_stop: bool = False,
 ) -> AsyncIterator[Services]:
     node, counts = RecordedNode(replies or {}), Counter[str]()
-    build = partial(IndexedPlatform, source=source, count=lambda result: counts.update([result]), has_stop=has_stop)
+    build = partial(
+        IndexedPlatform,
+        source=source,
+        count=lambda result: counts.update([result]),
+        has_stop=has_stop,
+    )
     async with serve_nodes(node), open_session() as session:
         settings = build_settings(node.uri, call_timeout_s=2.0, retry_failed_after_s=0.01)
         upstream = connect_upstream(settings, session, build_platform=build)
@@ -139,7 +153,9 @@ async def test_both_uses_the_index_and_asks_a_node_only_for_what_it_lacks() -> N
 async def test_many_lookups_at_once_wait_for_the_index_and_ask_no_node() -> None:
     async with started(SetSource.BOTH, {5: members(3)}, {SET: made_up_set(4)}) as services:
         subnets = [SubnetID(number.to_bytes(32)) for number in range(200)]
-        sets = await asyncio.gather(*(services.platform.validators_at(subnet_id, 5) for subnet_id in subnets))
+        sets = await asyncio.gather(
+            *(services.platform.validators_at(subnet_id, 5) for subnet_id in subnets)
+        )
         assert set(sets) == {members(3)}
         assert services.node.calls[SET] == 0
 
@@ -164,7 +180,9 @@ async def test_a_difference_is_named_once_and_stops_signing_if_both_is_set(
     has_stop: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     index_sets = {5: members(3, 7), 6: members(3, 7), 7: members(3, 8), 8: members(3)}
-    async with started(SetSource.BOTH, index_sets, {SET: made_up_set(3)}, has_stop=has_stop) as services:
+    async with started(
+        SetSource.BOTH, index_sets, {SET: made_up_set(3)}, has_stop=has_stop
+    ) as services:
         comparison = services.platform.comparison
         comparing = asyncio.create_task(services.platform.run())
         try:
@@ -172,12 +190,19 @@ async def test_a_difference_is_named_once_and_stops_signing_if_both_is_set(
             for height, count in ((5, 1), (6, 1), (7, 2)):
                 await services.set_of(height)
                 await until(partial(lambda count: services.counts["different"] == count, count))
-            texts = [vars(record)["reason"] for record in caplog.records if record.message == "validator sets differ"]
+            texts = [
+                vars(record)["reason"]
+                for record in caplog.records
+                if record.message == "validator sets differ"
+            ]
             assert [text.partition(": ")[2] for text in texts] == [
-                f"{node_id_text(nth_node(0))}: index weight {weight}, nodes weight 100" for weight in (7, 8)
+                f"{node_id_text(nth_node(0))}: index weight {weight}, nodes weight 100"
+                for weight in (7, 8)
             ]
             if has_stop:
-                with pytest.raises(ValidatorSetsDiffer, match="set validator-sets to node or index"):
+                with pytest.raises(
+                    ValidatorSetsDiffer, match="set validator-sets to node or index"
+                ):
                     comparison.check(L1)
             comparison.check(PRIMARY_NETWORK)
             await services.set_of(8)
@@ -226,7 +251,9 @@ async def test_a_set_of_a_node_is_compared_once_the_index_has_it_and_other_keys_
 
 async def test_index_never_asks_a_node_for_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexed_platform, "_POLL_S", 0.001)
-    async with started(SetSource.INDEX, {4: members(2), 5: members(3)}, {SET: made_up_set(4)}) as services:
+    async with started(
+        SetSource.INDEX, {4: members(2), 5: members(3)}, {SET: made_up_set(4)}
+    ) as services:
         await services.heights.poll()
         assert services.heights.current() == 5
         waiting = asyncio.create_task(services.set_of(6))
@@ -255,7 +282,10 @@ async def test_index_never_asks_a_node_for_a_set(monkeypatch: pytest.MonkeyPatch
 
 async def test_heights_outlast_the_nodes() -> None:
     epoch = {"number": "3", "startTime": "5", "pChainHeight": "17"}
-    replies = {"proposervm.getCurrentEpoch": epoch, "proposervm.getProposedHeight": {"height": "18"}}
+    replies = {
+        "proposervm.getCurrentEpoch": epoch,
+        "proposervm.getProposedHeight": {"height": "18"},
+    }
     async with started(SetSource.INDEX, {5: members(3), 20: members(3)}, replies) as services:
         epochs = EpochHeights(services.upstream.proposervm, last_reply_s=600.0, now=services.clock)
         await services.heights.poll()
@@ -284,7 +314,9 @@ async def test_heights_outlast_the_nodes() -> None:
             await epochs.height(L1_CHAIN)
 
 
-async def test_a_node_below_the_height_makes_no_difference(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_node_below_the_height_makes_no_difference(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with started(SetSource.BOTH, {10**6: members(3)}) as services:
         comparing = asyncio.create_task(services.platform.run())
         with caplog.at_level(logging.DEBUG, "warpseal.validators.set_comparison"):
@@ -302,7 +334,11 @@ async def test_the_l1s_of_the_index_are_listed_beside_those_that_a_node_names() 
         subnets = await services.platform.subnets()
         assert {PRIMARY_NETWORK, L1, gone} < set(subnets)
         assert len(set(subnets)) == len(subnets)
-        services.node.replies |= {HEIGHT: DOWN, "platform.getAllValidatorsAt": DOWN, "platform.getSubnets": DOWN}
+        services.node.replies |= {
+            HEIGHT: DOWN,
+            "platform.getAllValidatorsAt": DOWN,
+            "platform.getSubnets": DOWN,
+        }
         assert await services.platform.subnets() == (L1, gone)
         services.index.converted = ()
         with pytest.raises(NodeUnavailable):

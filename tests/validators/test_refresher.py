@@ -46,7 +46,9 @@ class RefresherScenario:
         self.batches: list[Validations] = []
         self.appeared: set[ChainID] = set()
         self.peers = Peers()
-        self.current = CurrentValidations(services.upstream.platform, self.batches.append, now=services.clock)
+        self.current = CurrentValidations(
+            services.upstream.platform, self.batches.append, now=services.clock
+        )
         tracker = services.build_tracker(self.peers)
         self.refresher = ValidatorRefresher(
             services.chains,
@@ -59,7 +61,9 @@ class RefresherScenario:
     def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""
         peer_uptimes = FakePeerUptimes()
-        view = LocalView(self.services.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime)
+        view = LocalView(
+            self.services.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime
+        )
         return ChainValidatorList(chain_id, ChainValidatorsClient(()), view, self.services.clock)
 
     @asynccontextmanager
@@ -76,10 +80,17 @@ class RefresherScenario:
 
 
 async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background() -> None:
-    async with started_services(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as services:
+    async with started_services(
+        tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02
+    ) as services:
         scenario = RefresherScenario(services)
         async with scenario.running():
-            await until(lambda: scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(scenario.batches) >= 6)
+            await until(
+                lambda: (
+                    scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN}
+                    and len(scenario.batches) >= 6
+                )
+            )
             calls = services.node.calls["platform.validatedBy"]
             assert await services.chains.subnet_of(L1_CHAIN) == L1
             assert services.node.calls["platform.validatedBy"] == calls
@@ -138,14 +149,20 @@ async def test_the_concurrency_of_refreshes_is_limited() -> None:
 
 
 async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> None:
-    async with started_services(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as services:
+    async with started_services(
+        tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02
+    ) as services:
         scenario = RefresherScenario(services)
         async with scenario.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
             await until(lambda: {len(entry) for entry in scenario.batches} == {4, 1})
             await until(lambda: services.node.calls[METHOD] >= 8)
             assert scenario.peers.targets == {L1: L1_NODES}
-            assert services.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
-        subnet_ids = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
+            assert services.set_calls() == 1, (
+                "it is followed for minutes, not asked for at each refresh"
+            )
+        subnet_ids = {
+            params["subnetID"] for _, method, params in services.node.seen if method == METHOD
+        }
         assert subnet_ids == {id_text(L1), id_text(PERMISSIONED)}
 
 

@@ -48,7 +48,9 @@ async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> 
 
 async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
     async with started_services(RecordedNode({SET: made_up_set(100)})) as services:
-        validator_sets = await asyncio.gather(*(services.sets.at(L1, 19, is_chosen=False) for _ in range(1_000)))
+        validator_sets = await asyncio.gather(
+            *(services.sets.at(L1, 19, is_chosen=False) for _ in range(1_000))
+        )
         assert len({id(entry) for entry in validator_sets}) == 1
         await services.sets.at(L1, 19, is_chosen=False)
         assert services.set_calls() == 1
@@ -101,7 +103,9 @@ async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
 
 
 async def test_a_failed_fetch_is_not_kept() -> None:
-    async with started_services(RecordedNode({SET: lambda _: web.Response(status=500)})) as services:
+    async with started_services(
+        RecordedNode({SET: lambda _: web.Response(status=500)})
+    ) as services:
         with pytest.raises(NodeUnavailable):
             await services.sets.at(L1, 19, is_chosen=False)
         del services.node.replies[SET]
@@ -178,7 +182,10 @@ async def test_cached_sets_at_named_heights_are_served_though_no_node_answers() 
     async with started_services() as services:
         await services.heights.poll()
         await services.sets.at(L1, 18, is_chosen=True)
-        services.node.replies = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
+        services.node.replies = {
+            HEIGHT: lambda _: web.Response(status=500),
+            SET: lambda _: web.Response(status=500),
+        }
         services.clock.now += 100
         with pytest.raises(NodeUnavailable):
             services.heights.current()
@@ -211,7 +218,9 @@ async def test_keys_are_returned_in_canonical_order() -> None:
     async with started_services(RecordedNode({SET: made_up_set(30)})) as services:
         members = await services.sets.at(L1, 19, is_chosen=False)
         keys = services.sets.keys_of(members)
-    assert [public_key_bytes(key) for key in keys] == [entry.public_key for entry in members.validators]
+    assert [public_key_bytes(key) for key in keys] == [
+        entry.public_key for entry in members.validators
+    ]
 
 
 async def test_keys_of_an_evicted_set_are_still_returned() -> None:
@@ -224,14 +233,20 @@ async def test_keys_of_an_evicted_set_are_still_returned() -> None:
 
 
 async def test_a_set_with_an_invalid_key_is_refused() -> None:
-    broken = {**made_up_set(3), node_id_text(nth_node(9)): {"publicKey": "0x80" + "11" * 47, "weight": "1"}}
+    broken = {
+        **made_up_set(3),
+        node_id_text(nth_node(9)): {"publicKey": "0x80" + "11" * 47, "weight": "1"},
+    }
     async with started_services(RecordedNode({SET: broken})) as services:
         with pytest.raises(NodeUnavailable):
             await services.sets.at(L1, 19, is_chosen=False)
 
 
 async def test_a_set_whose_weight_overflows_is_refused() -> None:
-    heavy = {node_id_text(nth_node(number)): {"publicKey": None, "weight": str(2**64 - 1)} for number in range(2)}
+    heavy = {
+        node_id_text(nth_node(number)): {"publicKey": None, "weight": str(2**64 - 1)}
+        for number in range(2)
+    }
     async with started_services(RecordedNode({SET: heavy})) as services:
         with pytest.raises(NodeUnavailable):
             await services.sets.at(L1, 19, is_chosen=False)

@@ -16,7 +16,15 @@ from tests.node.recorded_node import (
     RefusedCall,
     node_id,
 )
-from tests.validators.fixtures import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, started_services
+from tests.validators.fixtures import (
+    HEIGHT,
+    SET,
+    Peers,
+    made_up_set,
+    nth_key,
+    nth_node,
+    started_services,
+)
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 from warpseal.warp.validator_set import build_canonical_set
@@ -43,7 +51,9 @@ L1_NODES = {
 
 
 def tracked_weights(tracker: SubnetTracker) -> dict[SubnetID, tuple[int, int]]:
-    return {subnet.subnet_id: (subnet.connected, subnet.total) for subnet in tracker.all_readiness()}
+    return {
+        subnet.subnet_id: (subnet.connected, subnet.total) for subnet in tracker.all_readiness()
+    }
 
 
 def count_warnings(caplog: pytest.LogCaptureFixture) -> int:
@@ -92,7 +102,9 @@ async def test_tracked_validators_are_known_if_no_node_lists_all_validators(reas
         raise RefusedCall('rpc: can\'t find method "platform.GetAllValidatorsAt"')
 
     peers = Peers()
-    async with started_services(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as services:
+    async with started_services(
+        RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)
+    ) as services:
         await services.heights.poll()
         assert await services.build_tracker(peers).refresh()
     assert peers.validators == PRIMARY_NODES | L1_NODES
@@ -129,7 +141,9 @@ async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of
     async with started_services(tracked_subnet_ids=(L1,)) as services:
         await services.heights.poll()
         made_up = {nth_node(number) for number in range(3)}
-        following = services.build_tracker(Peers(connected_nodes=PRIMARY_NODES | L1_NODES | made_up))
+        following = services.build_tracker(
+            Peers(connected_nodes=PRIMARY_NODES | L1_NODES | made_up)
+        )
         await following.refresh()
         services.node.replies = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
         await services.heights.poll()
@@ -141,7 +155,9 @@ async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of
         primary, l1 = following.readiness()
         assert (primary.is_ready, l1.is_ready, l1.connected) == (False, False, 98_975_463)
         assert l1.shortfall is not None
-        assert l1.shortfall.startswith(f"subnet {id_text(L1)}: its validator set cannot be read: no usable answer")
+        assert l1.shortfall.startswith(
+            f"subnet {id_text(L1)}: its validator set cannot be read: no usable answer"
+        )
         await following.refresh()
         assert count_warnings(caplog) == 4
         services.clock.now += 1.0
@@ -156,7 +172,9 @@ async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of
 
 
 async def test_without_a_height_nothing_can_be_refreshed() -> None:
-    async with started_services(RecordedNode({HEIGHT: lambda _: web.Response(status=500)})) as services:
+    async with started_services(
+        RecordedNode({HEIGHT: lambda _: web.Response(status=500)})
+    ) as services:
         await services.heights.poll()
         assert not await services.build_tracker(Peers()).refresh()
 
@@ -250,7 +268,9 @@ async def test_connected_nodes_get_no_hints() -> None:
 
 
 async def test_a_dead_info_node_is_reported_without_a_failure() -> None:
-    async with started_services(RecordedNode({PEERS: lambda _: web.Response(status=500)})) as services:
+    async with started_services(
+        RecordedNode({PEERS: lambda _: web.Response(status=500)})
+    ) as services:
         assert not await services.build_tracker(Peers()).discover()
 
 
@@ -278,7 +298,10 @@ async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() ->
     async with started_services(tracked_subnet_ids=(L1, PRIMARY_NETWORK)) as services:
         await services.heights.poll()
         following = services.build_tracker(peers)
-        assert [(node_id.subnet_id, node_id.is_known, node_id.total) for node_id in following.readiness()] == [
+        assert [
+            (node_id.subnet_id, node_id.is_known, node_id.total)
+            for node_id in following.readiness()
+        ] == [
             (PRIMARY_NETWORK, False, 0),
             (L1, False, 0),
         ]
@@ -295,9 +318,16 @@ async def test_readiness_lists_the_missing_validators_of_each_pinned_subnet() ->
 
 async def test_the_tracker_starts_before_the_node_is_up() -> None:
     peers = Peers()
-    node = RecordedNode({HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)})
-    async with started_services(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as services:
-        running = [asyncio.create_task(node_id.run()) for node_id in (services.heights, services.build_tracker(peers))]
+    node = RecordedNode(
+        {HEIGHT: lambda _: web.Response(status=500), PEERS: lambda _: web.Response(status=500)}
+    )
+    async with started_services(
+        node, height_poll_s=0.02, validator_refresh_period_s=0.05
+    ) as services:
+        running = [
+            asyncio.create_task(node_id.run())
+            for node_id in (services.heights, services.build_tracker(peers))
+        ]
         await asyncio.sleep(0.1)
         assert not peers.targets
         node.replies.clear()

@@ -23,7 +23,10 @@ def test_a_bootstrap_proof_has_the_documented_bytes() -> None:
     proof = L1ValidatorRegistrationJustification.bootstrap(SUBNET, 3)
     assert proof.raw == raw
     assert L1ValidatorRegistrationJustification.parse(raw) == proof
-    assert proof.validation_id.hex() == "ae9418a121508ce13a4b35cbb8b3f4e9fe283c2cd5ef5aa2beb862c97f821f22"
+    assert (
+        proof.validation_id.hex()
+        == "ae9418a121508ce13a4b35cbb8b3f4e9fe283c2cd5ef5aa2beb862c97f821f22"
+    )
     assert proof.subnet_id == SUBNET
 
 
@@ -52,7 +55,9 @@ def test_the_bootstrap_proofs_of_a_fuji_l1_name_their_validations(index: int, te
 
 def test_the_proof_of_a_registered_validator_carries_its_registration() -> None:
     raw = bytes.fromhex("128e01") + l1_txs.REGISTER_PAYLOAD
-    proof = L1ValidatorRegistrationJustification.registered(RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD))
+    proof = L1ValidatorRegistrationJustification.registered(
+        RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
+    )
     assert proof.raw == raw
     assert L1ValidatorRegistrationJustification.parse(raw) == proof
     assert id_text(proof.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"

@@ -14,7 +14,15 @@ from tests.warp import l1_txs
 from tests.warp.fuji import SIGNED_REGISTER, SIGNED_WEIGHT, UNSIGNED_REGISTER
 from warpseal import bls
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text, node_id_text, parse_id, parse_node_id
+from warpseal.warp.ids import (
+    ChainID,
+    SubnetID,
+    ValidationID,
+    id_text,
+    node_id_text,
+    parse_id,
+    parse_node_id,
+)
 from warpseal.warp.ids import NodeID as Node
 from warpseal.warp.l1_messages import (
     ConversionData,
@@ -60,9 +68,15 @@ registers = st.builds(
     weight=words,
 )
 KINDS: tuple[tuple[st.SearchStrategy[Message], Callable[[bytes], Message]], ...] = (
-    (st.builds(SubnetToL1Conversion, st.binary(min_size=32, max_size=32)), SubnetToL1Conversion.parse),
+    (
+        st.builds(SubnetToL1Conversion, st.binary(min_size=32, max_size=32)),
+        SubnetToL1Conversion.parse,
+    ),
     (registers, RegisterL1Validator.parse),
-    (st.builds(L1ValidatorRegistration, validation_ids, st.booleans()), L1ValidatorRegistration.parse),
+    (
+        st.builds(L1ValidatorRegistration, validation_ids, st.booleans()),
+        L1ValidatorRegistration.parse,
+    ),
     (st.builds(L1ValidatorWeight, validation_ids, words, words), L1ValidatorWeight.parse),
     (st.builds(ValidatorUptime, validation_ids, words), ValidatorUptime.parse),
 )
@@ -83,7 +97,10 @@ def test_an_uptime_message_has_the_documented_bytes() -> None:
 def test_a_registration_in_a_p_chain_message_has_the_documented_bytes() -> None:
     message = build_p_chain_message(12345, L1ValidatorRegistration(ID, True).encode())
     middle = "00000035000000000001000000000000002700000000000200010203"
-    assert message.raw.hex() == P_CHAIN_HEAD + middle + "0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01"
+    assert (
+        message.raw.hex()
+        == P_CHAIN_HEAD + middle + "0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f01"
+    )
     assert len(message.raw) == 95
 
 
@@ -114,7 +131,10 @@ def test_a_conversion_has_the_documented_id() -> None:
     validator = ConversionValidator(b"\x04" * 20, KEY_1, 100)
     data = ConversionData(SubnetID(b"\x01" * 32), ChainID(b"\x02" * 32), b"\x03" * 20, (validator,))
     assert len(data.encode()) == 174
-    assert data.conversion_id.hex() == "2516040b57772ef0a8ad02ba53d54e2ff8450b73e0d46c49c532eb003aae3502"
+    assert (
+        data.conversion_id.hex()
+        == "2516040b57772ef0a8ad02ba53d54e2ff8450b73e0d46c49c532eb003aae3502"
+    )
 
 
 def test_a_registration_has_the_documented_validation_id() -> None:
@@ -128,13 +148,18 @@ def test_a_registration_has_the_documented_validation_id() -> None:
         weight=100,
     )
     assert len(message.encode()) == 182
-    assert message.validation_id.hex() == "919cf76155c63c4d8257bb8482ac2c7e03a808db5360ab8a9ae592f23d4da4bc"
+    assert (
+        message.validation_id.hex()
+        == "919cf76155c63c4d8257bb8482ac2c7e03a808db5360ab8a9ae592f23d4da4bc"
+    )
 
 
 def story_conversion() -> ConversionData:
     node = parse_node_id("NodeID-K1LV379WF46iHh4RCSKou2Up5bUBRWCVV")
     manager = ChainID(parse_id("rVPmsy4tQrQhQpRE6embdYnmYtwQi8kQAg1ZdaZGzeVdjc4qT"))
-    return ConversionData(l1_txs.SUBNET, manager, b"", (ConversionValidator(node, l1_txs.CONVERSION_KEY, 49463),))
+    return ConversionData(
+        l1_txs.SUBNET, manager, b"", (ConversionValidator(node, l1_txs.CONVERSION_KEY, 49463),)
+    )
 
 
 def test_the_recorded_conversion_parses() -> None:
@@ -165,7 +190,9 @@ def test_the_recorded_registration_parses() -> None:
     assert register.remaining_balance_owner == register.disable_owner == PChainOwner(0, ())
     assert register.encode() == l1_txs.REGISTER_PAYLOAD
     assert id_text(register.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
-    message = build_p_chain_message(12345, L1ValidatorRegistration(register.validation_id, True).encode())
+    message = build_p_chain_message(
+        12345, L1ValidatorRegistration(register.validation_id, True).encode()
+    )
     assert message.raw.hex() == (
         P_CHAIN_HEAD + "000000350000000000010000000000000027000000000002"
         "38e6e9fe31c6d070a8c792dbacf6d0aefb8eac2aded49cc0aa9f422d1fdd9ecd01"
@@ -192,8 +219,14 @@ def test_the_recorded_messages_were_signed_by_the_validator_of_the_conversion() 
     key = bls.parse_public_key(l1_txs.CONVERSION_KEY)
     register = SignedMessage.parse(l1_txs.SIGNED_REGISTER)
     weight = SignedMessage.parse(l1_txs.SIGNED_WEIGHT)
-    assert register.unsigned.id.hex() == "56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
-    assert weight.unsigned.id.hex() == "2f8dcb9234fabd6ae8762d018a030102c9ef82689f43ff33ebbfac88bada6b01"
+    assert (
+        register.unsigned.id.hex()
+        == "56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
+    )
+    assert (
+        weight.unsigned.id.hex()
+        == "2f8dcb9234fabd6ae8762d018a030102c9ef82689f43ff33ebbfac88bada6b01"
+    )
     assert AddressedCall.parse(register.unsigned.payload).payload == l1_txs.REGISTER_PAYLOAD
     change = L1ValidatorWeight.parse(AddressedCall.parse(weight.unsigned.payload).payload)
     registered = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
@@ -208,7 +241,10 @@ def test_a_weight_change_of_fuji_parses() -> None:
     call = AddressedCall.parse(SignedMessage.parse(SIGNED_WEIGHT).unsigned.payload)
     assert call.source_address.hex() == "0feedc0de0000000000000000000000000000000"
     weight = L1ValidatorWeight.parse(call.payload)
-    assert weight.validation_id.hex() == "8ccf9ef520784d2fa5d97fbf098b8b4e82ff19408ec423c2970a522ab04b3a04"
+    assert (
+        weight.validation_id.hex()
+        == "8ccf9ef520784d2fa5d97fbf098b8b4e82ff19408ec423c2970a522ab04b3a04"
+    )
     assert (weight.nonce, weight.weight) == (4, 41)
 
 
@@ -216,11 +252,17 @@ def test_a_signed_registration_of_fuji_parses() -> None:
     call = AddressedCall.parse(SignedMessage.parse(SIGNED_REGISTER).unsigned.payload)
     assert call.source_address.hex() == "33b9785e20ec582d5009965fb3346f1716e8a423"
     register = RegisterL1Validator.parse(call.payload)
-    assert register.subnet_id.hex() == "5e8b6e2e8155e93739f2fa6a7f8a32c6bb2e1dce2e471b56dcc60aac49bf3435"
+    assert (
+        register.subnet_id.hex()
+        == "5e8b6e2e8155e93739f2fa6a7f8a32c6bb2e1dce2e471b56dcc60aac49bf3435"
+    )
     assert register.node_id.hex() == "47b37278e32917ffc6d2861b50dd9751b4016dd1"
     assert register.public_key.hex()[:16] == "b0d305fd70c376b0"
     assert (register.expiry, register.weight) == (1_741_794_353, 20_000)
-    assert register.validation_id.hex() == "7e63e180982c2dd2bc250a6ed2fe8fc4c82fd9cc540fcc6bb3ad9f46fc6ab029"
+    assert (
+        register.validation_id.hex()
+        == "7e63e180982c2dd2bc250a6ed2fe8fc4c82fd9cc540fcc6bb3ad9f46fc6ab029"
+    )
 
 
 def test_an_unsigned_registration_of_fuji_parses() -> None:
@@ -259,7 +301,10 @@ def test_a_conversion_of_fuji_keeps_the_order_of_its_transaction() -> None:
         bytes.fromhex("c0dd1cdd60bd82a4c48fa06ddbd927da5443c58a"),
         validators,
     )
-    assert data.conversion_id.hex() == "ae4984e3c1f0b73c2e160b899295e4a2d44b2229f23bdb7b8eccbbbcb0ba7d93"
+    assert (
+        data.conversion_id.hex()
+        == "ae4984e3c1f0b73c2e160b899295e4a2d44b2229f23bdb7b8eccbbbcb0ba7d93"
+    )
     message = build_p_chain_message(5, SubnetToL1Conversion(data.conversion_id).encode())
     assert message.raw.hex() == (
         "000000000005" + "00" * 32 + "000000340000000000010000000000000026000000000000"
@@ -272,7 +317,9 @@ def test_an_uptime_message_is_recognised_by_chain_sender_and_payload() -> None:
     chain = ChainID(b"\x01" * 32)
     message = UnsignedMessage.build(5, chain, AddressedCall(b"", uptime.encode()).encode())
     assert parse_uptime_message(message) == uptime
-    unsigned = UnsignedMessage.build(5, chain, AddressedCall(b"\x01" * 20, uptime.encode()).encode())
+    unsigned = UnsignedMessage.build(
+        5, chain, AddressedCall(b"\x01" * 20, uptime.encode()).encode()
+    )
     assert parse_uptime_message(unsigned) is None
     assert parse_uptime_message(UnsignedMessage.build(5, chain, b"foobar")) is None
     assert parse_uptime_message(build_p_chain_message(5, uptime.encode())) is None
@@ -281,7 +328,9 @@ def test_an_uptime_message_is_recognised_by_chain_sender_and_payload() -> None:
 def test_a_huge_address_count_is_refused_before_memory_is_allocated() -> None:
     raw = bytearray(l1_txs.REGISTER_PAYLOAD)
     raw[122:126] = b"\xff\xff\xff\xff"
-    with pytest.raises(MalformedMessage, match="addresses of remaining balance owner needs 85899345900 bytes"):
+    with pytest.raises(
+        MalformedMessage, match="addresses of remaining balance owner needs 85899345900 bytes"
+    ):
         RegisterL1Validator.parse(bytes(raw))
 
 
@@ -307,7 +356,9 @@ def test_messages_round_trip_and_every_other_length_is_malformed(
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))
-def test_any_bytes_are_a_message_that_encodes_to_them_or_malformed(tail: bytes, type_id: int) -> None:
+def test_any_bytes_are_a_message_that_encodes_to_them_or_malformed(
+    tail: bytes, type_id: int
+) -> None:
     for raw in (tail, bytes(2) + type_id.to_bytes(4, "big") + tail):
         for _, parse in KINDS:
             try:

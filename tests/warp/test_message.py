@@ -38,8 +38,12 @@ unsigned_messages = st.builds(
     st.binary(min_size=32, max_size=32).map(ChainID),
     st.binary(max_size=200),
 )
-signer_bits = st.integers(0, 2**70).map(lambda bits: bits.to_bytes((bits.bit_length() + 7) // 8, "big"))
-signed_messages = st.builds(SignedMessage, unsigned_messages, signer_bits, st.binary(min_size=96, max_size=96))
+signer_bits = st.integers(0, 2**70).map(
+    lambda bits: bits.to_bytes((bits.bit_length() + 7) // 8, "big")
+)
+signed_messages = st.builds(
+    SignedMessage, unsigned_messages, signer_bits, st.binary(min_size=96, max_size=96)
+)
 
 
 def test_an_unsigned_message_has_the_documented_parts() -> None:
@@ -58,7 +62,11 @@ def test_a_signed_message_is_parsed_over_its_unsigned_message_only(
 ) -> None:
     raw = signed.encode()
     assert SignedMessage.parse_over(signed.unsigned, raw) == SignedMessage.parse(raw)
-    for unsigned, changed in ((other, raw), (signed.unsigned, raw[:-1]), (signed.unsigned, raw + b"\x00")):
+    for unsigned, changed in (
+        (other, raw),
+        (signed.unsigned, raw[:-1]),
+        (signed.unsigned, raw + b"\x00"),
+    ):
         if unsigned != signed.unsigned or changed != raw:
             with pytest.raises(MalformedMessage):
                 SignedMessage.parse_over(unsigned, changed)
@@ -77,16 +85,28 @@ def test_a_signed_message_is_unsigned_bytes_bit_set_and_signature() -> None:
 def test_a_signed_weight_message_of_fuji_reads_back() -> None:
     message = SignedMessage.parse(FUJI_WEIGHT)
     assert message.unsigned.network_id == 5
-    assert id_text(message.unsigned.source_chain_id) == "pLyW2CtL3nRzYPZUDKJV3j7jGvRD6UDdRMLbR46zyvYmMDkyB"
-    assert message.unsigned.id.hex() == "fdb30089be7689263d2735156f50555e171e29a977d270a59b481ae4ed0446c6"
+    assert (
+        id_text(message.unsigned.source_chain_id)
+        == "pLyW2CtL3nRzYPZUDKJV3j7jGvRD6UDdRMLbR46zyvYmMDkyB"
+    )
+    assert (
+        message.unsigned.id.hex()
+        == "fdb30089be7689263d2735156f50555e171e29a977d270a59b481ae4ed0446c6"
+    )
     assert message.signer_indices == (1, 2)
     assert message.encode() == FUJI_WEIGHT
 
 
 def test_a_signed_registration_of_fuji_reads_back() -> None:
     message = SignedMessage.parse(FUJI_REGISTER)
-    assert id_text(message.unsigned.source_chain_id) == "y97omoP2cSyEVfdSztQHXD9EnfnVP9YKjZwAxhUfGbLAPYT9t"
-    assert message.unsigned.id.hex() == "ddc8bd103aa96ccdd20f34abfcc2d40dfb1e7cb66314a8f7fec2ac461742d915"
+    assert (
+        id_text(message.unsigned.source_chain_id)
+        == "y97omoP2cSyEVfdSztQHXD9EnfnVP9YKjZwAxhUfGbLAPYT9t"
+    )
+    assert (
+        message.unsigned.id.hex()
+        == "ddc8bd103aa96ccdd20f34abfcc2d40dfb1e7cb66314a8f7fec2ac461742d915"
+    )
     assert message.signer_indices == (3, 4, 8, 14, 18, 22, 23)
     assert message.encode() == FUJI_REGISTER
 
@@ -94,7 +114,9 @@ def test_a_signed_registration_of_fuji_reads_back() -> None:
 def test_messages_with_equal_bytes_are_equal() -> None:
     assert UnsignedMessage.parse(UNSIGNED) == UnsignedMessage.parse(UNSIGNED)
     assert len({UnsignedMessage.parse(UNSIGNED), UnsignedMessage.parse(UNSIGNED)}) == 1
-    assert UnsignedMessage.parse(UNSIGNED) != UnsignedMessage.build(123, ChainID(bytes(32)), b"foobar")
+    assert UnsignedMessage.parse(UNSIGNED) != UnsignedMessage.build(
+        123, ChainID(bytes(32)), b"foobar"
+    )
 
 
 @pytest.mark.parametrize(

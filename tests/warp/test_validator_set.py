@@ -54,7 +54,10 @@ CANONICAL_ORDER = [
     "NodeID-GWPcbFJZFfZreETSoWjPimr846mXEKCtu",
     "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg",
 ]
-KEYS = [bls.public_key_bytes(bls.derive_public_key(bls.generate_secret(bytes([n] * 32)))) for n in range(12)]
+KEYS = [
+    bls.public_key_bytes(bls.derive_public_key(bls.generate_secret(bytes([n] * 32))))
+    for n in range(12)
+]
 
 
 def node(number: int) -> NodeID:
@@ -68,15 +71,21 @@ def uncompressed(public_key: bytes) -> bytes:
 
 
 entries = st.lists(
-    st.tuples(st.integers(0, 255).map(node), st.none() | st.sampled_from(KEYS), st.integers(0, 2**40)),
+    st.tuples(
+        st.integers(0, 255).map(node), st.none() | st.sampled_from(KEYS), st.integers(0, 2**40)
+    ),
     max_size=20,
     unique_by=lambda entry: entry[0],
 )
 
 
 def test_five_local_validators_are_in_the_documented_order() -> None:
-    members = build_canonical_set((parse_node_id(text), key, 2 * 10**15) for text, key in LOCAL_KEYS.items())
-    assert [member.node_ids for member in members.validators] == [(parse_node_id(t),) for t in CANONICAL_ORDER]
+    members = build_canonical_set(
+        (parse_node_id(text), key, 2 * 10**15) for text, key in LOCAL_KEYS.items()
+    )
+    assert [member.node_ids for member in members.validators] == [
+        (parse_node_id(t),) for t in CANONICAL_ORDER
+    ]
     assert members.total_weight == 10**16
     assert members.keyless_weight == 0
     assert has_quorum(members.weight_of((0, 1, 2, 3)), members.total_weight, 67)
@@ -84,7 +93,10 @@ def test_five_local_validators_are_in_the_documented_order() -> None:
 
 
 def test_canonical_order_sorts_real_uncompressed_points() -> None:
-    mirrored = [bytes(compress_G1(neg(pubkey_to_G1(BLSPubkey(key)))).to_bytes(48, "big")) for key in KEYS[:6]]
+    mirrored = [
+        bytes(compress_G1(neg(pubkey_to_G1(BLSPubkey(key)))).to_bytes(48, "big"))
+        for key in KEYS[:6]
+    ]
     keys = KEYS + mirrored + list(LOCAL_KEYS.values())
     random.Random(7).shuffle(keys)
     assert sorted(keys, key=canonical_sort_key) == sorted(keys, key=uncompressed)
@@ -102,7 +114,9 @@ def test_documented_uncompressed_keys_agree_with_py_ecc() -> None:
 
 
 def test_equal_keys_are_merged_with_their_weights_and_nodes() -> None:
-    members = build_canonical_set([(node(9), KEYS[0], 5), (node(3), KEYS[1], 7), (node(1), KEYS[0], 6)])
+    members = build_canonical_set(
+        [(node(9), KEYS[0], 5), (node(3), KEYS[1], 7), (node(1), KEYS[0], 6)]
+    )
     index = members.index_of_key(KEYS[0])
     assert index is not None
     assert members.validators[index] == Validator(KEYS[0], 11, (node(1), node(9)))
@@ -167,11 +181,15 @@ def test_the_set_and_its_digest_do_not_depend_on_the_order_of_members(
 
 
 @given(entries)
-def test_a_set_keeps_every_weight_and_every_keyed_node(members: list[tuple[NodeID, bytes | None, int]]) -> None:
+def test_a_set_keeps_every_weight_and_every_keyed_node(
+    members: list[tuple[NodeID, bytes | None, int]],
+) -> None:
     validator_set = build_canonical_set(members)
     assert validator_set.total_weight == sum(weight for _, _, weight in members)
     assert validator_set.keyless_weight == sum(weight for _, key, weight in members if key is None)
-    assert set(validator_set.node_ids) == {node_id for node_id, key, _ in members if key is not None}
+    assert set(validator_set.node_ids) == {
+        node_id for node_id, key, _ in members if key is not None
+    }
     for node_id, key, _ in members:
         index = validator_set.index_of_node(node_id)
         assert (None if index is None else validator_set.validators[index].public_key) == key
@@ -187,7 +205,8 @@ def test_any_difference_between_sets_is_a_difference_of_digests(
     other = build_canonical_set(data.draw(entries))
     assert (validator_set == other) == (validator_set.digest == other.digest)
     assert (
-        CanonicalValidatorSet(validator_set.validators, validator_set.total_weight + 1).digest != validator_set.digest
+        CanonicalValidatorSet(validator_set.validators, validator_set.total_weight + 1).digest
+        != validator_set.digest
     )
 
 
@@ -198,13 +217,21 @@ def recorded(kind: str) -> list[dict[str, Any]]:
 
 def set_at(entry: dict[str, Any]) -> CanonicalValidatorSet:
     return build_canonical_set(
-        (parse_node_id(text), vdr["publicKey"] and bytes.fromhex(vdr["publicKey"][2:]), int(vdr["weight"]))
+        (
+            parse_node_id(text),
+            vdr["publicKey"] and bytes.fromhex(vdr["publicKey"][2:]),
+            int(vdr["weight"]),
+        )
         for text, vdr in entry["getValidatorsAt"].items()
     )
 
 
-@pytest.mark.parametrize("entry", recorded("sets"), ids=lambda entry: f"{entry['subnetID'][:8]}@{entry['height']}")
-def test_get_validators_at_and_get_all_validators_at_give_the_same_set(entry: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "entry", recorded("sets"), ids=lambda entry: f"{entry['subnetID'][:8]}@{entry['height']}"
+)
+def test_get_validators_at_and_get_all_validators_at_give_the_same_set(
+    entry: dict[str, Any],
+) -> None:
     listed = entry["getAllValidatorsAt"]
     validators = tuple(
         Validator(
@@ -251,12 +278,16 @@ weights = st.integers(0, 2**64 - 1)
         (0, 67, 0),
     ],
 )
-def test_required_weights_are_the_documented_ones(total: int, percentage: int, required: int) -> None:
+def test_required_weights_are_the_documented_ones(
+    total: int, percentage: int, required: int
+) -> None:
     assert required_weight(total, percentage) == required
 
 
 @given(weights, weights, st.integers(0, 100))
-def test_a_quorum_is_met_exactly_when_the_fraction_is_reached(signed: int, total: int, percentage: int) -> None:
+def test_a_quorum_is_met_exactly_when_the_fraction_is_reached(
+    signed: int, total: int, percentage: int
+) -> None:
     reached = Fraction(signed) >= Fraction(total) * Fraction(percentage, 100)
     assert has_quorum(signed, total, percentage) == reached
     assert (signed >= required_weight(total, percentage)) == reached

@@ -62,7 +62,9 @@ class _SubnetQueue(Struct):
         """
         if len(self.turns) < _MIN_TURNS:
             return now
-        position = next((at for at, waiting in enumerate(self.waiting) if waiting is turn), len(self.waiting))
+        position = next(
+            (at for at, waiting in enumerate(self.waiting) if waiting is turn), len(self.waiting)
+        )
         return now + position * (now - self.turns[0]) / len(self.turns)
 
 
@@ -100,7 +102,9 @@ class RoundAdmission(Struct, eq=False):
         finally:
             self._finishing -= 1
 
-    def refuse(self, subnet_id: SubnetID, expected_s: float, waiting: int, now: float) -> Overloaded:
+    def refuse(
+        self, subnet_id: SubnetID, expected_s: float, waiting: int, now: float
+    ) -> Overloaded:
         """Return the error of a refused caller; log a warning, at most once a minute."""
         self._refused += 1
         if now - self._warned_at >= _WARNING_INTERVAL_S:
@@ -167,7 +171,9 @@ class RoundTurn(Struct, eq=False):
                 now = self._loop.time()
                 turn_at = now if self._must_not_wait else queue.expect_turn(self, now)
                 goals = self._round.goals.waiting
-                self._refuse_late(queue, [goal for goal in goals if self._wait_until(goal, now) <= turn_at])
+                self._refuse_late(
+                    queue, [goal for goal in goals if self._wait_until(goal, now) <= turn_at]
+                )
                 if self._round.is_idle or self._must_not_wait:
                     return
                 is_first = queue.is_first(self)
@@ -177,7 +183,9 @@ class RoundTurn(Struct, eq=False):
                 # Only the first round polls the validators, for all of them.
                 poll_at = now + _TURN_POLL_S
                 refuse_at = min(self._waits_until[goal] for goal in self._round.goals.waiting)
-                await self._sleep(poll_at if is_first else min(max(refuse_at, poll_at), now + _REVIEW_S))
+                await self._sleep(
+                    poll_at if is_first else min(max(refuse_at, poll_at), now + _REVIEW_S)
+                )
         finally:
             was_first = queue.is_first(self)
             del queue.waiting[self]
@@ -210,22 +218,30 @@ class RoundTurn(Struct, eq=False):
             expected_s = goal.deadline - now
             if turn_at > now:
                 expected_s = min(expected_s, turn_at - self._wait_until(goal, now))
-            error = self._admission.refuse(self._subnet_id, max(_MIN_RETRY_S, expected_s), waiting, now)
+            error = self._admission.refuse(
+                self._subnet_id, max(_MIN_RETRY_S, expected_s), waiting, now
+            )
             self._refuse(goal, error)
 
     @property
     def _must_not_wait(self) -> bool:
         """Whether shares are in memory, or a caller wants only what is stored."""
-        return self._round.table.share_weight > 0 or any(goal.stored_only for goal in self._round.goals.waiting)
+        return self._round.table.share_weight > 0 or any(
+            goal.stored_only for goal in self._round.goals.waiting
+        )
 
     def _is_congested(self) -> bool:
         """Return whether this machine, or validators that the quorum needs, have more to do than they can do soon."""
         if self._admission.is_backed_up:
             return True
-        missing_weight = min((goal.required_weight for goal in self._round.goals.waiting), default=0)
+        missing_weight = min(
+            (goal.required_weight for goal in self._round.goals.waiting), default=0
+        )
         congested_weight = 0
         for member in self._round.table.members:
-            connected = [node_id for node_id in member.node_ids if self._peers.is_connected(node_id)]
+            connected = [
+                node_id for node_id in member.node_ids if self._peers.is_connected(node_id)
+            ]
             if connected and all(self._peers.is_congested(node_id) for node_id in connected):
                 congested_weight += member.weight
             elif connected:

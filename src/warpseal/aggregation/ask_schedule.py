@@ -72,7 +72,11 @@ class AskSchedule(Struct, eq=False):
     def ask_again(self, member: MemberRecord) -> None:
         """Ask a member that lost its share, except its nodes that were asked in this round."""
         if member.is_selected:
-            self._unasked += [node for node in self._table.nodes_of(member) if not node.wave and _may_be_asked(node)]
+            self._unasked += [
+                node
+                for node in self._table.nodes_of(member)
+                if not node.wave and _may_be_asked(node)
+            ]
 
     def restart(self) -> None:
         """Walk the table's order from its start again; selected members remain selected."""
@@ -86,7 +90,9 @@ class AskSchedule(Struct, eq=False):
         """
         if now >= self._next_step_at:
             self._next_step_at = now + self._settings.next_wave_s
-            self._extra_weight = max(0, self._covered_weight() - cover_weight) + max(1, missing_weight)
+            self._extra_weight = max(0, self._covered_weight() - cover_weight) + max(
+                1, missing_weight
+            )
         selected = self._select(cover_weight + self._extra_weight)
         unasked, self._unasked = self._unasked, []
         nodes = [*(node for node in dict.fromkeys(unasked) if _may_be_asked(node)), *selected]
@@ -104,8 +110,18 @@ class AskSchedule(Struct, eq=False):
 
     def _covered_weight(self) -> int:
         """Return the weight of selected members that have signed, or are pending and connected."""
-        members = [member for member in self._table.members if member.is_selected and member.status <= SUSPECT]
-        return sum([member.weight for member in members if member.connections or member.status is not PENDING])
+        members = [
+            member
+            for member in self._table.members
+            if member.is_selected and member.status <= SUSPECT
+        ]
+        return sum(
+            [
+                member.weight
+                for member in members
+                if member.connections or member.status is not PENDING
+            ]
+        )
 
     def _select(self, cover_weight: int) -> list[NodeRecord]:
         """Select members until this weight is covered; return the nodes of theirs that can be asked now."""
@@ -113,7 +129,11 @@ class AskSchedule(Struct, eq=False):
         selected: list[MemberRecord] = []
         if not self._cursor:
             large = table.total_weight * self._settings.always_ask_percent
-            selected = [member for member in order if member.weight * 100 >= large and not member.is_selected]
+            selected = [
+                member
+                for member in order
+                if member.weight * 100 >= large and not member.is_selected
+            ]
             for member in selected:
                 member.is_selected = True
         missing_weight = cover_weight - self._covered_weight()
@@ -123,7 +143,9 @@ class AskSchedule(Struct, eq=False):
             if not member.is_selected:
                 member.is_selected = True
                 selected.append(member)
-                if member.status <= SUSPECT and (member.connections or member.status is not PENDING):
+                if member.status <= SUSPECT and (
+                    member.connections or member.status is not PENDING
+                ):
                     missing_weight -= member.weight
         nodes = table.nodes
         candidates = [nodes[node_id] for member in selected for node_id in member.node_ids]
@@ -141,11 +163,17 @@ class AskSchedule(Struct, eq=False):
         due: dict[int, list[NodeRecord]] = {}
         pause_s = self._settings.reask_s[0]
         for wave in self._delayed_waves:
-            probed = [node for node in wave.nodes if self._probed_at.get(node, -inf) > now - pause_s]
+            probed = [
+                node for node in wave.nodes if self._probed_at.get(node, -inf) > now - pause_s
+            ]
             if probed:
                 heappush(self._waves, replace(wave, due_at=now + pause_s, nodes=probed))
-            nodes = [node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)]
-            due.setdefault(wave.times_asked, []).extend(node for node in nodes if node not in probed)
+            nodes = [
+                node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)
+            ]
+            due.setdefault(wave.times_asked, []).extend(
+                node for node in nodes if node not in probed
+            )
         self._delayed_waves.clear()
         self._probed_at.clear()
         for times_asked, nodes in due.items():
@@ -171,7 +199,10 @@ class AskSchedule(Struct, eq=False):
         for start in range(0, len(nodes), _SLICE):
             self._last_wave += 1
             wave = _Wave(
-                now + self._pause(times_asked), self._last_wave, nodes[start : start + _SLICE], times_asked + 1
+                now + self._pause(times_asked),
+                self._last_wave,
+                nodes[start : start + _SLICE],
+                times_asked + 1,
             )
             heappush(self._waves, wave)
             for node in wave.nodes:
@@ -184,8 +215,16 @@ class AskSchedule(Struct, eq=False):
         return pauses[min(times_asked, len(pauses) - 1)] * (1 + jitter)
 
     def _nodes_in(self, member: MemberRecord, waves: set[int]) -> list[NodeRecord]:
-        return [node for node in self._table.nodes_of(member) if node.wave in waves and _may_be_asked(node)]
+        return [
+            node
+            for node in self._table.nodes_of(member)
+            if node.wave in waves and _may_be_asked(node)
+        ]
 
 
 def _may_be_asked(node: NodeRecord) -> bool:
-    return node.is_connected and node.member.status is PENDING and (node.last_reply is None or node.can_respond)
+    return (
+        node.is_connected
+        and node.member.status is PENDING
+        and (node.last_reply is None or node.can_respond)
+    )

@@ -127,7 +127,9 @@ class BadShareFinder(Struct, eq=False):
             second_half = self._measure(batch, middle, stop)
         else:
             # The whole is inside of the subgroup: if the first half is not, the second is not either.
-            second_half = None if first_half is None else divide_deviations(group.deviation, first_half)
+            second_half = (
+                None if first_half is None else divide_deviations(group.deviation, first_half)
+            )
         self._classify(_Group(batch, start, middle, first_half))
         self._classify(_Group(batch, middle, stop, second_half))
 
@@ -171,7 +173,9 @@ class _Batch:
         key, share = self._keys[stop - 1], self._shares[stop - 1]
         if not start:
             return key, share
-        return subtract_public_keys(key, self._keys[start - 1]), subtract_shares(share, self._shares[start - 1])
+        return subtract_public_keys(key, self._keys[start - 1]), subtract_shares(
+            share, self._shares[start - 1]
+        )
 
 
 class _Group(NamedTuple):

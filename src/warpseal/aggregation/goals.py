@@ -57,7 +57,9 @@ class QuorumGoal(Struct, eq=False):
     def __post_init__(self) -> None:
         # A message without a signer is no result, whatever the quorum.
         self.required_weight = max(1, required_weight(self.total_weight, self.quorum))
-        self.target_weight = max(self.required_weight, required_weight(self.total_weight, self.quorum + self.buffer))
+        self.target_weight = max(
+            self.required_weight, required_weight(self.total_weight, self.quorum + self.buffer)
+        )
 
 
 class QuorumGoals(Struct, eq=False):
@@ -100,12 +102,17 @@ class QuorumGoals(Struct, eq=False):
             self._awaits_inactive(goal, now) and self._is_lost(goal) for goal in asking
         ):
             return False
-        return target_weight > 0 and (now >= self.inactive_known_at or self._table.signed_weight < target_weight)
+        return target_weight > 0 and (
+            now >= self.inactive_known_at or self._table.signed_weight < target_weight
+        )
 
     @property
     def wake_weight(self) -> float:
         """The least weight of shares at which the status of a goal may change."""
-        weights = (goal.required_weight if goal.met_at is None else goal.target_weight for goal in self.waiting)
+        weights = (
+            goal.required_weight if goal.met_at is None else goal.target_weight
+            for goal in self.waiting
+        )
         return min(weights, default=inf)
 
     def status(self, goal: QuorumGoal, now: float) -> GoalStatus:
@@ -154,14 +161,20 @@ class QuorumGoals(Struct, eq=False):
         if goal.stored_only:
             return []
         table = self._table
-        blockers = [member for member in table.members if member.status is PENDING and not member.connections]
+        blockers = [
+            member
+            for member in table.members
+            if member.status is PENDING and not member.connections
+        ]
         other_weight = table.available_weight - sum(member.weight for member in blockers)
         if other_weight >= goal.required_weight or self.verdict(goal) is Verdict.NEVER:
             return []
         return [node_id for member in blockers for node_id in member.node_ids]
 
     def _is_lost(self, goal: QuorumGoal) -> bool:
-        attainable_weight = self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
+        attainable_weight = (
+            self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
+        )
         return attainable_weight < goal.required_weight
 
     def _attainable_weight(self, goal: QuorumGoal) -> int:
@@ -171,7 +184,9 @@ class QuorumGoals(Struct, eq=False):
     def _awaits_inactive(self, goal: QuorumGoal, now: float) -> bool:
         """Return whether a lost goal fails only when it is known which weight belongs to inactive validators."""
         return (
-            self._table.keyless_weight > 0 and not goal.stored_only and now < min(self.inactive_known_at, goal.deadline)
+            self._table.keyless_weight > 0
+            and not goal.stored_only
+            and now < min(self.inactive_known_at, goal.deadline)
         )
 
     def _buffer_end(self, goal: QuorumGoal) -> float:

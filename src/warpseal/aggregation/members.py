@@ -184,7 +184,9 @@ class MemberTable:
     def settle(self, member: MemberRecord) -> None:
         """Derive the status of a member without a share from the mildest of its nodes' replies."""
         replies = [node.last_reply for node in self.nodes_of(member)]
-        self.set_status(member, min([PENDING if reply is None else reply.status for reply in replies]))
+        self.set_status(
+            member, min([PENDING if reply is None else reply.status for reply in replies])
+        )
         self._update_reachability(member)
 
     def connect(self, node: NodeRecord) -> bool:
@@ -221,7 +223,9 @@ class MemberTable:
         """Return the pending weight that has no node which can be connected before `deadline`."""
         if not self._retry_at:
             return 0
-        return sum(member.weight for member, retry_at in self._retry_at.items() if retry_at >= deadline)
+        return sum(
+            member.weight for member, retry_at in self._retry_at.items() if retry_at >= deadline
+        )
 
     def set_inactive(self, nodes: frozenset[NodeID]) -> bool:
         """Order the members that have only inactive nodes behind the others; return False if that is known."""
@@ -229,7 +233,9 @@ class MemberTable:
             return False
         self._inactive_nodes = nodes
         members = {self.nodes[node_id].member for node_id in nodes if node_id in self.nodes}
-        inactive = [member for member in members if all(node_id in nodes for node_id in member.node_ids)]
+        inactive = [
+            member for member in members if all(node_id in nodes for node_id in member.node_ids)
+        ]
         self.inactive = tuple(sorted(inactive, key=attrgetter("index")))
         self.order = self._sorted()
         return True
@@ -248,7 +254,11 @@ class MemberTable:
             for validation in validations or ()
             if validation.balance == 0 and validation.node_id not in self.nodes
         ]
-        weight = self.keyless_weight if validations is None else sum(validation.weight for validation in inactive)
+        weight = (
+            self.keyless_weight
+            if validations is None
+            else sum(validation.weight for validation in inactive)
+        )
         self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
         self.inactive_keyless_weight = min(weight, self.keyless_weight)
 

@@ -103,7 +103,9 @@ class ActivitySource(Protocol):
 class AggregationMetrics(Protocol):
     """Metrics of the aggregation (`metrics.registry.Metrics`)."""
 
-    def observe_aggregation(self, outcome: str, stages: Mapping[str, float], trace_id: str = "") -> None: ...
+    def observe_aggregation(
+        self, outcome: str, stages: Mapping[str, float], trace_id: str = ""
+    ) -> None: ...
     def count_bad_share(self, node_ids: Iterable[str]) -> None: ...
     def count_reissued_message(self) -> None: ...
 
@@ -119,7 +121,9 @@ class ShareArchive(Protocol):
         self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID
     ) -> None: ...
     def pin(self, message: UnsignedMessage) -> None: ...
-    async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]: ...
+    async def unverified(
+        self, limit: int
+    ) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]: ...
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
 
 
@@ -138,5 +142,9 @@ class AggregationDeps(Struct, frozen=True):
     track: TrackSubnet
     metrics: AggregationMetrics
     archive: ShareArchive
-    on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: None
-    check_allowed: Callable[[UnsignedMessage, SubnetID | None], None] = lambda message, subnet_id: None
+    on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: (
+        None
+    )
+    check_allowed: Callable[[UnsignedMessage, SubnetID | None], None] = lambda message, subnet_id: (
+        None
+    )

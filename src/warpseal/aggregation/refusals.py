@@ -29,10 +29,13 @@ class Refusal(Struct, frozen=True):
 
 P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     1: Refusal(
-        "not_an_addressed_call", "The P-Chain signs addressed calls only: build the message as an AddressedCall."
+        "not_an_addressed_call",
+        "The P-Chain signs addressed calls only: build the message as an AddressedCall.",
     ),
     2: Refusal("source_address_not_empty", "A message of the P-Chain has an empty source address."),
-    3: Refusal("payload_unparsable", "The payload inside of the addressed call is no L1 message (ACP-77)."),
+    3: Refusal(
+        "payload_unparsable", "The payload inside of the addressed call is no L1 message (ACP-77)."
+    ),
     4: Refusal(
         "payload_type_not_signable",
         "The P-Chain signs conversions, registrations and weights; the L1's own chain signs the rest.",
@@ -53,10 +56,17 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
         "The subnet was converted with other data: rebuild the conversion id from the transaction as it is.",
     ),
     8: Refusal(
-        "justification_kind_missing", "The justification names neither an initial validator nor a registration message."
+        "justification_kind_missing",
+        "The justification names neither an initial validator nor a registration message.",
     ),
-    9: Refusal("justification_subnet_id_malformed", "The subnet id in the justification must have 32 bytes."),
-    10: Refusal("validation_id_mismatch", "The justification proves another validation than the one in the message."),
+    9: Refusal(
+        "justification_subnet_id_malformed",
+        "The subnet id in the justification must have 32 bytes.",
+    ),
+    10: Refusal(
+        "validation_id_mismatch",
+        "The justification proves another validation than the one in the message.",
+    ),
     11: Refusal(
         "validation_unknown",
         "No such validation exists (yet): wait for RegisterL1ValidatorTx, or, once it was removed, ask for "
@@ -78,7 +88,8 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
         PENDING,
     ),
     15: Refusal(
-        "nonce_impossible", "A weight message with the largest nonce removes the validator: ask for registered = false."
+        "nonce_impossible",
+        "A weight message with the largest nonce removes the validator: ask for registered = false.",
     ),
     16: Refusal(
         "nonce_mismatch",
@@ -98,7 +109,8 @@ _NEGATIVE: Final[Mapping[int, Refusal]] = {
         "The validators reject the request itself: check the message's network id and source chain id.",
     ),
     -2: Refusal(
-        "no_signature_handler", "The source chain's VM on these validators does not sign Warp messages (ACP-118)."
+        "no_signature_handler",
+        "The source chain's VM on these validators does not sign Warp messages (ACP-118).",
     ),
 }
 
@@ -114,7 +126,9 @@ _OTHER_ADVICE: Final[Mapping[int, str]] = {
     3: "The validators have not seen the message (yet): check that its block is accepted.",
     4: "The validators have not accepted the block of this hash (yet).",
 }
-_UNDEFINED: Final = Refusal("refused", "The validators had trouble of their own: they are asked again.", PENDING)
+_UNDEFINED: Final = Refusal(
+    "refused", "The validators had trouble of their own: they are asked again.", PENDING
+)
 
 
 class RefusalRules(Struct, frozen=True):

@@ -22,7 +22,12 @@ from warpseal.aggregation.errors import (
     WrongNetwork,
     WrongSigningSubnet,
 )
-from warpseal.aggregation.ports import ChainSource, IsEpochHeight, ProposedHeightSource, ValidatorSetSource
+from warpseal.aggregation.ports import (
+    ChainSource,
+    IsEpochHeight,
+    ProposedHeightSource,
+    ValidatorSetSource,
+)
 from warpseal.errors import WarpsealError
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.errors import HeightTooOld, UnknownChain
@@ -110,7 +115,9 @@ class Resolver(Struct):
     network_id: int
     empty_set_retry_s: float
     _no_epochs: TTLCache[tuple[SubnetID, int], bool] = field(
-        default_factory=lambda: TTLCache(_MAX_NO_EPOCHS, _NO_EPOCH_TTL_S, lambda: asyncio.get_running_loop().time())
+        default_factory=lambda: TTLCache(
+            _MAX_NO_EPOCHS, _NO_EPOCH_TTL_S, lambda: asyncio.get_running_loop().time()
+        )
     )
 
     async def resolve(self, request: AggregationRequest, deadline: float) -> ResolvedRequest:
@@ -132,7 +139,9 @@ class Resolver(Struct):
                 else:
                     height = await self.heights.first()
                     # While an existing subnet has no validators, ask again.
-                    while not (validators := await self.sets.at(subnet_id, height, is_chosen=False)).total_weight:
+                    while not (
+                        validators := await self.sets.at(subnet_id, height, is_chosen=False)
+                    ).total_weight:
                         await self.chains.subnet(subnet_id)
                         is_empty = True
                         await asyncio.sleep(self.empty_set_retry_s)
@@ -140,22 +149,35 @@ class Resolver(Struct):
         except TimeoutError:
             raise self._timeout_error(subnet_id, height, is_empty=is_empty) from None
         is_default = request.message is not None and request.signing_subnet_id is None
-        return ResolvedRequest(message, request.justification, subnet_id, height, validators, is_default)
+        return ResolvedRequest(
+            message, request.justification, subnet_id, height, validators, is_default
+        )
 
-    async def advise_subnet(self, request: ResolvedRequest, shortfall: QuorumShortfall) -> str | None:
+    async def advise_subnet(
+        self, request: ResolvedRequest, shortfall: QuorumShortfall
+    ) -> str | None:
         """Return the advice to name the L1 that receives the message, if it may get the signatures there.
 
         Validators that refused the message itself would refuse it there as well.
         """
         is_asked_by_default = request.is_default_subnet and request.subnet_id == PRIMARY_NETWORK
-        if not is_asked_by_default or shortfall.total_weight - shortfall.refused_weight < shortfall.required_weight:
+        if (
+            not is_asked_by_default
+            or shortfall.total_weight - shortfall.refused_weight < shortfall.required_weight
+        ):
             return None
         try:
             async with asyncio.timeout(_ADVICE_TIMEOUT_S):
-                subnet_id = await find_receiving_subnet(request.message, request.justification, self.chains)
+                subnet_id = await find_receiving_subnet(
+                    request.message, request.justification, self.chains
+                )
         except (TimeoutError, WarpsealError, RpcRefusal):
             return None
-        return None if subnet_id in (None, PRIMARY_NETWORK) else L1_VERIFIES_HINT.format(id_text(subnet_id))
+        return (
+            None
+            if subnet_id in (None, PRIMARY_NETWORK)
+            else L1_VERIFIES_HINT.format(id_text(subnet_id))
+        )
 
     def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
         """Resolve a request for the set of an epoch, or for the proposed one, that is known; None: it is not.
@@ -167,19 +189,33 @@ class Resolver(Struct):
             return None
         if not request.is_epoch_height:
             source_subnet_id = self.chains.known_subnet_of(message.source_chain_id)
-            if height is not None or subnet_id not in (None, source_subnet_id) or not self.heights.is_fresh:
+            if (
+                height is not None
+                or subnet_id not in (None, source_subnet_id)
+                or not self.heights.is_fresh
+            ):
                 return None
             subnet_id, height = source_subnet_id, self.heights.current()
-        validators = None if subnet_id is None or height is None else self.sets.known(subnet_id, height)
+        validators = (
+            None if subnet_id is None or height is None else self.sets.known(subnet_id, height)
+        )
         if subnet_id is None or height is None or validators is None or not validators.total_weight:
             return None
         is_default = request.signing_subnet_id is None
-        return ResolvedRequest(message, request.justification, subnet_id, height, validators, is_default)
+        return ResolvedRequest(
+            message, request.justification, subnet_id, height, validators, is_default
+        )
 
-    async def _message_and_subnet(self, request: AggregationRequest) -> tuple[UnsignedMessage, SubnetID]:
+    async def _message_and_subnet(
+        self, request: AggregationRequest
+    ) -> tuple[UnsignedMessage, SubnetID]:
         if request.message is None:
-            message, subnet_id = await derive_message(request.justification, self.network_id, self.chains)
-            return message, request.signing_subnet_id or await manager_subnet(subnet_id, self.chains)
+            message, subnet_id = await derive_message(
+                request.justification, self.network_id, self.chains
+            )
+            return message, request.signing_subnet_id or await manager_subnet(
+                subnet_id, self.chains
+            )
         message = request.message
         if message.network_id != self.network_id:
             raise WrongNetwork(message.network_id, self.network_id)
@@ -208,7 +244,11 @@ class Resolver(Struct):
             raise WrongSigningSubnet("signingSubnetId", reason)
 
     async def _named_set(
-        self, request: AggregationRequest, subnet_id: SubnetID, height: int, message: UnsignedMessage
+        self,
+        request: AggregationRequest,
+        subnet_id: SubnetID,
+        height: int,
+        message: UnsignedMessage,
     ) -> CanonicalValidatorSet:
         if request.is_epoch_height:
             validators = await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
@@ -219,7 +259,9 @@ class Resolver(Struct):
             raise NoValidators(id_text(subnet_id), height)
         return validators
 
-    async def _set_at(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> CanonicalValidatorSet:
+    async def _set_at(
+        self, subnet_id: SubnetID, height: int, message: UnsignedMessage
+    ) -> CanonicalValidatorSet:
         """Return a set at a height that a caller named; the set of an epoch is cached like the proposed one.
 
         Whether the height is an epoch's is looked up once per height, while the set is fetched.
@@ -236,7 +278,12 @@ class Resolver(Struct):
             return await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         finally:
             checking.cancel()
-        if checking.done() and not checking.cancelled() and checking.exception() is None and checking.result():
+        if (
+            checking.done()
+            and not checking.cancelled()
+            and checking.exception() is None
+            and checking.result()
+        ):
             return await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         self._no_epochs[subnet_id, height] = True
         return validators
@@ -262,7 +309,9 @@ class Resolver(Struct):
         if not is_empty and not is_ahead:
             return NodeUnavailable("the validator set")
         hint = _EMPTY_SET_HINT if is_empty else _HEIGHT_AHEAD_HINT
-        shortfall = QuorumShortfall(Verdict.WAIT, 0, 0, 0, height, id_text(subnet_id), counts={}, missing=())
+        shortfall = QuorumShortfall(
+            Verdict.WAIT, 0, 0, 0, height, id_text(subnet_id), counts={}, missing=()
+        )
         return QuorumNotReached(shortfall.advised(hint), at_deadline=True)
 
 
@@ -292,7 +341,9 @@ async def derive_message(
     return build_p_chain_message(network_id, payload), subnet_id
 
 
-async def find_receiving_subnet(message: UnsignedMessage, justification: bytes, chains: ChainSource) -> SubnetID | None:
+async def find_receiving_subnet(
+    message: UnsignedMessage, justification: bytes, chains: ChainSource
+) -> SubnetID | None:
     """Return the subnet whose chain is to verify a message, None if the message does not determine it.
 
     The manager's chain of an L1 verifies the P-Chain's messages about it. Raises what `chains` raises,
@@ -322,7 +373,9 @@ def _teleporter_destination(payload: bytes) -> ChainID | None:
 
     The words are: offset, nonce, (version 2: the messenger's address,) the sender's address, the destination.
     """
-    words = [payload[start : start + _WORD_BYTES] for start in range(0, 5 * _WORD_BYTES, _WORD_BYTES)]
+    words = [
+        payload[start : start + _WORD_BYTES] for start in range(0, 5 * _WORD_BYTES, _WORD_BYTES)
+    ]
     if len(words[4]) < _WORD_BYTES or int.from_bytes(words[0]) != _WORD_BYTES:
         return None
     return ChainID(words[4] if words[3].startswith(_ADDRESS_PADDING) else words[3])

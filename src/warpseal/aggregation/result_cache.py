@@ -54,7 +54,9 @@ class ResultCache:
         self.served_signatures = 0
         self._limit = limit
         self._below_buffer_s = below_buffer_s
-        self._entries: LRUCache[tuple[MessageID, bytes], _Entry] = LRUCache(limit_bytes // 2, attrgetter("cost_bytes"))
+        self._entries: LRUCache[tuple[MessageID, bytes], _Entry] = LRUCache(
+            limit_bytes // 2, attrgetter("cost_bytes")
+        )
         limit.attach(self._evict_oldest)
 
     @property
@@ -62,7 +64,9 @@ class ResultCache:
         """Memory of all results, estimated."""
         return int(self._entries.currsize)
 
-    def find(self, message_id: MessageID, set_digest: bytes, goal: QuorumGoal, now: float) -> SignedResult | None:
+    def find(
+        self, message_id: MessageID, set_digest: bytes, goal: QuorumGoal, now: float
+    ) -> SignedResult | None:
         """Return the lightest result that meets the goal's target.
 
         A result that missed its buffer serves the same quorum and buffer for a while.
@@ -70,7 +74,9 @@ class ResultCache:
         hit: SignedResult | None = None
         entry = self._entries.get((message_id, set_digest))
         if entry is not None:
-            hit = next((result for result in entry.results if result.weight >= goal.target_weight), None)
+            hit = next(
+                (result for result in entry.results if result.weight >= goal.target_weight), None
+            )
             until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
             if hit is None and now < until:
                 hit = below_buffer
@@ -81,12 +87,21 @@ class ResultCache:
             self.served_signatures += hit.signers
         return hit
 
-    def put(self, message_id: MessageID, set_digest: bytes, result: SignedResult, goal: QuorumGoal, now: float) -> None:
+    def put(
+        self,
+        message_id: MessageID,
+        set_digest: bytes,
+        result: SignedResult,
+        goal: QuorumGoal,
+        now: float,
+    ) -> None:
         """Add a result that was made for `goal`."""
         key, before = (message_id, set_digest), self.used_bytes
         entry = self._entries.pop(key, None) or _Entry()
         # Of too many, the heaviest and the most recent ones stay.
-        others = [other for other in entry.results if other.weight != result.weight][1 - _MAX_RESULTS :]
+        others = [other for other in entry.results if other.weight != result.weight][
+            1 - _MAX_RESULTS :
+        ]
         entry.results = sorted([*others, result], key=attrgetter("weight"))
         if result.weight < goal.target_weight:
             entry.below_buffer[goal.quorum, goal.buffer] = (now + self._below_buffer_s, result)

@@ -16,7 +16,14 @@ from msgspec import Struct
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult
 from warpseal.aggregation.goals import GoalStatus, QuorumGoal, QuorumGoals
-from warpseal.aggregation.members import PENDING, UNAVAILABLE, LastReply, MemberRecord, MemberTable, NodeRecord
+from warpseal.aggregation.members import (
+    PENDING,
+    UNAVAILABLE,
+    LastReply,
+    MemberRecord,
+    MemberTable,
+    NodeRecord,
+)
 from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round_shares import (
@@ -103,7 +110,9 @@ class Fail(Struct, frozen=True):
     is_late: bool
 
 
-Action = Load | Decode | Connect | Ask | Verify | StoreShares | StoreResult | Reject | Complete | Fail
+Action = (
+    Load | Decode | Connect | Ask | Verify | StoreShares | StoreResult | Reject | Complete | Fail
+)
 
 
 class AggregationRound:
@@ -124,7 +133,9 @@ class AggregationRound:
         self._wake = wake
         self._schedule = AskSchedule(self.table, settings, random)
         self.shares: Final = RoundShares(self.table, self._schedule, offenders)
-        self._first_wave_weight = required_weight(self.table.total_weight, settings.first_wave_percent)
+        self._first_wave_weight = required_weight(
+            self.table.total_weight, settings.first_wave_percent
+        )
         self._is_collecting = False
         self._is_loading = False
         self._has_loaded = False
@@ -141,7 +152,9 @@ class AggregationRound:
     @property
     def is_idle(self) -> bool:
         """Whether no caller waits."""
-        return not self.goals.waiting and not any(completion.goals for completion in self._completions)
+        return not self.goals.waiting and not any(
+            completion.goals for completion in self._completions
+        )
 
     def join(self, goal: QuorumGoal) -> None:
         """Take a caller's goal into account."""
@@ -204,7 +217,9 @@ class AggregationRound:
         if isinstance(reply, CachedShare):
             if self.shares.add(node.member, reply, node.node_id):
                 self._wake()
-        elif self.table.record_reply(node, _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE):
+        elif self.table.record_reply(
+            node, _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE
+        ):
             self._wake()
 
     def refused(self, node: NodeRecord, code: int, text: str) -> None:
@@ -253,11 +268,15 @@ class AggregationRound:
                 self._outbox.append(Reject(bad))
         elif isinstance(outcome, PartialAggregate):
             self.shares.add_partial(outcome)
-            goals = [goal for goal in self.goals.waiting if goal.target_weight <= outcome.result.weight]
+            goals = [
+                goal for goal in self.goals.waiting if goal.target_weight <= outcome.result.weight
+            ]
             for goal in goals:
                 del self.goals.waiting[goal]
             if goals:
-                self._outbox.append(Complete(dict.fromkeys(goals), outcome.result, goals[0], is_stored=True))
+                self._outbox.append(
+                    Complete(dict.fromkeys(goals), outcome.result, goals[0], is_stored=True)
+                )
         elif isinstance(check, SumCheck):
             if outcome is None:
                 self.shares.refute(check)
@@ -265,12 +284,16 @@ class AggregationRound:
                 self.shares.accept(check)
                 is_waiting = check.goal in self.goals.waiting
                 self.goals.waiting.pop(check.goal, None)
-                self._completions.append(Complete({check.goal: None} if is_waiting else {}, outcome, check.goal))
+                self._completions.append(
+                    Complete({check.goal: None} if is_waiting else {}, outcome, check.goal)
+                )
                 self._outbox.append(StoreResult(outcome))
 
     def stored(self, result: SignedResult) -> Complete:
         """Record that a result is stored; return the action that gives it to its callers."""
-        completion = next(completion for completion in self._completions if completion.result is result)
+        completion = next(
+            completion for completion in self._completions if completion.result is result
+        )
         self._completions.remove(completion)
         self._wake()
         return completion
@@ -319,14 +342,18 @@ class AggregationRound:
                 return [*actions, Verify(self._check)]
         if goals.wants_more_shares(now):
             cover_weight = max(self._first_wave_weight, goals.target_weight)
-            actions += self._schedule.due_asks(now, cover_weight, goals.target_weight - self.table.signed_weight)
+            actions += self._schedule.due_asks(
+                now, cover_weight, goals.target_weight - self.table.signed_weight
+            )
         shares.wake_weight = goals.wake_weight
         return actions
 
     def next_wakeup(self, now: float) -> float:
         """Return when `tick` will return something though nothing happens; inf: never."""
         next_at = self.goals.next_at(now)
-        return min(next_at, self._schedule.next_at()) if self.goals.wants_more_shares(now) else next_at
+        return (
+            min(next_at, self._schedule.next_at()) if self.goals.wants_more_shares(now) else next_at
+        )
 
     def _start(self, now: float) -> list[Action]:
         """Return the next action until all that the archive holds is loaded, verified and decoded."""
@@ -363,7 +390,9 @@ class AggregationRound:
         connected_weight = max(self.table.connected_weight, self.table.signed_weight)
         waiting = self.goals.waiting
         for goal in tuple(waiting):
-            fitting = (item for item in self._completions if goal.target_weight <= item.result.weight)
+            fitting = (
+                item for item in self._completions if goal.target_weight <= item.result.weight
+            )
             completion = next(fitting, None)
             if completion is not None:
                 del waiting[goal]

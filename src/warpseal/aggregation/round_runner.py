@@ -49,7 +49,11 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier, stored_signature
 from warpseal.bls import MalformedShare
 from warpseal.errors import InternalError, WarpsealError
-from warpseal.protocol.messages import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.protocol.messages import (
+    NoSignature,
+    decode_signature_response,
+    encode_signature_request,
+)
 from warpseal.protocol.requests import PeerResponse
 from warpseal.runtime.tracing import active_trace
 from warpseal.store.errors import StoreDown
@@ -102,7 +106,9 @@ class AskRecord(Struct, frozen=True, eq=False):
         return {
             "validators": len(members),
             "weight": sum(member.weight for member in members),
-            "replies": sum(node.last_reply is not None or node.member.sender == node.node_id for node in nodes),
+            "replies": sum(
+                node.last_reply is not None or node.member.sender == node.node_id for node in nodes
+            ),
             "is_reask": self.ask.is_reask,
         }
 
@@ -149,7 +155,11 @@ class Caller:
         connected_at = now if self.connected_at is None else self.connected_at
         ready_at = now if self.ready_at is None else self.ready_at
         collect_s = max(0.0, ready_at - connected_at)
-        self.stages |= {"connect": connected_at - self.entered_at, "collect": collect_s, "verify": now - ready_at}
+        self.stages |= {
+            "connect": connected_at - self.entered_at,
+            "collect": collect_s,
+            "verify": now - ready_at,
+        }
         if isinstance(outcome, SignedResult):
             self.outcome.set_result(outcome)
         else:
@@ -220,7 +230,9 @@ class RoundRunner:
         message, validators = request.message, request.validators
         rules = RefusalRules.of(message)
         self._wake = asyncio.Event()
-        self._round = AggregationRound(validators, rules, deps.settings, deps.random, deps.offenders, self._wake.set)
+        self._round = AggregationRound(
+            validators, rules, deps.settings, deps.random, deps.offenders, self._wake.set
+        )
         self._nodes = self._round.table.nodes
         self._cache = deps.shares
         self._archive = deps.ports.archive
@@ -233,7 +245,12 @@ class RoundRunner:
         self._asks: list[AskRecord] = []
         self._is_traced = False
         self._turn = RoundTurn(
-            deps.admission, request.subnet_id, self._round, deps.ports.peers, self._wake, self._refuse
+            deps.admission,
+            request.subnet_id,
+            self._round,
+            deps.ports.peers,
+            self._wake,
+            self._refuse,
         )
         self.task: Final = asyncio.create_task(self._run())
 
@@ -273,7 +290,9 @@ class RoundRunner:
             with ExitStack() as stack:
                 stack.callback(self._close)
                 while not self.is_idle:
-                    if not self._deps.admission.is_idle and all(caller.is_ahead for caller in self.callers.values()):
+                    if not self._deps.admission.is_idle and all(
+                        caller.is_ahead for caller in self.callers.values()
+                    ):
                         # Callers of other rounds come first; one may join this round.
                         await asyncio.sleep(_YIELD_S)
                         continue
@@ -318,7 +337,9 @@ class RoundRunner:
                         stack.enter_context(self._peers.open(tasks))
                     case Load(until=until):
                         await self._load(until)
-                        await self._turn.wait(has_stored=bool(self._loaded.signatures or self._loaded.shares))
+                        await self._turn.wait(
+                            has_stored=bool(self._loaded.signatures or self._loaded.shares)
+                        )
                         self._round.loaded(self._loaded)
                     case Decode(shares=stored_shares):
                         self._decode(stored_shares)
@@ -364,7 +385,9 @@ class RoundRunner:
         raw = decode_signature_response(response.body)
         if not isinstance(raw, NoSignature):
             try:
-                share = self._cache.get_or_add(self._message_id, node.member.public_key, raw, self._round)
+                share = self._cache.get_or_add(
+                    self._message_id, node.member.public_key, raw, self._round
+                )
             except MalformedShare:
                 raw = NoSignature.MALFORMED
             else:
@@ -390,7 +413,9 @@ class RoundRunner:
         decoded: list[tuple[StoredShare, CachedShare]] = []
         for stored in stored_shares:
             try:
-                share = self._cache.get_or_add(self._message_id, stored.public_key, stored.signature, self._round)
+                share = self._cache.get_or_add(
+                    self._message_id, stored.public_key, stored.signature, self._round
+                )
             except MalformedShare:
                 self._archive.reject_share(self._message_id, stored.public_key, stored.signature)
             else:
@@ -406,7 +431,10 @@ class RoundRunner:
             self._deps.offenders[member.public_key] = True
             self._archive.reject_share(self._message_id, member.public_key, share.raw)
             self._cache.reject(self._message_id, member.public_key, share)
-        fields = {"message_id": id_text(self._message_id), "node_ids": bad_nodes[:_MAX_LOGGED_NODES]}
+        fields = {
+            "message_id": id_text(self._message_id),
+            "node_ids": bad_nodes[:_MAX_LOGGED_NODES],
+        }
         log.warning("rejected %d bad shares", len(shares), extra=fields)
 
     # Outcomes.
@@ -416,7 +444,9 @@ class RoundRunner:
         signature = stored_signature(result, self.request.message, self.request.validators)
         if signature not in self._loaded.signatures:
             with self._deps.admission.finishing():
-                await self._archive.store_signature(self.request.message, signature, self.request.subnet_id)
+                await self._archive.store_signature(
+                    self.request.message, signature, self.request.subnet_id
+                )
         self._complete(self._round.stored(result))
 
     def _complete(self, action: Complete) -> None:
@@ -437,7 +467,9 @@ class RoundRunner:
         """
         before = self._deps.signed_for.get(self._message_id)
         self._deps.signed_for[self._message_id] = digest
-        was_signed = bool(self._loaded.signatures) and not is_stored if before is None else before != digest
+        was_signed = (
+            bool(self._loaded.signatures) and not is_stored if before is None else before != digest
+        )
         if was_signed and not self._peers.requests:
             self._deps.ports.metrics.count_reissued_message()
 
@@ -448,7 +480,9 @@ class RoundRunner:
         key = (goal.required_weight, goal.stored_only, goal.is_height_fixed, height)
         if key not in shortfalls:
             subnet_id, running_s = self.request.subnet_id, peers.running_s()
-            shortfall = explain(self._round, goal, height, subnet_id, running_s, peers.missing_connection)
+            shortfall = explain(
+                self._round, goal, height, subnet_id, running_s, peers.missing_connection
+            )
             blockers = self._round.goals.disconnected_blockers(goal)
             next_at = peers.redial_soon(blockers) if blockers else None
             if next_at is not None:
@@ -486,7 +520,11 @@ class PeerRequests:
     """
 
     def __init__(
-        self, request: ResolvedRequest, round_: AggregationRound, ports: AggregationDeps, wake: Callable[[], None]
+        self,
+        request: ResolvedRequest,
+        round_: AggregationRound,
+        ports: AggregationDeps,
+        wake: Callable[[], None],
     ) -> None:
         self.next_refresh_at = inf
         self._loop = asyncio.get_running_loop()
@@ -502,7 +540,10 @@ class PeerRequests:
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
         """Track the subnet inside the block, and report its connections and its inactive validators."""
         peers, subnet_id = self._ports.peers, self._request.subnet_id
-        with self._ports.track(subnet_id, self._request.validators), self._ports.activity.watch(subnet_id):
+        with (
+            self._ports.track(subnet_id, self._request.validators),
+            self._ports.activity.watch(subnet_id),
+        ):
             unsubscribe = peers.subscribe(self._on_connection_change)
             loading = None
             if self._ports.activity.is_ready(subnet_id):
@@ -510,7 +551,9 @@ class PeerRequests:
             else:
                 loading = tasks.create_task(self._load_inactive())
             try:
-                self._round.connected([node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)])
+                self._round.connected(
+                    [node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)]
+                )
                 self.next_refresh_at = 0.0
                 self.refresh()
                 yield
@@ -528,7 +571,9 @@ class PeerRequests:
             self.next_refresh_at = now + _REFRESH_S
             activity, subnet_id = self._ports.activity, self._request.subnet_id
             underfunded = activity.underfunded(subnet_id)
-            self._round.set_inactive(activity.inactive(subnet_id), self._inactive_known_at, underfunded)
+            self._round.set_inactive(
+                activity.inactive(subnet_id), self._inactive_known_at, underfunded
+            )
             for node in self._round.table.nodes.values():
                 if not node.is_connected:
                     self._refresh_node(node.node_id)
@@ -565,4 +610,6 @@ class PeerRequests:
             self._refresh_node(node_id)
 
     def _refresh_node(self, node_id: NodeID) -> None:
-        self._round.unreachable(node_id, self._ports.peers.unreachable(node_id, self._request.subnet_id))
+        self._round.unreachable(
+            node_id, self._ports.peers.unreachable(node_id, self._request.subnet_id)
+        )

@@ -12,7 +12,14 @@ from msgspec import Struct
 from warpseal.aggregation.ask_schedule import AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult, SearchStep, ShareUnderTest
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import SIGNED, SUSPECT, UNAVAILABLE, LastReply, MemberRecord, MemberTable
+from warpseal.aggregation.members import (
+    SIGNED,
+    SUSPECT,
+    UNAVAILABLE,
+    LastReply,
+    MemberRecord,
+    MemberTable,
+)
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.bls import Share
@@ -152,7 +159,9 @@ class RoundShares(Struct, eq=False):
 
         The partial aggregate is indivisible: if one of its signers is wanted, all of them are in.
         """
-        members = [(member, member.share) for member in self._table.choose_signers(goal.target_weight)]
+        members = [
+            (member, member.share) for member in self._table.choose_signers(goal.target_weight)
+        ]
         indices = [member.index for member, share in members if share is not None]
         shares = [share.point for _, share in members if share is not None]
         if self._partial is not None and len(shares) < len(members):
@@ -195,7 +204,9 @@ class RoundShares(Struct, eq=False):
     @property
     def must_go_on(self) -> bool:
         """Whether bad shares are searched for in any case, even if a goal could be completed."""
-        return self.must_begin or (bool(self._unresolved) and self._measurements < self._thorough_until)
+        return self.must_begin or (
+            bool(self._unresolved) and self._measurements < self._thorough_until
+        )
 
     @property
     def is_flooded(self) -> bool:
@@ -227,7 +238,9 @@ class RoundShares(Struct, eq=False):
         """Take the result of a search step; return the bad shares, which are dropped."""
         is_first, self.must_begin = self.must_begin, False
         self._measurements, self._unresolved = result.measurements, result.unresolved
-        clean, proven, bad = (self._current(shares) for shares in (result.clean, result.proven, result.bad))
+        clean, proven, bad = (
+            self._current(shares) for shares in (result.clean, result.proven, result.bad)
+        )
         if is_first:
             # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
             # A bad share that another round of the message has dropped in the meantime counts as found.
@@ -257,13 +270,23 @@ class RoundShares(Struct, eq=False):
             self._table.set_status(member, SUSPECT)
 
     def _unchecked(self) -> list[MemberRecord]:
-        return [member for member in self._table.members if member.status is SIGNED and member.is_unchecked]
+        return [
+            member
+            for member in self._table.members
+            if member.status is SIGNED and member.is_unchecked
+        ]
 
     def _current(self, tested: Iterable[ShareUnderTest]) -> list[tuple[MemberRecord, CachedShare]]:
         """Return the shares that were tested and have not been dropped since."""
-        members = [(self._table.members[tested_share.index], tested_share) for tested_share in tested]
+        members = [
+            (self._table.members[tested_share.index], tested_share) for tested_share in tested
+        ]
         shares = [(member, member.share, tested_share.share) for member, tested_share in members]
-        return [(member, share) for member, share, point in shares if share is not None and share.point is point]
+        return [
+            (member, share)
+            for member, share, point in shares
+            if share is not None and share.point is point
+        ]
 
 
 def _points(members: Iterable[MemberRecord]) -> list[tuple[int, Share]]:

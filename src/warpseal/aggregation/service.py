@@ -139,7 +139,12 @@ class SignatureAggregator:
         pool = CryptoPool(executor)
         self.auditor: Final = ShareAuditor(deps.archive, self._shares, pool)
         self._resolver = Resolver(
-            deps.heights, deps.sets, deps.chains, deps.is_epoch_height, network_id, settings.empty_set_retry_s
+            deps.heights,
+            deps.sets,
+            deps.chains,
+            deps.is_epoch_height,
+            network_id,
+            settings.empty_set_retry_s,
         )
         offenders: TTLCache[bytes, bool] = TTLCache(
             _MAX_OFFENDERS, _SUSPECT_S, lambda: asyncio.get_running_loop().time()
@@ -192,7 +197,9 @@ class SignatureAggregator:
                 request.defer_report(report)
         return aggregation
 
-    def _report(self, request: AggregationRequest, trace: _RequestTrace, outcome: str, reason: str) -> None:
+    def _report(
+        self, request: AggregationRequest, trace: _RequestTrace, outcome: str, reason: str
+    ) -> None:
         """Count and log the outcome: the code that the caller gets."""
         is_outcome = outcome == _OK or not request.stored_only or request.refusal is not None
         if is_outcome:
@@ -207,15 +214,21 @@ class SignatureAggregator:
             # An aggregation that succeeded is in the access log already.
             level = logging.DEBUG if outcome == _OK else logging.INFO
             if log.isEnabledFor(level):
-                seconds = {f"{stage}_s": round(duration_s, 6) for stage, duration_s in stages.items()}
-                log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
+                seconds = {
+                    f"{stage}_s": round(duration_s, 6) for stage, duration_s in stages.items()
+                }
+                log.log(
+                    level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds}
+                )
 
     @property
     def first_signed(self) -> SignedRequest | None:
         """The first signed message with its request; None before it, and while it may not be handed out."""
         if self._first_signed is not None:
             with suppress(WarpsealError):
-                self.check_allowed(SignedMessage.parse(self._first_signed.signed_message).unsigned, None)
+                self.check_allowed(
+                    SignedMessage.parse(self._first_signed.signed_message).unsigned, None
+                )
                 return self._first_signed
         return None
 
@@ -232,8 +245,16 @@ class SignatureAggregator:
         shares, results = self._shares.lookups, self._results.lookups
         results_bytes = self._results.used_bytes
         return (
-            CacheSample("shares", shares.hits, shares.misses, self._memory.used_bytes - results_bytes),
-            CacheSample("answers", results.hits, results.misses, results_bytes, self._results.served_signatures),
+            CacheSample(
+                "shares", shares.hits, shares.misses, self._memory.used_bytes - results_bytes
+            ),
+            CacheSample(
+                "answers",
+                results.hits,
+                results.misses,
+                results_bytes,
+                self._results.served_signatures,
+            ),
         )
 
     async def _aggregate(self, request: AggregationRequest, trace: _RequestTrace) -> Aggregation:
@@ -264,7 +285,11 @@ class SignatureAggregator:
             except (QuorumNotReached, QuorumImpossible) as error:
                 if request.refusal is not None:
                     raise request.refusal from None
-                hint = None if goal.stored_only else await self._resolver.advise_subnet(resolved, error.shortfall)
+                hint = (
+                    None
+                    if goal.stored_only
+                    else await self._resolver.advise_subnet(resolved, error.shortfall)
+                )
                 if hint is None:
                     raise
                 caller.shortfall = error.shortfall.advised(hint)
@@ -302,7 +327,9 @@ class PinnedMessages(Struct, eq=False):
         if self._add(message.id):
             self._archive.pin(message)
 
-    async def ensure_stored(self, request: ResolvedRequest, result: SignedResult, *, is_new: bool) -> None:
+    async def ensure_stored(
+        self, request: ResolvedRequest, result: SignedResult, *, is_new: bool
+    ) -> None:
         """Return when a result is committed.
 
         is_new: whether it was committed after its message was pinned; the archive may have evicted an older one.
@@ -332,11 +359,19 @@ class _RequestTrace:
         stages = {} if self.caller is None else self.caller.stages
         return {**stages, "total": self._clock() - self.started_at}
 
-    def record(self, ended_at: float, outcome: str, reason: str, stages: Mapping[str, float]) -> AggregationRecord:
+    def record(
+        self, ended_at: float, outcome: str, reason: str, stages: Mapping[str, float]
+    ) -> AggregationRecord:
         if self.caller is None:
             return AggregationRecord(ended_at, outcome, reason, stages)
         request, shortfall = self.caller.request, self.caller.shortfall
-        weight = self.result.weight if self.result is not None else shortfall.signed_weight if shortfall else 0
+        weight = (
+            self.result.weight
+            if self.result is not None
+            else shortfall.signed_weight
+            if shortfall
+            else 0
+        )
         return AggregationRecord(
             ended_at,
             outcome,
@@ -354,7 +389,11 @@ class _RequestTrace:
         """Add the aggregation, its stages and its rounds of asking; return the trace id, empty if it is not sampled."""
         if not spans.is_sampled:
             return ""
-        at, ended_at, error = self.started_at, self.started_at + stages["total"], "" if outcome == _OK else outcome
+        at, ended_at, error = (
+            self.started_at,
+            self.started_at + stages["total"],
+            "" if outcome == _OK else outcome,
+        )
         attributes = {"outcome": outcome, "cached": self.is_cached, **self.fields()}
         aggregation = Span("aggregation", at, attributes, ended_at, error=error)
         spans.add(aggregation)
@@ -382,7 +421,10 @@ class _RequestTrace:
             fields |= {"signers": self.result.signers, "signed_weight": self.result.weight}
         if shortfall is not None:
             fields |= {"verdict": shortfall.verdict.value, "signed_weight": shortfall.signed_weight}
-            fields |= {"required_weight": shortfall.required_weight, "counts": dict(shortfall.counts)}
+            fields |= {
+                "required_weight": shortfall.required_weight,
+                "counts": dict(shortfall.counts),
+            }
             fields |= {"hints": shortfall.hints} if shortfall.hints else {}
         return fields
 
@@ -420,4 +462,8 @@ class LastHour:
 
     def minutes(self, unix_s: float) -> Sequence[MinuteCounts]:
         """Return the minutes of the hour before a Unix time that have aggregations, oldest first."""
-        return [minute for minute in self._minutes if unix_s - MINUTES * _MINUTE_S < minute.start_s <= unix_s]
+        return [
+            minute
+            for minute in self._minutes
+            if unix_s - MINUTES * _MINUTE_S < minute.start_s <= unix_s
+        ]

@@ -94,7 +94,11 @@ class ShareCache:
             del self._listeners[message_id]
 
     def get_or_add(
-        self, message_id: MessageID, public_key: bytes, raw: bytes, sender: ShareListener | None = None
+        self,
+        message_id: MessageID,
+        public_key: bytes,
+        raw: bytes,
+        sender: ShareListener | None = None,
     ) -> CachedShare:
         """Return the share that stands for a key: the cached one, else the 96 bytes of `raw`, decoded.
 

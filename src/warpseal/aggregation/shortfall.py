@@ -12,7 +12,15 @@ from typing import Final
 from msgspec import Struct
 
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import IMPOSSIBLE, SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
+from warpseal.aggregation.members import (
+    IMPOSSIBLE,
+    SIGNED,
+    SUSPECT,
+    LastReply,
+    MemberRecord,
+    MemberTable,
+    NodeRecord,
+)
 from warpseal.aggregation.round import AggregationRound
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.resources.base import UNSET, or_unset
@@ -89,7 +97,9 @@ def explain(
     missing = _missing_shares(table, stored_only=goal.stored_only)
     underfunded = {validation.node_id: validation for validation in table.underfunded or ()}
     heaviest = nlargest(_SHOWN_VALIDATORS, missing, key=attrgetter("importance"))
-    signers = tuple(_missing_validator(share, goal, find_connection, underfunded) for share in heaviest)
+    signers = tuple(
+        _missing_validator(share, goal, find_connection, underfunded) for share in heaviest
+    )
     hints = tuple(_hints(round_, goal, missing, running_s))
     return QuorumShortfall(
         verdict=round_.goals.verdict(goal),
@@ -101,10 +111,16 @@ def explain(
         counts=_count_reasons(missing),
         missing=signers,
         hints=hints,
-        cause=hints[0] if _is_starting(round_, goal, running_s) else _describe_cause(round_, missing, signers),
-        refused_weight=sum(share.weight for share in missing if share.reply and share.reply.code is not None),
+        cause=hints[0]
+        if _is_starting(round_, goal, running_s)
+        else _describe_cause(round_, missing, signers),
+        refused_weight=sum(
+            share.weight for share in missing if share.reply and share.reply.code is not None
+        ),
         failed_keys=frozenset(
-            share.member.public_key for share in missing if share.member is not None and share.reason != _NOT_ASKED
+            share.member.public_key
+            for share in missing
+            if share.member is not None and share.reason != _NOT_ASKED
         ),
     )
 
@@ -122,13 +138,18 @@ def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingSh
         for member in table.members
         if member.status is not SIGNED
     ]
-    inactive = [_MissingShare(None, share.weight, _INACTIVE, None, share) for share in table.inactive_without_key]
+    inactive = [
+        _MissingShare(None, share.weight, _INACTIVE, None, share)
+        for share in table.inactive_without_key
+    ]
     keyless_weight = table.keyless_weight - sum(share.weight for share in inactive)
     keyless = [_MissingShare(None, keyless_weight, _NO_BLS_KEY)] if keyless_weight else []
     return [*shares, *inactive, *keyless]
 
 
-def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool) -> _MissingShare:
+def _missing_share(
+    member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool
+) -> _MissingShare:
     replies = [node.last_reply for node in nodes if node.last_reply is not None]
     reply = max(replies, key=attrgetter("status"), default=None)
     is_cut_off = False
@@ -155,9 +176,13 @@ def _missing_validator(
 ) -> MissingSigner:
     member = share.member
     if member is None:
-        without_node = MissingSigner(node_ids=(), weight=str(share.weight), reason=share.reason, verdict=Verdict.NEVER)
+        without_node = MissingSigner(
+            node_ids=(), weight=str(share.weight), reason=share.reason, verdict=Verdict.NEVER
+        )
         return without_node if share.validation is None else describe_underfunded(share.validation)
-    validation = next((underfunded[node_id] for node_id in member.node_ids if node_id in underfunded), None)
+    validation = next(
+        (underfunded[node_id] for node_id in member.node_ids if node_id in underfunded), None
+    )
     funds = {} if validation is None else balance_fields(validation)
     node_ids = member.node_ids[:_SHOWN_NODES]
     is_cut_off = not member.connections and not goal.stored_only
@@ -178,7 +203,9 @@ def _missing_validator(
 def _is_starting(round_: AggregationRound, goal: QuorumGoal, running_s: float) -> bool:
     """Return whether the quorum is missed because the daemon has just started to connect to the validators."""
     table = round_.table
-    can_sign = table.connected_weight < goal.required_weight <= table.total_weight - table.keyless_weight
+    can_sign = (
+        table.connected_weight < goal.required_weight <= table.total_weight - table.keyless_weight
+    )
     return can_sign and not goal.stored_only and running_s < _STARTING_S
 
 
@@ -196,7 +223,11 @@ def _describe_cause(
         weights[_CUT_OFF if share.is_cut_off else share.reason] += share.weight
     not_asked_weight = weights.pop(_NOT_ASKED, 0)
     if not weights:
-        return f"{_percent(not_asked_weight, table)} of the weight was not asked" if not_asked_weight else ""
+        return (
+            f"{_percent(not_asked_weight, table)} of the weight was not asked"
+            if not_asked_weight
+            else ""
+        )
     ((reason, weight),) = weights.most_common(1)
     if reason == _CUT_OFF:
         return _describe_cut_off(table, missing, signers)
@@ -205,7 +236,9 @@ def _describe_cause(
         return f"{of_weight} cannot sign. {_KEYLESS_ADVICE}"
     if reason == _INACTIVE:
         return f"{of_weight} cannot sign. {UNDERFUNDED_ADVICE}"
-    codes = (share.reply.code for share in missing if share.reason == reason and share.reply is not None)
+    codes = (
+        share.reply.code for share in missing if share.reason == reason and share.reply is not None
+    )
     code = next((code for code in codes if code is not None), None)
     if code is not None:
         (advice,) = round_.rules.advice((code,))
@@ -213,11 +246,15 @@ def _describe_cause(
     return f"{of_weight} {_REASONS_IN_WORDS.get(reason, reason)}"
 
 
-def _describe_cut_off(table: MemberTable, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]) -> str:
+def _describe_cut_off(
+    table: MemberTable, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]
+) -> str:
     """Return how much weight is connected, and why most of the heaviest of the other validators are not."""
     count = sum(share.is_cut_off for share in missing)
     connections = [signer.connections[0] for signer in signers if signer.connections is not UNSET]
-    errors = Counter(connection.last_error for connection in connections if connection.last_error is not UNSET)
+    errors = Counter(
+        connection.last_error for connection in connections if connection.last_error is not UNSET
+    )
     reasons = Counter(share.reason for share in missing if share.is_cut_off)
     why = reasons.most_common(1)[0][0].replace("_", " ")
     if errors:
@@ -232,7 +269,9 @@ def _percent(weight: int, table: MemberTable) -> str:
     return f"{100 * weight / table.total_weight:.1f} %"
 
 
-def _hints(round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float) -> Iterator[str]:
+def _hints(
+    round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float
+) -> Iterator[str]:
     """Yield advice: about the start, against weight without a key, and against the refusals with most weight."""
     if _is_starting(round_, goal, running_s):
         weights = f"weight {round_.table.connected_weight} of {goal.required_weight} required is connected"

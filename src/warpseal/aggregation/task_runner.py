@@ -84,7 +84,10 @@ class TaskRunner(Struct, Generic[T], eq=False):
         except Exception as error:
             if not isinstance(error, WarpsealError):
                 # No caller waits for this, so an internal error ends the attempt and not the daemon.
-                log.exception("internal error, message prefetch failed", extra={self.key_name: id_text(task.key)})
+                log.exception(
+                    "internal error, message prefetch failed",
+                    extra={self.key_name: id_text(task.key)},
+                )
             await self._reschedule(task, error)
         finally:
             self._running.discard(task.key)
@@ -106,6 +109,10 @@ class TaskRunner(Struct, Generic[T], eq=False):
             log.debug("message prefetch could not be recorded in the store")
 
     async def _end(self, task: T, event: str, error: Exception) -> None:
-        fields = {self.key_name: id_text(task.key), "attempts": task.attempts + 1, "reason": str(error)}
+        fields = {
+            self.key_name: id_text(task.key),
+            "attempts": task.attempts + 1,
+            "reason": str(error),
+        }
         log.info(event, extra=fields)
         await self._write(self.queue.end(task.key))

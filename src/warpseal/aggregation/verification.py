@@ -21,7 +21,13 @@ from msgspec import Struct
 from warpseal.aggregation.bad_shares import BadShareFinder, SearchStep, ShareUnderTest
 from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.result_cache import SignedResult
-from warpseal.aggregation.round_shares import Check, CheckOutcome, PartialAggregate, StoredSignatureCheck, SumCheck
+from warpseal.aggregation.round_shares import (
+    Check,
+    CheckOutcome,
+    PartialAggregate,
+    StoredSignatureCheck,
+    SumCheck,
+)
 from warpseal.aggregation.share_cache import ShareCache
 from warpseal.bls import (
     BACKEND,
@@ -99,7 +105,9 @@ class ShareVerifier(Struct, dict=True, eq=False):
         """Return the outcome of a check, made on a worker thread."""
         return await self._pool.run(lambda: self.run_now(check))
 
-    def combine(self, signers: Sequence[int], shares: Sequence[Share], required_weight: int) -> SignedResult | None:
+    def combine(
+        self, signers: Sequence[int], shares: Sequence[Share], required_weight: int
+    ) -> SignedResult | None:
         """Return the message signed by `signers` (canonical indices; `shares` add up to exactly their signatures).
 
         None: the sum is wrong, so some of the shares are bad.
@@ -150,7 +158,9 @@ class ShareVerifier(Struct, dict=True, eq=False):
         """Return the heaviest of these signatures whose signers are all in the set, verified as it is encoded there."""
         fitting: list[tuple[int, tuple[int, ...], bytes]] = []
         for stored in signatures:
-            positions = [self._validators.index_of_key(public_key) for public_key in stored.public_keys]
+            positions = [
+                self._validators.index_of_key(public_key) for public_key in stored.public_keys
+            ]
             indices = tuple(sorted({index for index in positions if index is not None}))
             if indices and len(indices) == len(positions) and len(stored.signature) == SHARE_BYTES:
                 fitting.append((self._validators.weight_of(indices), indices, stored.signature))
@@ -163,7 +173,9 @@ class ShareVerifier(Struct, dict=True, eq=False):
                 result = None
             if result is not None:
                 return PartialAggregate(frozenset(indices), share, result)
-            log.warning("stored signature does not verify", extra={"message_id": id_text(self._message.id)})
+            log.warning(
+                "stored signature does not verify", extra={"message_id": id_text(self._message.id)}
+            )
         return None
 
     def _under_test(self, shares: Sequence[tuple[int, Share]]) -> list[ShareUnderTest]:
@@ -177,7 +189,12 @@ class ShareAuditor:
     """
 
     def __init__(
-        self, archive: ShareArchive, shares: ShareCache, pool: CryptoPool, *, clock: Callable[[], float] = thread_time
+        self,
+        archive: ShareArchive,
+        shares: ShareCache,
+        pool: CryptoPool,
+        *,
+        clock: Callable[[], float] = thread_time,
     ) -> None:
         self._archive = archive
         self._shares = shares

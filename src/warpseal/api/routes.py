@@ -49,7 +49,9 @@ def api_app(
     keyed = data.access.require_key
     routes = [
         Route(V1_AGGREGATE, keyed(aggregator.v1), methods=["POST"]),
-        Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),  # All methods: the endpoint answers each.
+        Route(
+            KEBAB_AGGREGATE, aggregator.kebab, methods=()
+        ),  # All methods: the endpoint answers each.
         Route(V1_L1_MESSAGE, keyed(aggregator.l1_message), methods=["GET"]),
         Route(V1_VERIFY, keyed(aggregator.verify), methods=["POST"]),
         Route("/health", probes.health),
@@ -62,9 +64,15 @@ def api_app(
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
 
 
-def metrics_api_app(data: DataApi, probes: ProbeEndpoints, settings: ApiSettings, metrics: Metrics) -> Starlette:
+def metrics_api_app(
+    data: DataApi, probes: ProbeEndpoints, settings: ApiSettings, metrics: Metrics
+) -> Starlette:
     """Return the app of the port of the Metrics API alone."""
-    routes = [Route("/health", probes.health), Route("/ready", probes.ready), *data.metrics_routes()]
+    routes = [
+        Route("/health", probes.health),
+        Route("/ready", probes.ready),
+        *data.metrics_routes(),
+    ]
     cors = Middleware(CorsMiddleware, settings=data.settings)
     return _app(routes, settings, metrics, cors, dialect=Dialect.METRICS_API)
 
@@ -84,7 +92,9 @@ def _app(
     app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(RequestLog, metrics=metrics, paths={route.endpoint: route.path for route in routes}),
+            Middleware(
+                RequestLog, metrics=metrics, paths={route.endpoint: route.path for route in routes}
+            ),
             Middleware(DiscardUnread, settings=settings),
             *inner,
             Middleware(ErrorMiddleware, dialect=dialect),
@@ -99,7 +109,10 @@ async def _not_found(request: Request, error: Exception) -> NoReturn:
     paths = [route.path for route in request.app.routes]
     near = nearest_path(request.scope["path"], paths)
     hint = f"; did you mean {near}?" if near is not None else ""
-    raise NotFound(f"no such path{hint}" + (f"; {EXPLORER_PATH} lists all paths" if EXPLORER_PATH in paths else ""))
+    raise NotFound(
+        f"no such path{hint}"
+        + (f"; {EXPLORER_PATH} lists all paths" if EXPLORER_PATH in paths else "")
+    )
 
 
 def nearest_path(path: str, templates: Iterable[str]) -> str | None:
@@ -108,7 +121,9 @@ def nearest_path(path: str, templates: Iterable[str]) -> str | None:
     Only the first letters of the path count, and pairs are compared as sets: a hostile path must not cost time.
     """
     pairs = _letter_pairs(path[:_COMPARED_CHARACTERS])
-    score, nearest = max((_similarity(pairs, _letter_pairs(template)), template) for template in templates)
+    score, nearest = max(
+        (_similarity(pairs, _letter_pairs(template)), template) for template in templates
+    )
     return nearest if score >= _MIN_SIMILARITY else None
 
 

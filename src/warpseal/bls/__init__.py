@@ -89,7 +89,9 @@ is_in_subgroup: Callable[[Share], bool] = _backend.is_in_subgroup
 """Return whether a share, or a sum of shares, lies in the subgroup; pairings prove nothing otherwise."""
 hash_to_curve: Callable[[bytes], HashedMessage] = _backend.hash_to_curve
 """Return the point that a message is hashed to; a key signs the message by multiplying it."""
-compute_deviation: Callable[[PublicKey, Share, HashedMessage], Deviation] = _backend.compute_deviation
+compute_deviation: Callable[[PublicKey, Share, HashedMessage], Deviation] = (
+    _backend.compute_deviation
+)
 """Return the deviation of a share from its key's signature over a hashed message; NO_DEVIATION for a good share.
 
 Keys and shares may be sums; the share must be in the subgroup. Multiplicative: the deviation of a sum of shares against
@@ -149,7 +151,9 @@ def decode_share(raw: bytes) -> Share:
 def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
     """Return whether 96 bytes are `key`'s signature over `message`: subgroup check, then one pairing check."""
     point = _decode_signature(signature)
-    return point is not None and key != _backend.G1_INFINITY and _backend.verify(key, message, point)
+    return (
+        point is not None and key != _backend.G1_INFINITY and _backend.verify(key, message, point)
+    )
 
 
 def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
@@ -160,7 +164,11 @@ def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes
 def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
     """Return whether 96 bytes are the signature of `key` over `message` under the proof-of-possession DST."""
     point = _decode_signature(signature)
-    return point is not None and key != _backend.G1_INFINITY and _backend.verify_possession(key, message, point)
+    return (
+        point is not None
+        and key != _backend.G1_INFINITY
+        and _backend.verify_possession(key, message, point)
+    )
 
 
 def is_signature(raw: bytes) -> bool:
@@ -181,7 +189,9 @@ def _decode_signature(raw: bytes) -> Any:
 def secret_from_bytes(raw: bytes) -> SecretKey:
     """Return the secret key of 32 big-endian bytes, from 1 to the group order less 1. Raises MalformedKey."""
     if len(raw) != SECRET_KEY_BYTES or not 0 < int.from_bytes(raw, "big") < GROUP_ORDER:
-        raise MalformedKey(f"a secret key has {SECRET_KEY_BYTES} bytes, is not zero and below the group order")
+        raise MalformedKey(
+            f"a secret key has {SECRET_KEY_BYTES} bytes, is not zero and below the group order"
+        )
     return SecretKey(_backend.decode_secret(raw))
 
 
@@ -197,7 +207,9 @@ def generate_secret(seed: bytes | None = None) -> SecretKey:
         raise MalformedKey(f"a seed has at least {SECRET_KEY_BYTES} bytes, not {len(seed)}")
     info = _KEY_STREAM_BYTES.to_bytes(2, "big")
     stream = HKDF(SHA256(), _KEY_STREAM_BYTES, _KEY_SALT, info).derive(seed + b"\x00")
-    return secret_from_bytes((int.from_bytes(stream, "big") % GROUP_ORDER).to_bytes(SECRET_KEY_BYTES, "big"))
+    return secret_from_bytes(
+        (int.from_bytes(stream, "big") % GROUP_ORDER).to_bytes(SECRET_KEY_BYTES, "big")
+    )
 
 
 def prove_possession(secret: SecretKey) -> bytes:

@@ -12,7 +12,8 @@ from warpseal.bls.common import POSSESSION_DST
 _G1: Final = G1Element.generator()
 _MINUS_G1: Final = _G1.negate()
 _FIELD_ORDER: Final = int(
-    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16
+    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab",
+    16,
 )
 G1_INFINITY: Final = G1Element()
 # The pairing of nothing: blspy's own unity is not initialised.
@@ -58,7 +59,10 @@ def divide_deviations(left: GTElement, right: GTElement) -> GTElement:
     # negated in their bytes (48 each, little-endian, in Montgomery form, which negation leaves as it is).
     raw = bytes(right)
     elements = (raw[start : start + 48] for start in range(len(raw) // 2, len(raw), 48))
-    negated = ((-int.from_bytes(element, "little") % _FIELD_ORDER).to_bytes(48, "little") for element in elements)
+    negated = (
+        (-int.from_bytes(element, "little") % _FIELD_ORDER).to_bytes(48, "little")
+        for element in elements
+    )
     return left * GTElement.from_bytes_unchecked(raw[: len(raw) // 2] + b"".join(negated))
 
 

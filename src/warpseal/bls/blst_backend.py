@@ -18,7 +18,9 @@ from pyblst import BlstFP12Element, BlstP1Element, BlstP2Element, final_verify, 
 from warpseal.bls.common import POSSESSION_DST, SECRET_KEY_BYTES, SHARE_BYTES, SIGNATURE_DST
 
 _G1: Final = BlstP1Element.uncompress(
-    bytes.fromhex("97f1d3a73197d7942695638c4fa9ac0fc3688c4f9774b905a14e3a3f171bac586c55e83ff97a1aeffb3af00adb22c6bb")
+    bytes.fromhex(
+        "97f1d3a73197d7942695638c4fa9ac0fc3688c4f9774b905a14e3a3f171bac586c55e83ff97a1aeffb3af00adb22c6bb"
+    )
 )
 _G2_INFINITY: Final = b"\xc0" + bytes(SHARE_BYTES - 1)
 _SIGN_FLAG: Final = 0x20
@@ -36,7 +38,9 @@ class _Quotient(Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Quotient):
             return NotImplemented
-        return bool(final_verify(self.numerator * other.denominator, other.numerator * self.denominator))
+        return bool(
+            final_verify(self.numerator * other.denominator, other.numerator * self.denominator)
+        )
 
 
 NO_DEVIATION: Final = _Quotient(BlstFP12Element(), BlstFP12Element())
@@ -80,7 +84,9 @@ def hash_to_curve(message: bytes) -> BlstP2Element:
 
 
 def compute_deviation(key: BlstP1Element, share: G2Element, hashed: BlstP2Element) -> _Quotient:
-    return _Quotient(miller_loop(key, hashed), miller_loop(_G1, BlstP2Element.uncompress(bytes(share))))
+    return _Quotient(
+        miller_loop(key, hashed), miller_loop(_G1, BlstP2Element.uncompress(bytes(share)))
+    )
 
 
 def divide_deviations(left: _Quotient, right: _Quotient) -> _Quotient:

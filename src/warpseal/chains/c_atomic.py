@@ -71,10 +71,19 @@ CUnsignedTx = ImportTx | ExportTx
 AtomicTx = SignedTx[CUnsignedTx, Credential]
 
 C_TYPES: Final = TypeRegistry(
-    {0: ImportTx, 1: ExportTx, 5: TransferInput, 7: TransferOutput, 9: Credential, 10: Input, 11: OutputOwners}
+    {
+        0: ImportTx,
+        1: ExportTx,
+        5: TransferInput,
+        7: TransferOutput,
+        9: Credential,
+        10: Input,
+        11: OutputOwners,
+    }
 )
 C_TX: Final[TxCodec[CUnsignedTx, Credential]] = TxCodec(
-    C_TYPES.interface("an atomic transaction", CUnsignedTx), C_TYPES.interface("a credential", Credential)
+    C_TYPES.interface("an atomic transaction", CUnsignedTx),
+    C_TYPES.interface("a credential", Credential),
 )
 parse_atomic_tx = C_TX.parse
 _BATCH: Final = ListOf(C_TX, "atomic transactions")

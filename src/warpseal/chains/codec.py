@@ -10,7 +10,17 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import Struct
 
@@ -92,7 +102,9 @@ class Unsigned(Fixed[int]):
         try:
             out += value.to_bytes(self.least_bytes, "big")
         except OverflowError:
-            raise ValueError(f"{value} does not fit an unsigned integer of {self.least_bytes} bytes") from None
+            raise ValueError(
+                f"{value} does not fit an unsigned integer of {self.least_bytes} bytes"
+            ) from None
 
 
 class FixedBytes(Fixed[bytes]):
@@ -222,7 +234,9 @@ class Interface(Codec[T]):
     for a type that is known but not allowed there is another one than for an unknown type.
     """
 
-    def __init__(self, place: str, members: Mapping[int, StructCodec[Any]], registry: TypeRegistry) -> None:
+    def __init__(
+        self, place: str, members: Mapping[int, StructCodec[Any]], registry: TypeRegistry
+    ) -> None:
         self.members = members
         self._place = place
         self._registry = registry
@@ -282,8 +296,13 @@ class TypeRegistry:
         if make not in self._structs:
             origin, args = get_origin(make) or make, get_args(make)
             hints = get_type_hints(origin, include_extras=True)
-            hints = {name: hint[args] if getattr(hint, "__parameters__", ()) else hint for name, hint in hints.items()}
-            fields = {name: self._codec(hint, name.replace("_", " ")) for name, hint in hints.items()}
+            hints = {
+                name: hint[args] if getattr(hint, "__parameters__", ()) else hint
+                for name, hint in hints.items()
+            }
+            fields = {
+                name: self._codec(hint, name.replace("_", " ")) for name, hint in hints.items()
+            }
             self._structs[make] = StructCodec(origin, fields)
         return self._structs[make]
 
@@ -292,7 +311,9 @@ class TypeRegistry:
         allowed = get_args(union) or (union,)
         types = {type_id: make for type_id, make in self._types.items() if isinstance(make, type)}
         members: dict[int, StructCodec[Any]] = {
-            type_id: self.struct(make) for type_id, make in types.items() if issubclass(make, allowed)
+            type_id: self.struct(make)
+            for type_id, make in types.items()
+            if issubclass(make, allowed)
         }
         return Interface(place, members, self)
 
@@ -311,7 +332,11 @@ class TypeRegistry:
             return mark if isinstance(mark, Codec) else self.interface(mark.place, arguments[0])
         if get_origin(hint) is tuple:
             element = self._codec(arguments[0], place)
-            return ListOfFixed(element, place) if isinstance(element, Fixed) else ListOf(element, place)
+            return (
+                ListOfFixed(element, place)
+                if isinstance(element, Fixed)
+                else ListOf(element, place)
+            )
         return _CODECS.get(hint) or self.struct(hint)
 
 

@@ -14,7 +14,16 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from warpseal.chains.codec import AsInterface, ChainReader, Codec, FixedBytes, Interface, ListOf, Uint32, Uint64
+from warpseal.chains.codec import (
+    AsInterface,
+    ChainReader,
+    Codec,
+    FixedBytes,
+    Interface,
+    ListOf,
+    Uint32,
+    Uint64,
+)
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.warp.codec import VERSION
 from warpseal.warp.ids import ChainID

@@ -21,7 +21,15 @@ Address = NewType("Address", bytes)
 
 ADDRESS_BYTES: Final = 20
 
-_PREFIXES: Final = {1: "avax", 2: "cascade", 3: "denali", 4: "everest", 5: "fuji", 10: "testing", 12345: "local"}
+_PREFIXES: Final = {
+    1: "avax",
+    2: "cascade",
+    3: "denali",
+    4: "everest",
+    5: "fuji",
+    10: "testing",
+    12345: "local",
+}
 _OTHER_NETWORKS: Final = "custom"
 _MAX_TEXT_LENGTH: Final = 90
 

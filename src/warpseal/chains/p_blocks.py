@@ -72,7 +72,12 @@ class PBlock:
 
     @classmethod
     def build(
-        cls, kind: str, parent_id: BlockID, height: int, time: int | None = None, txs: tuple[PSignedTx, ...] = ()
+        cls,
+        kind: str,
+        parent_id: BlockID,
+        height: int,
+        time: int | None = None,
+        txs: tuple[PSignedTx, ...] = (),
     ) -> PBlock:
         """Return the block made of these parts. Raises ValueError if they make no block of that kind."""
         return cls(kind, parent_id, height, time, txs, _encode(kind, parent_id, height, time, txs))
@@ -102,7 +107,9 @@ def read_parent_id(raw: bytes) -> BlockID:
     return _read_head(ChainReader(raw))[4]
 
 
-def _read_head(reader: ChainReader) -> tuple[str, _Form, int | None, tuple[PSignedTx, ...], BlockID, int]:
+def _read_head(
+    reader: ChainReader,
+) -> tuple[str, _Form, int | None, tuple[PSignedTx, ...], BlockID, int]:
     """Return kind, form, time, decisions, parent and height."""
     reader.version()
     start = reader.offset
@@ -116,7 +123,9 @@ def _read_head(reader: ChainReader) -> tuple[str, _Form, int | None, tuple[PSign
     return kind, form, time, txs, *reader.unpack(_PARENT_AND_HEIGHT, kind)
 
 
-def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: tuple[PSignedTx, ...]) -> bytes:
+def _encode(
+    kind: str, parent_id: BlockID, height: int, time: int | None, txs: tuple[PSignedTx, ...]
+) -> bytes:
     form = _FORMS.get(kind)
     if form is None or form.has_time == (time is None) or not _fits(form, len(txs)):
         raise ValueError(f"no {kind} with {len(txs)} transactions and time {time}")

@@ -59,7 +59,10 @@ from warpseal.warp.message import AddressedCall, SignedMessage
 
 Proof: TypeAlias = Annotated[bytes, FixedBytes(96)]
 BalanceOwner: TypeAlias = Annotated[
-    PChainOwner, StructCodec(PChainOwner, {"threshold": U32, "addresses": ListOfFixed(FixedBytes(20), "addresses")})
+    PChainOwner,
+    StructCodec(
+        PChainOwner, {"threshold": U32, "addresses": ListOfFixed(FixedBytes(20), "addresses")}
+    ),
 ]
 
 
@@ -232,13 +235,19 @@ class ConvertSubnetToL1Tx(UserTx, frozen=True):
     @property
     def conversion_id(self) -> bytes:
         """The 32 bytes that the P-Chain attests after the conversion; they commit to the validators in this order."""
-        validators = tuple(ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators)
-        return ConversionData(self.subnet_id, self.manager_chain_id, self.manager_address, validators).conversion_id
+        validators = tuple(
+            ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators
+        )
+        return ConversionData(
+            self.subnet_id, self.manager_chain_id, self.manager_address, validators
+        ).conversion_id
 
     @property
     def validation_ids(self) -> tuple[ValidationID, ...]:
         """The validation id of each initial validator, in the order of the transaction."""
-        return tuple(bootstrap_validation_id(self.subnet_id, index) for index in range(len(self.validators)))
+        return tuple(
+            bootstrap_validation_id(self.subnet_id, index) for index in range(len(self.validators))
+        )
 
 
 class RegisterL1ValidatorTx(UserTx, frozen=True):

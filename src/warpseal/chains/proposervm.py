@@ -77,7 +77,11 @@ class ProposedBlock(Struct, frozen=True):
     def _unsigned(self) -> bytes:
         return pack_versioned(
             pack_u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
-            _HEADER.pack(require_length(self.parent_id, ID_BYTES, "parent id"), self.timestamp_s, self.p_chain_height),
+            _HEADER.pack(
+                require_length(self.parent_id, ID_BYTES, "parent id"),
+                self.timestamp_s,
+                self.p_chain_height,
+            ),
             pack_sized(self.certificate),
             pack_sized(self.inner),
             b"" if self.epoch is None else self.epoch.encode(),
@@ -101,7 +105,9 @@ class OptionBlock(Struct, frozen=True):
     def encode(self) -> bytes:
         """Return the bytes that `parse_proposervm_block` reads. Raises ValueError if `parent_id` has not 32 bytes."""
         return pack_versioned(
-            pack_u32(_OPTION), require_length(self.parent_id, ID_BYTES, "parent id"), pack_sized(self.inner)
+            pack_u32(_OPTION),
+            require_length(self.parent_id, ID_BYTES, "parent id"),
+            pack_sized(self.inner),
         )
 
 
@@ -170,5 +176,7 @@ def _read_certificate(reader: ChainReader) -> bytes:
     start = reader.offset
     certificate = reader.sized("certificate")
     if len(certificate) > MAX_CERTIFICATE_BYTES:
-        raise MalformedChainBytes(start, f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes")
+        raise MalformedChainBytes(
+            start, f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes"
+        )
     return certificate

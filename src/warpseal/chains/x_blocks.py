@@ -68,7 +68,9 @@ def parse_x_block(raw: bytes) -> XBlock:
     return XBlock(parent_id, height, time, merkle_root, txs, raw)
 
 
-def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs: tuple[XTx, ...]) -> bytes:
+def _encode(
+    parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs: tuple[XTx, ...]
+) -> bytes:
     out = bytearray(VERSION)
     U32.write(_STANDARD_BLOCK, out)
     ID.write(parent_id, out)

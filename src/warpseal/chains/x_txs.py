@@ -64,7 +64,14 @@ class PropertyOwnedOutput(Struct, frozen=True):
 
 
 # Only TransferOutput of the members of `Output` occurs on the X-Chain.
-XOutput = Output | MintOutput | NftMintOutput | NftTransferOutput | PropertyMintOutput | PropertyOwnedOutput
+XOutput = (
+    Output
+    | MintOutput
+    | NftMintOutput
+    | NftTransferOutput
+    | PropertyMintOutput
+    | PropertyOwnedOutput
+)
 
 
 class MintOperation(Struct, frozen=True):
@@ -105,7 +112,13 @@ class PropertyBurnOperation(Struct, frozen=True):
     signature_indices: tuple[Uint32, ...]
 
 
-XOperation = MintOperation | NftMintOperation | NftTransferOperation | PropertyMintOperation | PropertyBurnOperation
+XOperation = (
+    MintOperation
+    | NftMintOperation
+    | NftTransferOperation
+    | PropertyMintOperation
+    | PropertyBurnOperation
+)
 
 
 class NftCredential(Struct, frozen=True):
@@ -203,16 +216,24 @@ parse_x_tx = X_TX.parse
 def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
     """Return the outputs of `tx` by index: base outputs, then those of states, of operations, or for another chain."""
     unsigned = tx.unsigned
-    outputs: list[tuple[AssetID, XOutput]] = [(out.asset_id, out.output) for out in unsigned.base.outputs]
+    outputs: list[tuple[AssetID, XOutput]] = [
+        (out.asset_id, out.output) for out in unsigned.base.outputs
+    ]
     match unsigned:
         case CreateAssetTx(states=states):
             # The new asset has the ID of its transaction.
             outputs += [(AssetID(tx.id), output) for state in states for output in state.outputs]
         case OperationTx(operations=operations):
-            outputs += [(item.asset_id, output) for item in operations for output in operation_outputs(item.operation)]
+            outputs += [
+                (item.asset_id, output)
+                for item in operations
+                for output in operation_outputs(item.operation)
+            ]
         case ExportTx(exported_outputs=exported):
             outputs += [(out.asset_id, out.output) for out in exported]
-    return tuple(Utxo(tx.id, index, asset_id, output) for index, (asset_id, output) in enumerate(outputs))
+    return tuple(
+        Utxo(tx.id, index, asset_id, output) for index, (asset_id, output) in enumerate(outputs)
+    )
 
 
 def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
@@ -221,7 +242,9 @@ def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
         case MintOperation():
             return (operation.mint_output, operation.transfer_output)
         case NftMintOperation(group_id=group_id, payload=payload):
-            return tuple(NftTransferOutput(group_id, payload, owners) for owners in operation.owners)
+            return tuple(
+                NftTransferOutput(group_id, payload, owners) for owners in operation.owners
+            )
         case NftTransferOperation():
             return (operation.output,)
         case PropertyMintOperation():

@@ -31,7 +31,9 @@ _FILTERS: Final = {
 }
 _TOKEN: Final = "The daemon has an admin-token; it is read as the daemon reads it."
 _VARIABLE: Final = f"{ENVIRONMENT_PREFIX}ADMIN_TOKEN"
-_DAEMON_ENVIRONMENT: Final = "the environment of the daemon (of the systemd unit: /etc/warpseal/environment)"
+_DAEMON_ENVIRONMENT: Final = (
+    "the environment of the daemon (of the systemd unit: /etc/warpseal/environment)"
+)
 _VALUES: Final = f"""
 {_TOKEN} KIND and VALUE are one of:
   source-chain CHAIN   messages from a blockchain: its id (base58-check or hex), EVM chain id or alias
@@ -62,7 +64,9 @@ def _block_command(method: str, about: str) -> Command:
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.description = about
         if method != "GET":
-            parser.add_argument("kind", metavar="KIND", choices=[str(kind) for kind in SigningBlockKind])
+            parser.add_argument(
+                "kind", metavar="KIND", choices=[str(kind) for kind in SigningBlockKind]
+            )
             parser.add_argument("value", metavar="VALUE")
         if method == "POST":
             parser.add_argument("--reason", required=True, metavar="TEXT", help="why, for callers")
@@ -73,7 +77,9 @@ def _block_command(method: str, about: str) -> Command:
         names = ("kind", "value", "reason") if method == "POST" else ()
         fields = {name: getattr(args, name) for name in names} or None
         kind = SigningBlockList if method == "GET" else SigningBlock
-        return _print_response(args, _Call(method, f"/v1/signing-blocks{path}", kind, fields), _print_blocks)
+        return _print_response(
+            args, _Call(method, f"/v1/signing-blocks{path}", kind, fields), _print_blocks
+        )
 
     return Command(add_arguments, run)
 
@@ -84,14 +90,22 @@ def _webhook_command(method: str, about: str, argument: str = "", suffix: str = 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.description = f"{about} {_TOKEN}"
         if argument:
-            parser.add_argument(argument, metavar=argument.upper(), help="of the webhook: its id, or a URL")
+            parser.add_argument(
+                argument, metavar=argument.upper(), help="of the webhook: its id, or a URL"
+            )
         for flag, name in _FILTERS.items() if argument == "target" else ():
-            parser.add_argument(f"--{flag}", metavar=flag.upper(), help=f"only these events; {name} of GET /v1/events")
+            parser.add_argument(
+                f"--{flag}",
+                metavar=flag.upper(),
+                help=f"only these events; {name} of GET /v1/events",
+            )
         _add_admin_arguments(parser)
 
     def run(args: argparse.Namespace) -> int:
         path = f"/{quote(args.id, safe='')}{suffix}" if argument == "id" else ""
-        filters = {name: text for flag, name in _FILTERS.items() if (text := getattr(args, flag, None))}
+        filters = {
+            name: text for flag, name in _FILTERS.items() if (text := getattr(args, flag, None))
+        }
         fields = {"url": args.target, **filters} if argument == "target" else None
         kind = WebhookDelivery if suffix else Webhook if argument else WebhookList
         call = _Call(method, f"/v1/webhooks{path}", kind, fields)
@@ -105,7 +119,9 @@ def _add_admin_arguments(parser: argparse.ArgumentParser) -> None:
     add_api_arguments(parser, "API key, if the daemon requires one as well")
 
 
-def _print_response(args: argparse.Namespace, call: _Call, print_text: Callable[[Mapping[str, Any]], None]) -> int:
+def _print_response(
+    args: argparse.Namespace, call: _Call, print_text: Callable[[Mapping[str, Any]], None]
+) -> int:
     """Call the daemon with the admin token of its configuration; the exit code is 1 if a webhook failed its test."""
     token = find_value("admin-token", config_file(args), None, os.environ)
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -140,7 +156,10 @@ def _token_advice(code: str, *, has_token: bool) -> str | None:
 def _print_blocks(response: Mapping[str, Any]) -> None:
     """Print signing blocks, or the one that was added or removed."""
     blocks: Sequence[Mapping[str, Any]] = response.get("signingBlocks", [response])
-    rows = [(block["kind"], block["value"], _moment(block["createdAt"]), block["reason"]) for block in blocks]
+    rows = [
+        (block["kind"], block["value"], _moment(block["createdAt"]), block["reason"])
+        for block in blocks
+    ]
     if rows:
         print_table(("KIND", "VALUE", "SINCE", "REASON"), rows)
     else:
@@ -157,7 +176,11 @@ def _print_webhooks(response: Mapping[str, Any]) -> None:
 
 def _webhook_cells(webhook: Mapping[str, Any]) -> Sequence[str]:
     filters = [", ".join(webhook["types"])] if "types" in webhook else []
-    filters += [f"{name} {webhook[name]}" for name in _FILTERS.values() if name != "types" and name in webhook]
+    filters += [
+        f"{name} {webhook[name]}"
+        for name in _FILTERS.values()
+        if name != "types" and name in webhook
+    ]
     state = "working"
     if "pausedAt" in webhook:
         state = f"paused since {_moment(webhook['pausedAt'])}"

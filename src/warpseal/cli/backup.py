@@ -39,7 +39,9 @@ _NOT_IN_IT: Final = "Indexes are not in a backup: the indexer builds them again 
 def _add_backup_arguments(parser: argparse.ArgumentParser) -> None:
     _add_arguments(parser, _ABOUT_BACKUP)
     parser.usage = "%(prog)s --output FILE [--config FILE] [--data-dir DIR] ..."
-    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; an earlier backup is replaced")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="file to write; an earlier backup is replaced"
+    )
     # Before --output, the file was named like that of `restore`.
     parser.add_argument("file", type=Path, nargs="?", help=argparse.SUPPRESS)
 
@@ -51,7 +53,9 @@ def _add_restore_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser, about: str) -> None:
     add_location_arguments(parser, about)
-    parser.add_argument("--tls-cert-path", metavar="FILE", help="TLS certificate, if it is not in the data folder")
+    parser.add_argument(
+        "--tls-cert-path", metavar="FILE", help="TLS certificate, if it is not in the data folder"
+    )
     parser.add_argument("--tls-key-path", metavar="FILE", help="key of --tls-cert-path")
 
 
@@ -82,14 +86,18 @@ def _restore(args: argparse.Namespace) -> int:
             archive = BackupArchive(args.file, file, display.update)
             manifest = archive.manifest
             if args.network not in (None, manifest.network_id):
-                raise StartupError(f"{args.file} is a backup of network {manifest.network_id}, not of {args.network}")
+                raise StartupError(
+                    f"{args.file} is a backup of network {manifest.network_id}, not of {args.network}"
+                )
             folder = location.data_dir / str(manifest.network_id)
             places = _places(location, folder)
             _require_places(manifest, places)
             restore_backup(archive, folder, places)
     except OSError as error:
         raise StartupError(f"{args.file} cannot be read: {error.strerror or error}") from error
-    print(f"restored {_describe(manifest)}, backed up {manifest.created_at:%Y-%m-%d %H:%M:%S}, into {folder}")
+    print(
+        f"restored {_describe(manifest)}, backed up {manifest.created_at:%Y-%m-%d %H:%M:%S}, into {folder}"
+    )
     print(f"The files belong to user {_owner_name(folder)}: run the daemon as this user.")
     print(_NOT_IN_IT)
     return 0
@@ -124,9 +132,13 @@ def _require_places(manifest: Manifest, places: dict[str, Path]) -> None:
     """Check that the settings say where each file goes. Raises StartupError."""
     missing = manifest.files.keys() - places.keys()
     if STORE_NAME in missing:
-        raise StartupError("the backup has a SQLite store, and store-url names none: restore it without store-url")
+        raise StartupError(
+            "the backup has a SQLite store, and store-url names none: restore it without store-url"
+        )
     if METRICS_NAME in missing:
-        raise StartupError("the backup has a SQLite metrics database, and metrics-db-url names none")
+        raise StartupError(
+            "the backup has a SQLite metrics database, and metrics-db-url names none"
+        )
     if missing:
         raise StartupError(
             "the backup has a certificate and a key from outside of the data folder: say where they go with "
@@ -148,7 +160,9 @@ def _describe(manifest: Manifest) -> str:
     store = "the store with its API keys" if STORE_NAME in manifest.files else ""
     metrics = "the metrics database" if METRICS_NAME in manifest.files else ""
     identity = "the identity" if manifest.files.keys() - {STORE_NAME, METRICS_NAME} else ""
-    return f"{' and '.join(filter(None, (identity, store, metrics)))} of network {manifest.network_id}"
+    return (
+        f"{' and '.join(filter(None, (identity, store, metrics)))} of network {manifest.network_id}"
+    )
 
 
 BACKUP: Final = Command(_add_backup_arguments, _backup)

@@ -131,7 +131,12 @@ class _CommandLine(NamedTuple):
     @property
     def choices(self) -> list[str]:
         """The values of the arguments by position."""
-        return [choice for argument in self.arguments if not argument.names for choice in argument.choices]
+        return [
+            choice
+            for argument in self.arguments
+            if not argument.names
+            for choice in argument.choices
+        ]
 
     @property
     def choices_of_flags(self) -> list[tuple[_Argument, tuple[str, ...]]]:
@@ -160,7 +165,9 @@ def _command_lines() -> Iterator[_CommandLine]:
     for words, (location, summary) in COMMANDS.items():
         parser = argparse.ArgumentParser()
         load_command(location).add_arguments(parser)
-        arguments = map(_argument, (action for action in parser._actions if action.help != argparse.SUPPRESS))
+        arguments = map(
+            _argument, (action for action in parser._actions if action.help != argparse.SUPPRESS)
+        )
         yield _CommandLine(" ".join(words), summary, tuple(arguments))
 
 
@@ -190,7 +197,11 @@ def _first_words() -> dict[str, str]:
 
 def _actions(group: str) -> dict[str, str]:
     """Return the second word of each command of a group, with its help."""
-    return {words[1]: summary for words, (_, summary) in COMMANDS.items() if len(words) > 1 and words[0] == group}
+    return {
+        words[1]: summary
+        for words, (_, summary) in COMMANDS.items()
+        if len(words) > 1 and words[0] == group
+    }
 
 
 def _names(flags: Iterable[_Argument]) -> str:
@@ -203,12 +214,17 @@ def _bash(lines: list[_CommandLine]) -> str:
         words = " ".join(filter(None, (*line.choices, _names(line.flags))))
         commands.append(f"{quote(line.words)}) words={quote(words)} {_value_lists(line)} ;;")
         for flag, names in line.choices_of_flags:
-            choices += [f"{quote(f'{line.words} {name}')}) words={quote(' '.join(flag.choices))} ;;" for name in names]
+            choices += [
+                f"{quote(f'{line.words} {name}')}) words={quote(' '.join(flag.choices))} ;;"
+                for name in names
+            ]
     return _fill(
         _BASH,
         groups="|".join(GROUPS),
         first_words=quote(" ".join((*_first_words(), "--help", "--version"))),
-        actions=_indented(f"{group}) words={quote(' '.join(_actions(group)))} ;;" for group in GROUPS),
+        actions=_indented(
+            f"{group}) words={quote(' '.join(_actions(group)))} ;;" for group in GROUPS
+        ),
         commands=_indented(commands),
         choices=_indented(choices),
     )
@@ -219,24 +235,37 @@ def _zsh(lines: list[_CommandLine]) -> str:
     for line in lines:
         options = _described({name: flag.help for flag in line.flags for name in flag.names})
         own = " ".join(map(quote, line.choices))
-        commands.append(f"({quote(line.words)}) options=({options}) choices=({own}) {_value_lists(line)} ;;")
+        commands.append(
+            f"({quote(line.words)}) options=({options}) choices=({own}) {_value_lists(line)} ;;"
+        )
         for flag, names in line.choices_of_flags:
             values = " ".join(map(quote, flag.choices))
-            choices += [f"({quote(f'{line.words} {name}')}) compadd -- {values}; return ;;" for name in names]
+            choices += [
+                f"({quote(f'{line.words} {name}')}) compadd -- {values}; return ;;"
+                for name in names
+            ]
     return _fill(
         _ZSH,
         groups="|".join(GROUPS),
         first_words=_described(_first_words()),
-        actions=_indented(f"({group}) options=({_described(_actions(group))}) ;;" for group in GROUPS),
+        actions=_indented(
+            f"({group}) options=({_described(_actions(group))}) ;;" for group in GROUPS
+        ),
         commands=_indented(commands),
         choices=_indented(choices),
     )
 
 
 def _fish(lines: list[_CommandLine]) -> str:
-    rules = [f"-n \"__warpseal_is ''\" -a {word} -d {quote(text)}" for word, text in _first_words().items()]
+    rules = [
+        f"-n \"__warpseal_is ''\" -a {word} -d {quote(text)}"
+        for word, text in _first_words().items()
+    ]
     for group in GROUPS:
-        rules += [f"-n '__warpseal_is {group}' -a {word} -d {quote(text)}" for word, text in _actions(group).items()]
+        rules += [
+            f"-n '__warpseal_is {group}' -a {word} -d {quote(text)}"
+            for word, text in _actions(group).items()
+        ]
     for line in lines:
         place = f"-n \"__warpseal_is '{line.words}' more\""
         rules += [f"{place} -a {quote(choice)}" for choice in line.choices]
@@ -247,7 +276,10 @@ def _fish(lines: list[_CommandLine]) -> str:
                 value = f" -x -a {quote(' '.join(flag.choices))}"
             elif flag.takes_value:
                 value = " -r -F" if flag.is_file else " -x"
-            rules += [f"{place} -l {name.removeprefix('--')}{value} -d {quote(flag.help)}" for name in flag.names]
+            rules += [
+                f"{place} -l {name.removeprefix('--')}{value} -d {quote(flag.help)}"
+                for name in flag.names
+            ]
     return _fill(_FISH, commands="\n".join(f"complete -c warpseal {rule}" for rule in rules))
 
 
@@ -275,4 +307,8 @@ def _described(words: dict[str, str]) -> str:
     return " ".join(quote(f"{word}:{help_text}") for word, help_text in words.items())
 
 
-_SCRIPTS: Final[dict[str, Callable[[list[_CommandLine]], str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+_SCRIPTS: Final[dict[str, Callable[[list[_CommandLine]], str]]] = {
+    "bash": _bash,
+    "zsh": _zsh,
+    "fish": _fish,
+}

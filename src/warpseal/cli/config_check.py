@@ -21,7 +21,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "List every fault of a config file, the environment and the flags, and where each came from (exit code 1), or "
         "the effective settings and their sources (0)."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", nargs="?", help="JSON config file, like --config FILE")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", nargs="?", help="JSON config file, like --config FILE"
+    )
     add_config_arguments(parser)
     # A command line of `warpseal serve` can be checked as well.
     add_setting_arguments(parser, reads=())
@@ -40,7 +42,9 @@ def _check_config(args: argparse.Namespace) -> int:
     if reasons:
         print(printable_lines("\n".join(reasons)))
         return 1
-    print("The configuration is valid. Effective settings and their sources (secrets are not shown):")
+    print(
+        "The configuration is valid. Effective settings and their sources (secrets are not shown):"
+    )
     for key in KEYS:
         source = loaded.sources.get(key.name, "default")
         value = json.dumps(key.json_value(loaded.config), ensure_ascii=False)

@@ -61,7 +61,11 @@ class HttpResponse(NamedTuple):
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--validators", type=int, default=20, metavar="N", help="validators of the simulated network (default 20)"
+        "--validators",
+        type=int,
+        default=20,
+        metavar="N",
+        help="validators of the simulated network (default 20)",
     )
 
 
@@ -87,7 +91,12 @@ def _run_demo(folder: Path, count: int) -> None:
         config_file.write_text(json.dumps(network["config"], indent=2))
         step = "Start the daemon with the config file that the network wrote"
         _print_step(2, f"{step} (keys of the reference aggregator only)")
-        serve = ["serve", f"--config={config_file}", f"--data-dir={folder / 'data'}", "--log-level=error"]
+        serve = [
+            "serve",
+            f"--config={config_file}",
+            f"--data-dir={folder / 'data'}",
+            "--log-level=error",
+        ]
         serve += ["--api-host=127.0.0.1", "--api-port=0", "--metrics-port=0"]
         with _process(serve) as listening:
             print(f"    {listening}")
@@ -97,22 +106,33 @@ def _run_demo(folder: Path, count: int) -> None:
 
 def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     chosen = _l1_message(network)
-    subnet = next(item for item in network["subnets"] if item["subnetId"] == chosen["signingSubnetId"])
+    subnet = next(
+        item for item in network["subnets"] if item["subnetId"] == chosen["signingSubnetId"]
+    )
     validators = _validator_set(subnet)
     required = required_weight(validators.total_weight, QUORUM)
     _print_step(3, f"The signers: the canonical validator set of subnet {subnet['subnetId']}")
     print(f"    {len(validators.validators)} validators, total weight {validators.total_weight}")
     print(f"    a quorum of {QUORUM} % needs weight {required}")
 
-    _print_step(4, "Request by the path of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures")
-    first = _request(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]})
+    _print_step(
+        4,
+        "Request by the path of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures",
+    )
+    first = _request(
+        f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]}
+    )
     signed = _expect(first, 201, "signedMessage")
     print(f"    201 after {first.took_s * 1000:.1f} ms, of which")
     for stage, duration_ms in _stages_ms(metrics, first.took_s):
         print(f"    {stage:10} {duration_ms:8.1f} ms  {STAGES.get(stage, '')}")
 
-    _print_step(5, "Request again by the path of the reference aggregator: POST /aggregate-signatures")
-    again = _request(f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM})
+    _print_step(
+        5, "Request again by the path of the reference aggregator: POST /aggregate-signatures"
+    )
+    again = _request(
+        f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM}
+    )
     same = _expect(again, 200, "signed-message")
     print(f"    200 after {again.took_s * 1000:.1f} ms: the result was cached")
     if same != signed:
@@ -121,12 +141,19 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     _print_step(6, "The signed message")
     _check_independently(SignedMessage.parse(bytes.fromhex(signed)), validators, required)
 
-    _print_step(7, "Request by transaction: the conversion of a subnet to an L1, for the contract of the L1's manager")
+    _print_step(
+        7,
+        "Request by transaction: the conversion of a subnet to an L1, for the contract of the L1's manager",
+    )
     conversion = network["l1Transactions"][0]
-    response = _request(f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}")
+    response = _request(
+        f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}"
+    )
     attested = SignedMessage.parse(bytes.fromhex(_expect(response, 201, "signedMessage")))
     print(f"    {conversion['type']} {conversion['txHash']}")
-    print(f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored")
+    print(
+        f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored"
+    )
     print(f"    payload {attested.unsigned.payload.hex()}")
 
     _print_step(8, "The metrics of these requests (GET /metrics on the metrics port)")
@@ -136,21 +163,31 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     print("\nDone. README.md shows the config for a real node.")
 
 
-def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSet, required: int) -> None:
+def _check_independently(
+    signed: SignedMessage, validators: CanonicalValidatorSet, required: int
+) -> None:
     signers = set(decode_signers(signed.signers))
     for index, validator in enumerate(validators.validators):
         mark = "signed" if index in signers else "not needed"
-        print(f"    {index:3}  {node_id_text(validator.node_ids[0]):42} weight {validator.weight:>12}  {mark}")
+        print(
+            f"    {index:3}  {node_id_text(validator.node_ids[0]):42} weight {validator.weight:>12}  {mark}"
+        )
     weight = sum(validators.validators[index].weight for index in signers)
     raw = signed.encode().hex()
-    print(f"    signer bit set {signed.signers.hex()}, signed weight {weight} of {required} required")
+    print(
+        f"    signer bit set {signed.signers.hex()}, signed weight {weight} of {required} required"
+    )
     print(f"    {len(raw) // 2} bytes: {raw[:64]}…{raw[-64:]}")
     if weight < required:
         raise DemoFailed(f"signed weight {weight} is below {required}")
-    keys = [eth_typing.BLSPubkey(validators.validators[index].public_key) for index in sorted(signers)]
+    keys = [
+        eth_typing.BLSPubkey(validators.validators[index].public_key) for index in sorted(signers)
+    ]
     started = time.perf_counter()
     signature = eth_typing.BLSSignature(signed.signature)
-    if not ciphersuites.G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, signature):
+    if not ciphersuites.G2ProofOfPossession.FastAggregateVerify(
+        keys, signed.unsigned.raw, signature
+    ):
         raise DemoFailed("py-ecc does not verify the aggregate signature")
     took_s = time.perf_counter() - started
     print(f"    py-ecc, an independent implementation, verifies it ({took_s:.1f} s in pure Python)")
@@ -198,7 +235,9 @@ def _stages_ms(metrics: str, took_s: float) -> list[tuple[str, float]]:
     for line in _page(metrics):
         if line.startswith("warpseal_aggregation_stage_duration_seconds_sum"):
             labels, _, seconds = line.rpartition(" ")
-            stages.append((labels.split('stage="')[1].split('"')[0], round(float(seconds) * 1000, 1)))
+            stages.append(
+                (labels.split('stage="')[1].split('"')[0], round(float(seconds) * 1000, 1))
+            )
     start_ms = round(took_s * 1000, 1) - sum(duration_ms for _, duration_ms in stages)
     return [(START, start_ms), *stages]
 
@@ -217,7 +256,9 @@ def _process(arguments: list[str]) -> Iterator[str]:
         line = process.stdout.readline().strip() if process.stdout else ""
         if not line:
             code = process.wait(STOP_TIMEOUT_S)
-            raise DemoFailed(f"`warpseal {arguments[0]}` ended with code {code} before it was ready")
+            raise DemoFailed(
+                f"`warpseal {arguments[0]}` ended with code {code} before it was ready"
+            )
         yield line
     finally:
         process.terminate()

@@ -81,7 +81,10 @@ def _doctor(args: argparse.Namespace) -> int:
     if registry.Grade.BAD in grades:
         print("\nThis configuration cannot sign: see BAD above.")
         return 1
-    print("\nThis configuration can sign" + (", with warnings." if registry.Grade.WARNING in grades else "."))
+    print(
+        "\nThis configuration can sign"
+        + (", with warnings." if registry.Grade.WARNING in grades else ".")
+    )
     return 0
 
 

@@ -30,7 +30,9 @@ _GET_BLOCKCHAIN_ID: Final = {
     "to": f"0x{WARP_PRECOMPILE.hex()}",
     "data": f"0x{keccak(b'getBlockchainID()')[:4].hex()}",
 }
-_WARP_CALL: Final = NodeCall("eth_call", (_GET_BLOCKCHAIN_ID, "latest"), ("",), decode_bytes, CallOrigin.DAEMON)
+_WARP_CALL: Final = NodeCall(
+    "eth_call", (_GET_BLOCKCHAIN_ID, "latest"), ("",), decode_bytes, CallOrigin.DAEMON
+)
 
 
 @cache
@@ -57,7 +59,9 @@ async def _read_blockchain_id(endpoint: NodeEndpoint) -> ChainID:
                 # No contract is there: the chain has no Warp.
                 blockchain_id = (await node.call(CHAIN_ID)).to_bytes(ID_BYTES, "big")
         except (CallFailure, RpcRefusal) as error:
-            raise StartupError(f"--evm: {endpoint.display} does not say which chain it serves: {error}") from None
+            raise StartupError(
+                f"--evm: {endpoint.display} does not say which chain it serves: {error}"
+            ) from None
     if blockchain_id == P_CHAIN:
         raise StartupError(f"--evm: {endpoint.display} reports 0 as the id of its chain")
     return ChainID(blockchain_id)

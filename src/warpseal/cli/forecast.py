@@ -52,21 +52,34 @@ or if the daemon does not answer.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _ABOUT
-    parser.add_argument("--subnet", metavar="ID", help="any subnet or L1 (default: those of tracked-subnet-ids)")
-    parser.add_argument("--json", action="store_true", help="print the answers of the daemon as a JSON list")
+    parser.add_argument(
+        "--subnet", metavar="ID", help="any subnet or L1 (default: those of tracked-subnet-ids)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the answers of the daemon as a JSON list"
+    )
     add_api_arguments(parser)
 
 
 def _forecast(args: argparse.Namespace) -> int:
     with _same_version():
         status = msgspec.json.decode(fetch_body(find_url(args), STATUS_PATH), type=StatusDocument)
-    tracked = [subnet.subnet_id for subnet in status.subnets if subnet.is_pinned and subnet.subnet_id != _PRIMARY]
+    tracked = [
+        subnet.subnet_id
+        for subnet in status.subnets
+        if subnet.is_pinned and subnet.subnet_id != _PRIMARY
+    ]
     subnet_ids = [args.subnet] if args.subnet else tracked
     if not subnet_ids:
         raise StartupError("the daemon tracks no subnet: set tracked-subnet-ids, or give --subnet")
     network = status.network or ALL_NETWORK_NAMES[0]
-    paths = [f"/v1/networks/{{network}}/subnets/{quote(subnet_id, safe='')}/forecast" for subnet_id in subnet_ids]
-    documents = [ask_network(args, network, path, dict, "{url} answered {status}") for path in paths]
+    paths = [
+        f"/v1/networks/{{network}}/subnets/{quote(subnet_id, safe='')}/forecast"
+        for subnet_id in subnet_ids
+    ]
+    documents = [
+        ask_network(args, network, path, dict, "{url} answered {status}") for path in paths
+    ]
     with _same_version():
         forecasts = msgspec.convert(documents, list[Forecast])
     if args.json:
@@ -74,7 +87,9 @@ def _forecast(args: argparse.Namespace) -> int:
     else:
         for place, forecast in enumerate(forecasts):
             print("\n" * (place > 0), end="")
-            print_forecast(forecast, max(forecast.as_of, int(datetime.fromisoformat(status.time).timestamp())))
+            print_forecast(
+                forecast, max(forecast.as_of, int(datetime.fromisoformat(status.time).timestamp()))
+            )
     return int(any(map(is_alarming, forecasts)))
 
 
@@ -91,19 +106,30 @@ def print_forecast(forecast: Forecast, now_s: int) -> None:
     """
     quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
     total, required = int(quorum.total_weight), int(quorum.required_weight)
-    print(f"subnet {printable(forecast.subnet_id)} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}")
-    _print_line("quorum", f"{percent(required, total)} of the weight must sign ({required:,} of {total:,})")
+    print(
+        f"subnet {printable(forecast.subnet_id)} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}"
+    )
+    _print_line(
+        "quorum", f"{percent(required, total)} of the weight must sign ({required:,} of {total:,})"
+    )
     _print_line("active", _margin(int(quorum.active_weight), total, quorum.margin))
     if quorum.answering_weight is UNSET or quorum.answering_margin is UNSET:
-        _print_line("answering", "not known: the daemon does not track this subnet, or has just started")
+        _print_line(
+            "answering", "not known: the daemon does not track this subnet, or has just started"
+        )
     else:
         answering = _margin(int(quorum.answering_weight), total, quorum.answering_margin)
         _print_line("answering", f"{answering} (answered in the last day)")
     _print_line("first loss", _first_loss(forecast, names, now_s))
     _print_line("halts", _halt(forecast.today, now_s))
     if forecast.fee is not UNSET and forecast.at_capacity is not UNSET:
-        if forecast.today.quorum_impossible_at is UNSET or forecast.today.quorum_impossible_at > now_s:
-            capacity = f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
+        if (
+            forecast.today.quorum_impossible_at is UNSET
+            or forecast.today.quorum_impossible_at > now_s
+        ):
+            capacity = (
+                f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
+            )
             _print_line("", f"{_halt(forecast.at_capacity, now_s)}, {capacity}")
         _print_line("fee", _fee(forecast))
         for line in _funding(forecast.today, names):
@@ -112,10 +138,15 @@ def print_forecast(forecast: Forecast, now_s: int) -> None:
     if rows:
         head = ("NODE", "WEIGHT", "STATE", "LEFT", "BALANCE", "AT CAPACITY")
         columns = len(head) if forecast.at_capacity is not UNSET else len(head) - 2
-        print_table(head[:columns], (row[:columns] for row in _cells(rows[:_MAX_ROWS], total, now_s - forecast.as_of)))
+        print_table(
+            head[:columns],
+            (row[:columns] for row in _cells(rows[:_MAX_ROWS], total, now_s - forecast.as_of)),
+        )
     if len(rows) > _MAX_ROWS:
         more = len(rows) - _MAX_ROWS
-        print(f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer: --json")
+        print(
+            f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer: --json"
+        )
 
 
 _KINDS: Final = {"l1": "L1", "permissioned": "permissioned", "primary": "Primary Network"}
@@ -161,7 +192,11 @@ def _fee(forecast: Forecast) -> str:
     assert fee is not UNSET
     month = _avax(int(fee.price) * 30 * _DAY_S)
     if fee.active_validators is UNSET:
-        target = f"at most {fee.target:,}" if fee.source == "minimum" else "unknown, so the price is taken as constant"
+        target = (
+            f"at most {fee.target:,}"
+            if fee.source == "minimum"
+            else "unknown, so the price is taken as constant"
+        )
     else:
         target = f"{fee.active_validators:,}"
     return f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s: {target}"

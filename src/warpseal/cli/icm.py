@@ -18,7 +18,13 @@ from warpseal.chains.evm.icm_events import ICM_READERS
 from warpseal.chains.keccak import keccak
 from warpseal.cli.message import format_lines
 from warpseal.cli.process import Command, argument
-from warpseal.cli.running_daemon import DaemonRefusal, add_api_arguments, ask_daemon, print_table, printable
+from warpseal.cli.running_daemon import (
+    DaemonRefusal,
+    add_api_arguments,
+    ask_daemon,
+    print_table,
+    printable,
+)
 from warpseal.errors import StartupError
 from warpseal.resources.text import hex_text
 from warpseal.warp.ids import MalformedID, parse_id
@@ -43,21 +49,27 @@ minutes and did not receive or not execute it. Example: warpseal icm list --stuc
 
 def _add_show_arguments(parser: argparse.ArgumentParser) -> None:
     id_help = "id of a message, in hex or base58-check, or hash of a transaction"
-    parser.add_argument("id", type=argument(parse_id, MalformedID), metavar="ID|TXHASH", help=id_help)
+    parser.add_argument(
+        "id", type=argument(parse_id, MalformedID), metavar="ID|TXHASH", help=id_help
+    )
     _add_common_arguments(parser, _SHOW)
 
 
 def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stuck", action="store_true", help="list only messages that are stuck")
     for side in ("source", "destination"):
-        parser.add_argument(f"--{side}", metavar="CHAIN", help="its blockchain id, EVM chain id or alias")
+        parser.add_argument(
+            f"--{side}", metavar="CHAIN", help="its blockchain id, EVM chain id or alias"
+        )
     _add_common_arguments(parser, _LIST)
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, description: str) -> None:
     # One paragraph, which argparse wraps.
     parser.description = description.replace("\n", " ")
-    parser.add_argument("--json", action="store_true", help="print the messages of the API as a JSON list")
+    parser.add_argument(
+        "--json", action="store_true", help="print the messages of the API as a JSON list"
+    )
     add_api_arguments(parser)
 
 
@@ -75,7 +87,9 @@ def _show(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     names = {"sourceBlockchainId": args.source, "destinationBlockchainId": args.destination}
-    query = {name: chain for name, chain in names.items() if chain} | ({"isStuck": "true"} if args.stuck else {})
+    query = {name: chain for name, chain in names.items() if chain} | (
+        {"isStuck": "true"} if args.stuck else {}
+    )
     page: dict[str, Any] = {"nextPageToken": ""}
     messages: list[dict[str, Any]] = []
     # A page may be empty and not the last one.
@@ -86,13 +100,18 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(messages, indent=2))
     else:
-        print_table(("SENT", "MESSAGE", "SOURCE", "DESTINATION", "STATE", "SIGNATURE", "RETRY"), map(_cells, messages))
+        print_table(
+            ("SENT", "MESSAGE", "SOURCE", "DESTINATION", "STATE", "SIGNATURE", "RETRY"),
+            map(_cells, messages),
+        )
     return 0
 
 
 def _find_messages(args: argparse.Namespace, message_ids: Iterable[str]) -> list[dict[str, Any]]:
     """Return the messages with these ids; those that no indexed chain has are left out."""
-    replies = (_fetch(args, f"/v1/icm/messages/{message_id}", IcmMessage) for message_id in message_ids)
+    replies = (
+        _fetch(args, f"/v1/icm/messages/{message_id}", IcmMessage) for message_id in message_ids
+    )
     return [message for message in replies if message]
 
 
@@ -102,16 +121,26 @@ def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
     for chain in _fetch(args, "/v1/chains?feature=nftIndexing", EvmChainList)["chains"]:
         # A chain whose nodes do not answer, or have no such transaction, hides no other one.
         with suppress(StartupError, LookupError, TypeError):
-            logs = _fetch(args, f"/ext/bc/{quote(chain['platformChainId'], '')}/rpc", dict, call)["result"]["logs"]
+            logs = _fetch(args, f"/ext/bc/{quote(chain['platformChainId'], '')}/rpc", dict, call)[
+                "result"
+            ]["logs"]
             topics = [log["topics"] for log in logs if _TOPICS.intersection(log["topics"][:1])]
-            return list(dict.fromkeys(quote(words[1], "") for words in topics if len(words) > 1))[:_MAX_MESSAGES]
+            return list(dict.fromkeys(quote(words[1], "") for words in topics if len(words) > 1))[
+                :_MAX_MESSAGES
+            ]
     return ()
 
 
 def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
     """Return the body of a response; an empty one if no message is there. Raises StartupError. call: for a POST."""
     try:
-        return ask_daemon(args, path, kind, "{path} answered {status}, and not as a daemon of this version does", call)
+        return ask_daemon(
+            args,
+            path,
+            kind,
+            "{path} answered {status}, and not as a daemon of this version does",
+            call,
+        )
     except DaemonRefusal as refusal:
         if refusal.code in (MessageNotFound.code, IndexBehind.code):
             return {}
@@ -133,7 +162,9 @@ def describe_message(message: Mapping[str, Any]) -> Iterator[str]:
         ("receipt", None, "yes" if message["receiptDelivered"] else "no"),
     ):
         yield f"  {step:8}  {_moment(second):19}  {text}"
-    advice = block.get("retry", {}).get("text", "nothing" if message["messageExecuted"] else "not known")
+    advice = block.get("retry", {}).get(
+        "text", "nothing" if message["messageExecuted"] else "not known"
+    )
     yield f"  what to do: {advice}"
     yield from format_lines({name: message[name] for name in message if name != "data"}, "  ")
 
@@ -143,7 +174,10 @@ def _cells(message: Mapping[str, Any]) -> Sequence[str]:
     return (
         _moment(message.get("sourceTransaction", {}).get("timestamp")),
         message["messageId"],
-        *(message[f"{side}EvmChainId"] or message[f"{side}BlockchainId"] for side in ("source", "destination")),
+        *(
+            message[f"{side}EvmChainId"] or message[f"{side}BlockchainId"]
+            for side in ("source", "destination")
+        ),
         "executed" if message["messageExecuted"] else block.get("state", message["status"]),
         _signature(message),
         block.get("retry", {}).get("action", ""),
@@ -153,7 +187,11 @@ def _cells(message: Mapping[str, Any]) -> Sequence[str]:
 def _signature(message: Mapping[str, Any]) -> str:
     """Return the state of the signature; what was received was signed."""
     signature = message.get("warpseal", {}).get("signature", {"state": "not known"})
-    return "signed" if "destinationTransaction" in message else str(signature["state"]).replace("_", " ")
+    return (
+        "signed"
+        if "destinationTransaction" in message
+        else str(signature["state"]).replace("_", " ")
+    )
 
 
 def _moment(second: int | None) -> str:

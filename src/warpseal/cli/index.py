@@ -63,17 +63,25 @@ _SAMPLED: Final = 20
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show height, lag, rate, ETA and stop reason of each chain. The indexer may be running."
+    parser.description = (
+        "Show height, lag, rate, ETA and stop reason of each chain. The indexer may be running."
+    )
     add_config_arguments(parser)
-    parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
+    parser.add_argument(
+        "--network", type=int, metavar="ID", help="network id, if data-dir has several"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_chain_argument(parser, "chain to show, instead of all: p, x, c or a name of an EVM chain")
-    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index"), has_network_id=True)
+    add_setting_arguments(
+        parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index"), has_network_id=True
+    )
 
 
 def _status(args: argparse.Namespace) -> int:
     config = load_config(args).config
-    evm_chains = [_describe_evm_index(location, config) for location in find_evm_indexes(config, args.network)]
+    evm_chains = [
+        _describe_evm_index(location, config) for location in find_evm_indexes(config, args.network)
+    ]
     primary: dict[str, Any] = {}
     if config.indexer.chains or not evm_chains:
         primary |= _describe_primary_index(find_index(config, args.network), config)
@@ -104,7 +112,11 @@ def _describe_primary_index(url: StoreUrl, config: Config) -> dict[str, Any]:
     with readable(url):
         freshness, notes = run_on_loop(read_index_status(url, config))
     fresh = {chain.chain: chain for chain in freshness}
-    chains = [chain for chain in PrimaryChain if chain in fresh or chain in notes or chain in config.indexer.chains]
+    chains = [
+        chain
+        for chain in PrimaryChain
+        if chain in fresh or chain in notes or chain in config.indexer.chains
+    ]
     content = [describe_chain(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
     return {"index": url.redacted, "chains": content}
 
@@ -117,7 +129,11 @@ def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str,
         content["internalHeight"] = "none" if internal is None else internal
         if report.freshness.trace_gap is not None:
             content["internalGap"] = describe_trace_gap(report.freshness.trace_gap)
-        content = {"chain": content.pop("chain"), "evmChainId": report.freshness.chain_id, **content}
+        content = {
+            "chain": content.pop("chain"),
+            "evmChainId": report.freshness.chain_id,
+            **content,
+        }
     path = location.url.path
     if report.error.startswith(IndexDamaged.code) or (path is not None and path.is_dir()):
         return {**content, "stopped": IndexDamaged.code, "detail": report.error}
@@ -128,7 +144,9 @@ def _chain_text(chain: PrimaryChain | ChainID) -> str:
     return chain.value if isinstance(chain, PrimaryChain) else id_text(chain)
 
 
-def describe_chain(chain: str, fresh: ChainFreshness | EvmFreshness | None, note: ChainStatus | None) -> dict[str, Any]:
+def describe_chain(
+    chain: str, fresh: ChainFreshness | EvmFreshness | None, note: ChainStatus | None
+) -> dict[str, Any]:
     """Return the line of a chain: how far it is indexed, its pace, and what it waits for or why it stopped."""
     content: dict[str, Any] = {"chain": str(chain)}
     if fresh is not None:
@@ -164,8 +182,17 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "be compared with the nodes of a chain was."
     )
     add_config_arguments(parser)
-    add_chain_argument(parser, "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain")
-    parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
+    add_chain_argument(
+        parser,
+        "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain",
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=_SAMPLED,
+        metavar="N",
+        help="addresses and validators to sample",
+    )
     parser.add_argument(
         "--address",
         action="append",
@@ -174,14 +201,19 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to verify in addition; may be repeated",
     )
     limits = ("node-requests-per-second", "node-requests-in-flight")
-    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index", "index-chains", "genesis-file", *limits))
+    add_setting_arguments(
+        parser,
+        (*NODE_KEYS, *EVM_KEYS, "data-dir", "index", "index-chains", "genesis-file", *limits),
+    )
 
 
 def _verify(args: argparse.Namespace) -> int:
     config = load_config(args).config
     try:
         with ProgressDisplay() as display:
-            work = verify_index(config, args.sample, tuple(args.address), args.chain, display.update)
+            work = verify_index(
+                config, args.sample, tuple(args.address), args.chain, display.update
+            )
             findings = run_on_loop(work)
     except (StoreDown, NodeUnavailable, MalformedID) as error:
         raise StartupError(str(error)) from None
@@ -207,7 +239,9 @@ def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
         elif not finding.is_compared:
             yield f"       {finding.subject}: not compared: {finding.reason}"
         elif finding.remark:
-            remarks.setdefault((finding.chain, finding.contract or finding.subject), []).append(finding)
+            remarks.setdefault((finding.chain, finding.contract or finding.subject), []).append(
+                finding
+            )
     for (chain, contract), (first, *others) in remarks.items():
         if others:
             example = f"such as {first.subject}: {first.remark}"
@@ -219,7 +253,9 @@ def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
 def _find_uncompared(findings: Sequence[IndexFinding]) -> Iterator[str]:
     """Yield the chains of which less than half of the possible comparisons were made."""
     for chain in dict.fromkeys(finding.chain for finding in findings):
-        possible = [finding for finding in findings if finding.chain == chain and finding.is_comparable]
+        possible = [
+            finding for finding in findings if finding.chain == chain and finding.is_comparable
+        ]
         compared = sum(finding.is_compared for finding in possible)
         if 2 * compared < len(possible):
             yield f"{compared} of {len(possible)} of {chain or 'the primary chains'}"
@@ -236,9 +272,13 @@ def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
         "where it was."
     )
     add_config_arguments(parser)
-    parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
+    parser.add_argument(
+        "--network", type=int, metavar="ID", help="network id, if data-dir has several"
+    )
     limits = ("node-requests-per-second", "node-requests-in-flight")
-    add_setting_arguments(parser, (*NODE_KEYS, "data-dir", "index", "genesis-file", *limits), has_network_id=True)
+    add_setting_arguments(
+        parser, (*NODE_KEYS, "data-dir", "index", "genesis-file", *limits), has_network_id=True
+    )
 
 
 def _rebuild(args: argparse.Namespace) -> int:
@@ -247,7 +287,11 @@ def _rebuild(args: argparse.Namespace) -> int:
     names = {path.parent.name for path in find_files(data_dir, INDEX_NAME, LOCK_NAME)}
     names = names if args.network is None else {str(args.network)}
     if len(names) != 1:
-        reason = "several networks in {}: choose one" if names else "no index process has used {}: name its network"
+        reason = (
+            "several networks in {}: choose one"
+            if names
+            else "no index process has used {}: name its network"
+        )
         raise StartupError(f"{reason.format(data_dir)} with --network")
     folder = data_dir / names.pop()
     url = index_url(config.index, folder)
@@ -283,12 +327,20 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "All rows are of one moment; the indexer may be running. docs/evm-index.md lists the fields and the SQL by\n"
         "which a column store (ClickHouse) reads them."
     )
-    parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)
+    parser.add_argument(
+        "subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS
+    )
     add_config_arguments(parser)
     parser.add_argument("--chain", metavar="CHAIN", help=f"{CHAIN_NAMES}, if several are indexed")
-    parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
-    parser.add_argument("--format", choices=tuple(_FORMATS), default="jsonl", help="JSON Lines (the default) or CSV")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
+    parser.add_argument(
+        "--network", type=int, metavar="ID", help="network id, if data-dir has several"
+    )
+    parser.add_argument(
+        "--format", choices=tuple(_FORMATS), default="jsonl", help="JSON Lines (the default) or CSV"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="file to write; the default is standard output"
+    )
     add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index"), has_network_id=True)
     parser.usage = "%(prog)s ROWS [--chain CHAIN] [--config FILE] [--KEY VALUE ...]"
 
@@ -297,9 +349,16 @@ def _export(args: argparse.Namespace) -> int:
     config = load_config(args).config
     location = _find_evm_index(config, args.network, args.chain)
     count = 0
-    with _readable_rows(location), open_read_only(location.url, "index") as connection, connection.snapshot():
+    with (
+        _readable_rows(location),
+        open_read_only(location.url, "index") as connection,
+        connection.snapshot(),
+    ):
         _require_version(connection, location.url, MIGRATIONS)
-        with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
+        with (
+            open_output(args.output) as output,
+            ProgressDisplay(writes_stdout=args.output is None) as display,
+        ):
             for line in _FORMATS[args.format](export_rows(ReadSession(connection), args.subject)):
                 output.write(line)
                 count += 1
@@ -329,12 +388,18 @@ def _readable_rows(location: EvmIndexLocation) -> Iterator[None]:
 
 def _find_evm_index(config: Config, network: int | None, chain: str | None) -> EvmIndexLocation:
     """Return the index of the EVM chain that an operator names. Raises StartupError if none or several match."""
-    locations = {id_text(location.chain_id): location for location in find_evm_indexes(config, network)}
+    locations = {
+        id_text(location.chain_id): location for location in find_evm_indexes(config, network)
+    }
     if chain is not None:
         chosen = _chain_text(resolve_chain(config, chain, network))
         locations = {name: location for name, location in locations.items() if name == chosen}
     if len(locations) != 1:
-        none_text = "no EVM chain is indexed" if chain is None else f"--chain {chain}: no such EVM chain is indexed"
+        none_text = (
+            "no EVM chain is indexed"
+            if chain is None
+            else f"--chain {chain}: no such EVM chain is indexed"
+        )
         several = f"several EVM chains are indexed: choose one with --chain: {', '.join(locations)}"
         raise StartupError(several if locations else none_text)
     return next(iter(locations.values()))

@@ -20,7 +20,14 @@ from warpseal.daemon.primary_indexer import read_genesis
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.served_l1s import served_chain
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import INDEX_NAME, index_url, reading_index, rebuild_hint, translate_errors, writing_index
+from warpseal.index.database import (
+    INDEX_NAME,
+    index_url,
+    reading_index,
+    rebuild_hint,
+    translate_errors,
+    writing_index,
+)
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
 from warpseal.index.evm.database import evm_index_url, find_chains
@@ -106,7 +113,9 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
         folders = find_files(config.peers.data_dir, EVM_FOLDER)
         folders = [path for path in folders if network is None or path.parent.name == str(network)]
         if len(folders) > 1:
-            raise StartupError(f"several networks in {config.peers.data_dir}: choose one with --network")
+            raise StartupError(
+                f"several networks in {config.peers.data_dir}: choose one with --network"
+            )
         folder = folders[0].parent if folders else None
     chain_ids = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
     if not has_shared_place and folder is None:
@@ -116,7 +125,8 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
         with suppress(StoreDown):
             chain_ids |= find_chains(evm_index_url(config.index, folder, P_CHAIN))
     return tuple(
-        EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id)) for chain_id in sorted(chain_ids)
+        EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id))
+        for chain_id in sorted(chain_ids)
     )
 
 
@@ -149,7 +159,9 @@ def resolve_chain(config: Config, name: str, network: int | None = None) -> Prim
             if (evm_chain_id := _stored_evm_chain_id(location, config)) is not None:
                 names[str(evm_chain_id)] = location.chain_id
     if name.lower() not in names:
-        raise StartupError(f"--chain {name}: no such chain; the names are {', '.join(('p', 'x', 'c', *names))}")
+        raise StartupError(
+            f"--chain {name}: no such chain; the names are {', '.join(('p', 'x', 'c', *names))}"
+        )
     return names[name.lower()]
 
 
@@ -192,7 +204,8 @@ def select_chains(
     chain_ids = frozenset(chain for chain in chosen if not isinstance(chain, PrimaryChain))
     chains = tuple(chain for chain in config.indexer.chains if chain in chosen)
     evm_chains = tuple(
-        chain if chain.blockchain_id in chain_ids else replace(chain, index=None) for chain in config.node.evm_chains
+        chain if chain.blockchain_id in chain_ids else replace(chain, index=None)
+        for chain in config.node.evm_chains
     )
     found_at = config.node.index_l1s_at if chain_ids else None
     node = replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
@@ -215,7 +228,9 @@ async def verify_index(
         network_id = await upstream.info.network_id()
         config, only = select_chains(config, chains, network_id)
         locations = [
-            location for location in find_evm_indexes(config, network_id) if only is None or location.chain_id in only
+            location
+            for location in find_evm_indexes(config, network_id)
+            if only is None or location.chain_id in only
         ]
         findings: tuple[IndexFinding, ...] = ()
         if config.indexer.chains or not locations:
@@ -224,7 +239,9 @@ async def verify_index(
             with readable(url):
                 verifier = IndexVerifier(upstream, network.params, url, config.index)
                 findings = await verifier.run(count, addresses, progress=progress)
-        return findings + await _verify_evm_indexes(config, upstream, network_id, locations, count, progress)
+        return findings + await _verify_evm_indexes(
+            config, upstream, network_id, locations, count, progress
+        )
 
 
 async def read_parameters(config: Config, network_id: int) -> Parameters:
@@ -233,7 +250,9 @@ async def read_parameters(config: Config, network_id: int) -> Parameters:
         return (await fetch_network(upstream, network_id, read_genesis(config, network_id))).params
 
 
-def rebuild_rows(url: StoreUrl, params: Parameters, settings: IndexSettings, progress: Progress) -> None:
+def rebuild_rows(
+    url: StoreUrl, params: Parameters, settings: IndexSettings, progress: Progress
+) -> None:
     """Drop the rows of the primary chains, and derive them from the stored blocks.
 
     Raises StartupError, StoreDown, RebuildFailed.
@@ -269,7 +288,11 @@ async def _verify_evm_indexes(
                 findings.append(IndexFinding(name, is_compared=False, reason=reason, chain=name))
                 continue
             if location.url.path is not None and not location.url.path.exists():
-                findings.append(IndexFinding(name, is_compared=False, reason="nothing is indexed yet", chain=name))
+                findings.append(
+                    IndexFinding(
+                        name, is_compared=False, reason="nothing is indexed yet", chain=name
+                    )
+                )
                 continue
             rules = await read_block_rules(upstream, network_id, location.chain_id)
             nodes = ChainNodes(chain, sessions, config.evm_rpc)

@@ -33,7 +33,11 @@ _SUFFIX: Final = "-indexer"
 def add_chain_argument(parser: argparse.ArgumentParser, help: str) -> None:
     """Declare --chain, which may be repeated."""
     parser.add_argument(
-        "--chain", action="append", default=[], metavar="CHAIN", help=f"{help} ({CHAIN_NAMES}); may be repeated"
+        "--chain",
+        action="append",
+        default=[],
+        metavar="CHAIN",
+        help=f"{help} ({CHAIN_NAMES}); may be repeated",
     )
 
 
@@ -43,8 +47,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "continues at the last heights."
     )
     add_config_arguments(parser)
-    add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a name of an EVM chain")
-    parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
+    add_chain_argument(
+        parser,
+        "chain to index, instead of all that are configured: p, x, c or a name of an EVM chain",
+    )
+    parser.add_argument(
+        "--ends-with-stdin", action="store_true", help="end at the end of standard input"
+    )
     add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index", "indexer", "logs"))
 
 
@@ -53,7 +62,10 @@ def _run(args: argparse.Namespace) -> int:
     config, only, elsewhere = whole, None, frozenset[ChainID]()
     if args.chain:
         config, only = index_queries.select_chains(whole, args.chain)
-        ids, all_ids = ({entry.blockchain_id for entry in part.node.indexed_evm_chains} for part in (config, whole))
+        ids, all_ids = (
+            {entry.blockchain_id for entry in part.node.indexed_evm_chains}
+            for part in (config, whole)
+        )
         elsewhere = frozenset(all_ids - ids)
     if config.indexer.low_priority:
         # The worker process inherits it.
@@ -63,7 +75,13 @@ def _run(args: argparse.Namespace) -> int:
     announce = partial(print_event, config.logs.format)
     ends_with_stdin = args.ends_with_stdin
     work = index_process.run_index(
-        config, loggers, announce, worker_process, only=only, elsewhere=elsewhere, ends_with_stdin=ends_with_stdin
+        config,
+        loggers,
+        announce,
+        worker_process,
+        only=only,
+        elsewhere=elsewhere,
+        ends_with_stdin=ends_with_stdin,
     )
     set_up_gc()
     return run_daemon(work, loggers)

@@ -34,7 +34,9 @@ def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the caller in logs and lists")
     for period, default in (("minute", DEFAULT_PER_MINUTE), ("day", DEFAULT_PER_DAY)):
         help_text = f"compute units per {period}; 0: no limit (default {default})"
-        parser.add_argument(f"--per-{period}", type=_units, metavar="UNITS", default=default, help=help_text)
+        parser.add_argument(
+            f"--per-{period}", type=_units, metavar="UNITS", default=default, help=help_text
+        )
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -43,13 +45,17 @@ def _create(args: argparse.Namespace) -> int:
     url, text = DataLocation(args).store, new_key_text()
     digest = digest_key(text)
     assert digest is not None
-    key = ApiKey(args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time())
+    key = ApiKey(
+        args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time()
+    )
     with open_shared(url) as connection:
         check_version(connection, url.redacted)
         try:
             add_key(connection, key)
         except NameTaken:
-            raise StartupError(f"a key named {args.name!r} exists or existed: choose another name") from None
+            raise StartupError(
+                f"a key named {args.name!r} exists or existed: choose another name"
+            ) from None
     print(text)
     return 0
 
@@ -64,7 +70,8 @@ def _list(args: argparse.Namespace) -> int:
         name, hint = printable(key.name), printable(key.hint)
         print(
             f"{name:24} ...{hint}  {_limit(key.units_per_minute)}/min  {_limit(key.units_per_day)}/day"
-            f"  created {_day(key.created_at)}" + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
+            f"  created {_day(key.created_at)}"
+            + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
         )
     if not keys:
         print("no API keys")
@@ -72,7 +79,9 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _add_revoke_arguments(parser: argparse.ArgumentParser) -> None:
-    add_location_arguments(parser, "Revoke an API key. Running daemons refuse it within ten seconds.")
+    add_location_arguments(
+        parser, "Revoke an API key. Running daemons refuse it within ten seconds."
+    )
     parser.add_argument("name", metavar="NAME", help="name in `warpseal key list`")
 
 

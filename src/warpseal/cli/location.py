@@ -37,9 +37,16 @@ def add_location_arguments(parser: argparse.ArgumentParser, about: str) -> None:
     """Declare the flags that name the data of a daemon."""
     parser.description, parser.epilog = about, _WHERE
     add_config_arguments(parser)
-    parser.add_argument("--store-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME")
+    parser.add_argument(
+        "--store-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of a daemon")
-    parser.add_argument("--network", type=int, metavar="ID", help="network id (default: that of the configured node)")
+    parser.add_argument(
+        "--network",
+        type=int,
+        metavar="ID",
+        help="network id (default: that of the configured node)",
+    )
 
 
 class DataLocation:
@@ -66,7 +73,10 @@ class DataLocation:
             return run_on_loop(_fetch_network_id(load_config(self._args).config.node))
         except NodeUnavailable as error:
             reason = printable(str(error))
-            print(f"warpseal: the network id is not known ({reason}); --network ID names it", file=sys.stderr)
+            print(
+                f"warpseal: the network id is not known ({reason}); --network ID names it",
+                file=sys.stderr,
+            )
             return None
 
     def metrics_url(self, folder: Path | None) -> StoreUrl | None:
@@ -92,7 +102,11 @@ class DataLocation:
         if self.network_id is not None:
             return self.data_dir / str(self.network_id)
         has_store = self.store_url is None and bool(self._files(STORE_NAME))
-        path = self.store.path if has_store else self._find_file(IDENTITY_NAME, "identity", "identities")
+        path = (
+            self.store.path
+            if has_store
+            else self._find_file(IDENTITY_NAME, "identity", "identities")
+        )
         assert path is not None
         folder = path.parent
         if not folder.name.isdigit():
@@ -101,7 +115,11 @@ class DataLocation:
 
     def network_of(self, store: StoreUrl) -> int | None:
         """Return the network of a store: a file in the data folder has it in the name of its folder."""
-        if self.network_id is not None or store.path is None or store.path.parent.parent != self.data_dir:
+        if (
+            self.network_id is not None
+            or store.path is None
+            or store.path.parent.parent != self.data_dir
+        ):
             return self.network_id
         name = store.path.parent.name
         return int(name) if name.isdigit() else None
@@ -109,7 +127,13 @@ class DataLocation:
     def _files(self, name: str, network: int | None = None) -> list[Path]:
         """Return the files of this name; one may be missing while its log exists, and its opener says so."""
         paths = find_files(self.data_dir, name, f"{name}-wal")
-        return sorted({path.with_name(name) for path in paths if network is None or path.parent.name == str(network)})
+        return sorted(
+            {
+                path.with_name(name)
+                for path in paths
+                if network is None or path.parent.name == str(network)
+            }
+        )
 
     def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""

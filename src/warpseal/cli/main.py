@@ -55,45 +55,102 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 """
 COMMANDS = {
     ("demo",): ("demo.DEMO", "demonstrate the aggregation on a simulated network"),
-    ("config", "check"): ("config_check.CHECK", "list the errors of a config file, or its effective settings"),
+    ("config", "check"): (
+        "config_check.CHECK",
+        "list the errors of a config file, or its effective settings",
+    ),
     ("doctor",): ("doctor.DOCTOR", "check nodes, validators, weight and clock, with advice"),
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
-    ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
-    ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
+    ("status",): (
+        "status.STATUS",
+        "show subnets, aggregations, nodes and chains of the running daemon",
+    ),
+    ("peers",): (
+        "status.PEERS",
+        "list the validators and their connections, as the running daemon sees them",
+    ),
     ("health",): ("status.HEALTH", "ask the running daemon whether it is alive"),
-    ("forecast",): ("forecast.FORECAST", "show when subnets lose their quorum, and which balances prevent it"),
-    ("message", "decode"): ("message", "decode a Warp message or a P-Chain transaction, and verify its signature"),
-    ("message", "sign"): ("message_sign", "sign a message, or that of a P-Chain transaction, by the running daemon"),
-    ("message", "verify"): ("message_verify", "say whether a destination would accept a signed message, and why not"),
+    ("forecast",): (
+        "forecast.FORECAST",
+        "show when subnets lose their quorum, and which balances prevent it",
+    ),
+    ("message", "decode"): (
+        "message",
+        "decode a Warp message or a P-Chain transaction, and verify its signature",
+    ),
+    ("message", "sign"): (
+        "message_sign",
+        "sign a message, or that of a P-Chain transaction, by the running daemon",
+    ),
+    ("message", "verify"): (
+        "message_verify",
+        "say whether a destination would accept a signed message, and why not",
+    ),
     ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
     ("store", "import"): ("store.IMPORT", "verify and store shares and signatures of an export"),
-    ("store", "upgrade"): ("store.UPGRADE", "upgrade the store to the schema version of this program"),
-    ("store", "check"): ("store.CHECK", "verify the integrity of the store and every signature in it"),
-    ("backup",): ("backup.BACKUP", "write identity, store, API keys and usage of a daemon, which may run, to one file"),
+    ("store", "upgrade"): (
+        "store.UPGRADE",
+        "upgrade the store to the schema version of this program",
+    ),
+    ("store", "check"): (
+        "store.CHECK",
+        "verify the integrity of the store and every signature in it",
+    ),
+    ("backup",): (
+        "backup.BACKUP",
+        "write identity, store, API keys and usage of a daemon, which may run, to one file",
+    ),
     ("restore",): ("backup.RESTORE", "restore a backup into an empty data folder"),
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
-    ("block", "add"): ("admin.ADD_BLOCK", "disable signing for a chain, a destination, a sender or a message"),
-    ("block", "list"): ("admin.LIST_BLOCKS", "list the messages for which signing is disabled, and why"),
+    ("block", "add"): (
+        "admin.ADD_BLOCK",
+        "disable signing for a chain, a destination, a sender or a message",
+    ),
+    ("block", "list"): (
+        "admin.LIST_BLOCKS",
+        "list the messages for which signing is disabled, and why",
+    ),
     ("block", "remove"): ("admin.REMOVE_BLOCK", "enable signing again"),
     ("webhook", "add"): ("admin.ADD_WEBHOOK", "send events to a URL"),
     ("webhook", "list"): ("admin.LIST_WEBHOOKS", "list the webhooks and their last deliveries"),
     ("webhook", "remove"): ("admin.REMOVE_WEBHOOK", "send no more events to a URL"),
-    ("webhook", "test"): ("admin.TEST_WEBHOOK", "send a request without events; resume a paused webhook"),
+    ("webhook", "test"): (
+        "admin.TEST_WEBHOOK",
+        "send a request without events; resume a paused webhook",
+    ),
     ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
-    ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
+    ("index", "status"): (
+        "index.STATUS",
+        "show the height, rate, ETA and stop reason of each indexed chain",
+    ),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
-    ("index", "rebuild"): ("index.REBUILD", "derive the rows of the primary chains again from the stored blocks"),
+    ("index", "rebuild"): (
+        "index.REBUILD",
+        "derive the rows of the primary chains again from the stored blocks",
+    ),
     ("index", "export"): (
         "index.EXPORT",
         "write NFT transfers, holdings, contracts, blocks or balances of an EVM chain",
     ),
-    ("icm", "show"): ("icm.SHOW", "show the life of an ICM message, what hinders it, and what to do"),
-    ("icm", "list"): ("icm.LIST", "list ICM messages of the indexed EVM chains, or those that are stuck"),
-    ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
-    ("completion",): ("completion", "print a script that completes commands and flags in bash, zsh or fish"),
+    ("icm", "show"): (
+        "icm.SHOW",
+        "show the life of an ICM message, what hinders it, and what to do",
+    ),
+    ("icm", "list"): (
+        "icm.LIST",
+        "list ICM messages of the indexed EVM chains, or those that are stuck",
+    ),
+    ("usage",): (
+        "usage.USAGE",
+        "show the usage of the forwarded RPC routes, by method, path, client",
+    ),
+    ("completion",): (
+        "completion",
+        "print a script that completes commands and flags in bash, zsh or fish",
+    ),
     ("simnet",): ("demo.SIMNET", "run a simulated network of validators and nodes on loopback"),
 }
 """Words of each command -> its module in this package, or an attribute of it, and its help."""
@@ -176,7 +233,11 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and keep the flags for the text of an error."""
-        self._flags = [str(argument).partition("=")[0] for argument in args or () if str(argument).startswith("--")]
+        self._flags = [
+            str(argument).partition("=")[0]
+            for argument in args or ()
+            if str(argument).startswith("--")
+        ]
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -186,7 +247,11 @@ class _Parser(argparse.ArgumentParser):
             message = f"unrecognized arguments: {' '.join(misspelt)}"
         is_unknown = message.startswith("unrecognized arguments")
         words = _UNKNOWN_FLAG.findall(message) if is_unknown else _INVALID_CHOICE.findall(message)
-        choices = [name for action in self._actions for name in (*action.option_strings, *(action.choices or ()))]
+        choices = [
+            name
+            for action in self._actions
+            for name in (*action.option_strings, *(action.choices or ()))
+        ]
         for word in words:
             removal = load.REMOVED_KEYS.get(word.removeprefix("--"))
             if removal is not None:
@@ -219,7 +284,9 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
     top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
     groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
-    called_words = next((words for words in COMMANDS if tuple(arguments[: len(words)]) == words), None)
+    called_words = next(
+        (words for words in COMMANDS if tuple(arguments[: len(words)]) == words), None
+    )
     for words, (location, summary) in COMMANDS.items():
         if called_words not in (None, words):
             # Thirty parsers cost 3 ms at each start.

@@ -14,7 +14,13 @@ from msgspec import to_builtins
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError, WarpsealError
-from warpseal.messages.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
+from warpseal.messages.describe import (
+    NO_WARP_MESSAGE,
+    describe,
+    describe_transaction,
+    id_forms,
+    unwrap,
+)
 from warpseal.node.settings import NodeSettings, endpoint
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.settings import InvalidSetting
@@ -66,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HEX|TXHASH",
         help="bytes in hex, with or without 0x; or the hash of a transaction; -: standard input",
     )
-    parser.add_argument("--node", type=parse_node, metavar="URL", help="node, such as http://127.0.0.1:9650")
+    parser.add_argument(
+        "--node", type=parse_node, metavar="URL", help="node, such as http://127.0.0.1:9650"
+    )
     parser.add_argument(
         "--height",
         type=_parse_height,
@@ -75,7 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     quorum_help = f"required weight, percent (default {DEFAULT_QUORUM})"
     add_signer_arguments(parser, "that of the source chain", quorum_help, DEFAULT_QUORUM)
-    parser.add_argument("--validators", action="store_true", help="list who signed and who did not; JSON always does")
+    parser.add_argument(
+        "--validators",
+        action="store_true",
+        help="list who signed and who did not; JSON always does",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -84,8 +96,12 @@ def add_signer_arguments(
 ) -> None:
     """Declare the flags that say who signs. subnet: the default in words. quorum: the default."""
     subnet_help = f"subnet whose validators signed (default: {subnet})"
-    parser.add_argument("--signing-subnet", type=argument(parse_id, MalformedID), metavar="ID", help=subnet_help)
-    parser.add_argument("--quorum", type=int, choices=range(1, 101), default=quorum, metavar="N", help=quorum_help)
+    parser.add_argument(
+        "--signing-subnet", type=argument(parse_id, MalformedID), metavar="ID", help=subnet_help
+    )
+    parser.add_argument(
+        "--quorum", type=int, choices=range(1, 101), default=quorum, metavar="N", help=quorum_help
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -132,7 +148,9 @@ def _without_validators(verification: dict[str, Any]) -> dict[str, Any]:
     if "signed" not in verification:
         return verification
     signed, others = len(verification["signed"]), len(verification["notSigned"])
-    fields = {name: value for name, value in verification.items() if name not in ("signed", "notSigned")}
+    fields = {
+        name: value for name, value in verification.items() if name not in ("signed", "notSigned")
+    }
     return {**fields, "signedValidators": f"{signed} of {signed + others}; --validators lists them"}
 
 
@@ -143,15 +161,22 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.node is None:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
-        return _with_verification(_decode_bytes(parse_hex(text)), _unchecked("a node is needed: give --node URL"))
+        return _with_verification(
+            _decode_bytes(parse_hex(text)), _unchecked("a node is needed: give --node URL")
+        )
     async with node.open_session() as session:
-        platform = upstream.connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
+        platform = upstream.connect_upstream(
+            NodeSettings((args.node,), (args.node,)), session
+        ).platform
         if tx_id is None:
             return await _verify(platform, parse_hex(text), args)
         transaction = await platform.transaction(tx_id)
         if transaction is None:
             raise StartupError(f"this node knows no transaction {text} of the P-Chain")
-        return {**await _verify(platform, transaction.raw, args), "status": transaction.status.value}
+        return {
+            **await _verify(platform, transaction.raw, args),
+            "status": transaction.status.value,
+        }
 
 
 def _decode_bytes(raw: bytes) -> dict[str, Any]:
@@ -169,13 +194,17 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
     """Return the decoded bytes, completed and verified by a node."""
     decoded = _decode_bytes(raw)
     if "managerBlockchainId" in decoded:
-        subnet_id = await platform.validated_by(ChainID(parse_id(decoded["managerBlockchainId"]["cb58"])))
+        subnet_id = await platform.validated_by(
+            ChainID(parse_id(decoded["managerBlockchainId"]["cb58"]))
+        )
         return decoded if subnet_id is None else {**decoded, "signingSubnetId": id_forms(subnet_id)}
     if not _is_signed(decoded):
         return decoded
     signed = SignedMessage.parse(unwrap(raw)[0])
     try:
-        report = await signature_verification.verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
+        report = await signature_verification.verify_at(
+            platform, signed, args.signing_subnet, args.height, args.quorum
+        )
         verification: dict[str, Any] = to_builtins(report)
     except (StartupError, WarpsealError, RpcRefusal) as error:
         # The message is decoded all the same.
@@ -196,7 +225,9 @@ def _is_signed(decoded: dict[str, Any]) -> bool:
 
 
 def _is_whole(decoded: dict[str, Any]) -> bool:
-    return decoded["type"] != NO_WARP_MESSAGE and all(part["part"] != "signature" for part in decoded.get("unread", ()))
+    return decoded["type"] != NO_WARP_MESSAGE and all(
+        part["part"] != "signature" for part in decoded.get("unread", ())
+    )
 
 
 def format_lines(value: dict[str, Any], indent: str = "") -> Iterator[str]:
@@ -240,7 +271,9 @@ def read_input(text: str) -> str:
     return sys.stdin.read(2 * _MAX_INPUT_BYTES).strip() if text == "-" else text.strip()
 
 
-def parse_hex(text: str, expected: str = "the hex of a message or the hash of a transaction") -> bytes:
+def parse_hex(
+    text: str, expected: str = "the hex of a message or the hash of a transaction"
+) -> bytes:
     """Return the bytes of hex, with or without 0x. Raises StartupError, with `expected` in its text."""
     digits = text[2:] if text[:2].lower() == "0x" else text
     with suppress(ValueError):
@@ -256,7 +289,9 @@ def parse_node(text: str) -> NodeEndpoint:
         return endpoint("http", "https")(text, "--node")
     except InvalidSetting as error:
         # The flag is named before the reason.
-        raise argparse.ArgumentTypeError("; ".join(cause.reason for cause in error.errors)) from None
+        raise argparse.ArgumentTypeError(
+            "; ".join(cause.reason for cause in error.errors)
+        ) from None
 
 
 def _parse_height(text: str) -> int:

@@ -14,7 +14,13 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
-from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, add_signer_arguments, format_lines, parse_hex, read_input
+from warpseal.cli.message import (
+    NOT_CHECKED_EXIT_CODE,
+    add_signer_arguments,
+    format_lines,
+    parse_hex,
+    read_input,
+)
 from warpseal.cli.running_daemon import (
     DaemonRefusal,
     add_api_arguments,
@@ -58,7 +64,9 @@ examples:
 
 _NETWORK: Final = ALL_NETWORK_NAMES[0]
 _PATH: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
-_MISMATCH: Final = "{url} answered {status} without a signed message: it is no Warpseal daemon of this version"
+_MISMATCH: Final = (
+    "{url} answered {status} without a signed message: it is no Warpseal daemon of this version"
+)
 _WAIT_STATUSES: Final = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
@@ -87,14 +95,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     explain_help = "first print the decoded message, or what the daemon knows about the transaction and each check"
     parser.add_argument("--explain", action="store_true", help=f"{explain_help}, on standard error")
-    parser.add_argument("--justification", metavar="HEX", help="proof that validators need for a P-Chain message")
-    destination_help = "chain whose next block has to accept the message: blockchain id, or P, X or C"
+    parser.add_argument(
+        "--justification", metavar="HEX", help="proof that validators need for a P-Chain message"
+    )
+    destination_help = (
+        "chain whose next block has to accept the message: blockchain id, or P, X or C"
+    )
     parser.add_argument("--destination", metavar="ID", help=destination_help)
     quorum_help = "required weight, percent (default: that of the destination, else 67)"
     add_signer_arguments(parser, "that of the source chain, or of the destination", quorum_help)
-    timeout_help = "time for the validators, seconds (default: request-timeout-seconds of the daemon)"
+    timeout_help = (
+        "time for the validators, seconds (default: request-timeout-seconds of the daemon)"
+    )
     parser.add_argument("--timeout", type=int, metavar="SECONDS", help=timeout_help)
-    parser.add_argument("--json", action="store_true", help="print the response of the API, also that of an error")
+    parser.add_argument(
+        "--json", action="store_true", help="print the response of the API, also that of an error"
+    )
     add_api_arguments(parser)
 
 
@@ -106,9 +122,13 @@ def run(args: argparse.Namespace) -> int:
     if tx_id is None:
         parse_hex(text)
     elif args.signing_subnet is not None:
-        args.command.error("--signing-subnet: the validators of the L1 sign the message of its transaction")
+        args.command.error(
+            "--signing-subnet: the validators of the L1 sign the message of its transaction"
+        )
     try:
-        response = _sign_message(args, text) if tx_id is None else _sign_transaction(args, id_text(tx_id))
+        response = (
+            _sign_message(args, text) if tx_id is None else _sign_transaction(args, id_text(tx_id))
+        )
     except DaemonRefusal as refusal:
         _print_refusal(refusal, as_json=args.json)
         may_succeed_later = refusal.status in _WAIT_STATUSES or refusal.code == _NOT_ACCEPTED
@@ -120,7 +140,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(response, indent=2))
         return 0
     signed_message = response["signedMessage"]
-    _report(*format_lines({name: value for name, value in response.items() if name != "signedMessage"}))
+    _report(
+        *format_lines({name: value for name, value in response.items() if name != "signedMessage"})
+    )
     with suppress(ValueError):
         signers = len(SignedMessage.parse(bytes.fromhex(signed_message)).signer_indices)
         _report(f"signed by {signers} validator{plural(signers)}")
@@ -150,7 +172,9 @@ def _sign_transaction(args: argparse.Namespace, tx_hash: str) -> dict[str, Any]:
         _explain(args, explanation)
     query = urlencode(fields)
     path_and_query = f"{path}?{query}" if query else path
-    response = ask_network(args, _NETWORK, path_and_query, _Signed, _MISMATCH, timeout_s=_longest_wait_s(args))
+    response = ask_network(
+        args, _NETWORK, path_and_query, _Signed, _MISMATCH, timeout_s=_longest_wait_s(args)
+    )
     return response if explanation is None else {"explanation": explanation, **response}
 
 
@@ -186,7 +210,10 @@ def _print_refusal(refusal: DaemonRefusal, *, as_json: bool) -> None:
         return
     total = int(detail.total_weight) if detail.total_weight.isdecimal() else 0
     with redirect_stdout(sys.stderr):
-        print_table(("MISSING", "WEIGHT", "SHARE", "REASON"), (_missing_cells(row, total) for row in detail.validators))
+        print_table(
+            ("MISSING", "WEIGHT", "SHARE", "REASON"),
+            (_missing_cells(row, total) for row in detail.validators),
+        )
     others = sum(detail.counts.values()) - len(detail.validators)
     if others > 0:
         _report(f"  … and {others} lighter validator{plural(others)}")

@@ -11,9 +11,21 @@ from typing import Any, Final
 import msgspec
 
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
-from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, add_signer_arguments, parse_hex, parse_node, read_input
+from warpseal.cli.message import (
+    NOT_CHECKED_EXIT_CODE,
+    add_signer_arguments,
+    parse_hex,
+    parse_node,
+    read_input,
+)
 from warpseal.cli.process import argument, run_on_loop
-from warpseal.cli.running_daemon import DaemonRefusal, add_api_arguments, ask_network, print_table, printable
+from warpseal.cli.running_daemon import (
+    DaemonRefusal,
+    add_api_arguments,
+    ask_network,
+    print_table,
+    printable,
+)
 from warpseal.delivery.destination import Destinations
 from warpseal.delivery.errors import WarpDisabled
 from warpseal.delivery.preflight import Preflight, PreflightAnswer, PreflightRequest
@@ -57,14 +69,20 @@ examples:
 
 _P_CHAIN_NAMES: Final = frozenset({"p", "p-chain"})
 _PATH: Final = "/v1/signatureAggregator/{network}/verify"
-_MISMATCH: Final = "{url} answered {status} without a preflight: it is no Warpseal daemon of this version"
+_MISMATCH: Final = (
+    "{url} answered {status} without a preflight: it is no Warpseal daemon of this version"
+)
 _ACCEPTED: Final = {True: "accepted", False: "refused", None: "not known"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `warpseal message verify`."""
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    parser.add_argument("message", metavar="HEX", help="signed message in hex, with or without 0x; -: standard input")
+    parser.add_argument(
+        "message",
+        metavar="HEX",
+        help="signed message in hex, with or without 0x; -: standard input",
+    )
     parser.add_argument(
         "--destination",
         required=True,
@@ -88,7 +106,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the preflight; return 0 if nothing is known against the message, 1 if it is refused, 3 if unchecked."""
     signed = _parse_signed(read_input(args.message))
     try:
-        preflight = _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
+        preflight = (
+            _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
+        )
     except _NotChecked as error:
         print(f"warpseal: the message is not checked: {printable(str(error))}", file=sys.stderr)
         return NOT_CHECKED_EXIT_CODE
@@ -112,14 +132,18 @@ def _parse_destination(text: str) -> ChainID | PrimaryChain:
 
 def _parse_signed(text: str) -> SignedMessage:
     try:
-        return SignedMessage.parse(unwrap(parse_hex(text, "the hex of a signed message"))[0], allows_padding=True)
+        return SignedMessage.parse(
+            unwrap(parse_hex(text, "the hex of a signed message"))[0], allows_padding=True
+        )
     except MalformedMessage as error:
         raise StartupError(f"the input is no signed message: {error}") from None
 
 
 def _print_preflight(preflight: Mapping[str, Any]) -> None:
     reason = preflight.get("reason")
-    verdict = f"no ({reason}): {preflight.get('reasonText')}" if reason else "yes, as far as is known"
+    verdict = (
+        f"no ({reason}): {preflight.get('reasonText')}" if reason else "yes, as far as is known"
+    )
     destination, statement = preflight["destination"], preflight["statement"]
     quorum, epoch = destination["quorum"], destination.get("epoch")
     number = f"epoch {epoch['number']}, " if epoch else ""
@@ -139,7 +163,8 @@ def _print_preflight(preflight: Mapping[str, Any]) -> None:
     for name, text in lines.items():
         print(f"{name + ':':15} {printable(text)}")
     print_table(
-        ("EPOCH", "HEIGHT", "SIGNED", "REQUIRED", "TOTAL", "VERIFIES"), map(_height_cells, preflight["heights"])
+        ("EPOCH", "HEIGHT", "SIGNED", "REQUIRED", "TOTAL", "VERIFIES"),
+        map(_height_cells, preflight["heights"]),
     )
 
 
@@ -176,16 +201,22 @@ async def _connect_preflight(upstream: Upstream) -> Preflight:
     chains, heights = ChainLookup(upstream.platform), ProposedHeight(upstream.platform)
     await heights.poll()
     destinations = Destinations(upstream, chains, EpochHeights(upstream.proposervm), network_id)
-    sets = ValidatorSets(upstream.platform, heights, PublicKeyCache(settings.key_cache_keys), settings)
+    sets = ValidatorSets(
+        upstream.platform, heights, PublicKeyCache(settings.key_cache_keys), settings
+    )
     statements = StatementChecker(upstream.platform, chains, upstream.chain_rpc.eth_call)
-    return Preflight(destinations, chains, sets, heights, statements, upstream.chain_rpc, network_id)
+    return Preflight(
+        destinations, chains, sets, heights, statements, upstream.chain_rpc, network_id
+    )
 
 
 def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {
         "signedMessage": signed.encode().hex(),
         "destinationBlockchainId": (
-            args.destination.name if isinstance(args.destination, PrimaryChain) else id_text(args.destination)
+            args.destination.name
+            if isinstance(args.destination, PrimaryChain)
+            else id_text(args.destination)
         ),
     }
     if args.signing_subnet is not None:

@@ -78,7 +78,11 @@ def run_daemon(work: Coroutine[Any, Any, None], loggers: DaemonLoggers) -> int:
 def _logged_errors() -> Iterator[None]:
     """Log the warnings and errors that Python would print as text while the block runs."""
     before = warnings.showwarning, threading.excepthook, sys.unraisablehook
-    warnings.showwarning, threading.excepthook, sys.unraisablehook = _log_warning, _log_thread, _log_unraisable
+    warnings.showwarning, threading.excepthook, sys.unraisablehook = (
+        _log_warning,
+        _log_thread,
+        _log_unraisable,
+    )
     try:
         yield
     finally:
@@ -93,27 +97,45 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    log.warning("warning of Python", extra={"reason": str(message), "place": f"{filename}:{lineno}"})
+    log.warning(
+        "warning of Python", extra={"reason": str(message), "place": f"{filename}:{lineno}"}
+    )
 
 
 def _log_thread(error: threading.ExceptHookArgs) -> None:
     name = "" if error.thread is None else error.thread.name
-    exc_info = None if error.exc_value is None else (error.exc_type, error.exc_value, error.exc_traceback)
+    exc_info = (
+        None if error.exc_value is None else (error.exc_type, error.exc_value, error.exc_traceback)
+    )
     log.error("internal error, a thread ends", exc_info=exc_info, extra={"thread_name": name})
 
 
 def _log_unraisable(error: Any) -> None:
-    exc_info = None if error.exc_value is None else (error.exc_type, error.exc_value, error.exc_traceback)
+    exc_info = (
+        None if error.exc_value is None else (error.exc_type, error.exc_value, error.exc_traceback)
+    )
     log.error("internal error, ignored", exc_info=exc_info, extra={"place": repr(error.object)})
 
 
-def print_event(log_format: LogFormat, text: str, level: int = logging.INFO, **fields: object) -> None:
+def print_event(
+    log_format: LogFormat, text: str, level: int = logging.INFO, **fields: object
+) -> None:
     """Write one line in the format of the log, in one write: a killed process leaves no half of it.
 
     Events go to standard output, errors to standard error. fields: only JSON has them.
     """
-    values = {"name": "warpseal", "levelno": level, "levelname": logging.getLevelName(level), "msg": text, **fields}
-    line = JsonFormatter().format(logging.makeLogRecord(values)) if log_format is LogFormat.JSON else text
+    values = {
+        "name": "warpseal",
+        "levelno": level,
+        "levelname": logging.getLevelName(level),
+        "msg": text,
+        **fields,
+    }
+    line = (
+        JsonFormatter().format(logging.makeLogRecord(values))
+        if log_format is LogFormat.JSON
+        else text
+    )
     stream = sys.stdout if level < logging.ERROR else sys.stderr
     stream.write(line + "\n")
     stream.flush()
@@ -124,7 +146,9 @@ def set_up_logging(settings: LogSettings, *, suffix: str = "") -> DaemonLoggers:
 
     suffix: appended to the file names of the index process. Raises StartupError if the folder cannot be used.
     """
-    loggers = DaemonLoggers(settings.level, settings.folder, suffix=suffix, log_format=settings.format)
+    loggers = DaemonLoggers(
+        settings.level, settings.folder, suffix=suffix, log_format=settings.format
+    )
     loggers.attach()
     return loggers
 

@@ -101,6 +101,8 @@ def _bar(done: int, total: int) -> str:
 
 def _describe(name: str, done: int, total: int, elapsed_s: float) -> str:
     if not total:
-        return f"{name}: {done:,}, {duration(elapsed_s)}" if done else f"{name}: {duration(elapsed_s)}"
+        return (
+            f"{name}: {done:,}, {duration(elapsed_s)}" if done else f"{name}: {duration(elapsed_s)}"
+        )
     left = f", {duration(elapsed_s * (total - done) / done)} left" if 0 < done < total else ""
     return f"{name}: {done:,} of {total:,}, {100 * done // total} %{left}"

@@ -46,12 +46,18 @@ Rows = Iterable[Sequence[str]]
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags that name a running daemon."""
-    parser.add_argument("--url", type=argument(parse_url, ValueError), metavar="URL", help=_URL_HELP)
-    parser.add_argument("--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address")
+    parser.add_argument(
+        "--url", type=argument(parse_url, ValueError), metavar="URL", help=_URL_HELP
+    )
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="data folder of the daemon, which holds its address"
+    )
     add_config_arguments(parser)
 
 
-def add_api_arguments(parser: argparse.ArgumentParser, key_help: str = "API key, if the daemon requires one") -> None:
+def add_api_arguments(
+    parser: argparse.ArgumentParser, key_help: str = "API key, if the daemon requires one"
+) -> None:
     """Declare the flags of `ask_daemon`."""
     parser.add_argument("--api-key", metavar="KEY", help=key_help)
     add_address_arguments(parser)
@@ -133,7 +139,12 @@ class DaemonRefusal(StartupError):
         """Raise ValueError if the document is no error of this version."""
         body = msgspec.convert(document, _ErrorBody)
         super().__init__(body.message + advice)
-        self.message, self.status, self.code, self.detail = body.message, status, body.code, body.detail
+        self.message, self.status, self.code, self.detail = (
+            body.message,
+            status,
+            body.code,
+            body.detail,
+        )
         self.document = document
         self.served = body.detail.served if body.code == NetworkNotServed.code else ()
 
@@ -162,12 +173,16 @@ def ask_daemon(
         document: dict[str, Any] = json.loads(reply)
         if status >= HTTPStatus.BAD_REQUEST:
             # With other headers, the daemon may have missed the admin token.
-            advice = ": give --api-key" if status == HTTPStatus.UNAUTHORIZED and headers is None else ""
+            advice = (
+                ": give --api-key" if status == HTTPStatus.UNAUTHORIZED and headers is None else ""
+            )
             raise DaemonRefusal(status, document, advice)
         # Fields that the response lacks would end the command later.
         msgspec.json.decode(reply, type=kind)
     except (ValueError, RecursionError) as error:
-        raise StartupError(mismatch.format(url=url, path=path, status=status, error=error)) from None
+        raise StartupError(
+            mismatch.format(url=url, path=path, status=status, error=error)
+        ) from None
     return document
 
 
@@ -182,7 +197,9 @@ def ask_network(
 ) -> dict[str, Any]:
     """Return the same for a path with {network}; if the daemon serves another network, for that one."""
     try:
-        return ask_daemon(args, path.format(network=quote(network, "")), kind, mismatch, call, timeout_s=timeout_s)
+        return ask_daemon(
+            args, path.format(network=quote(network, "")), kind, mismatch, call, timeout_s=timeout_s
+        )
     except DaemonRefusal as refusal:
         if not refusal.served or network in refusal.served:
             raise
@@ -212,7 +229,9 @@ def get_response(
         with error:
             return error.code, error.read()
     except (OSError, HTTPException, ValueError) as error:
-        raise DaemonUnreachable(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
+        raise DaemonUnreachable(
+            f"no answer from {url}{path}: {getattr(error, 'reason', error)}"
+        ) from None
 
 
 def print_table(head: Sequence[str], rows: Rows) -> None:
@@ -220,7 +239,10 @@ def print_table(head: Sequence[str], rows: Rows) -> None:
     table = [head, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  "
+            + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def printable(text: str) -> str:

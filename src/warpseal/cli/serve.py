@@ -42,7 +42,10 @@ log = logging.getLogger(__name__)
 # A request makes thousands of objects, hardly ever in cycles: the default thresholds of the collector cost 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)
 
-PUBLIC_NODES: Final = {"fuji": "https://api.avax-test.network", "mainnet": "https://api.avax.network"}
+PUBLIC_NODES: Final = {
+    "fuji": "https://api.avax-test.network",
+    "mainnet": "https://api.avax.network",
+}
 """The public API nodes of each network, by the name of the network."""
 
 DESCRIPTION = """\
@@ -72,7 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_setting_arguments(
-    parser: argparse.ArgumentParser, reads: Collection[str] | None = None, *, has_network_id: bool = False
+    parser: argparse.ArgumentParser,
+    reads: Collection[str] | None = None,
+    *,
+    has_network_id: bool = False,
 ) -> None:
     """Declare a flag for each key in its group, so that every command takes the flags with which the daemon runs.
 
@@ -84,18 +90,26 @@ def add_setting_arguments(
     if reads is not None:
         parser.epilog = "All other flags of `warpseal serve` are taken as well, so that one command line fits both."
     no_indexer = "start no index process: `warpseal index run`, here or on another machine, fills the indexes"
-    parser.add_argument("--no-indexer", action="store_true", help=no_indexer if reads is None else argparse.SUPPRESS)
-    _add_node_arguments(parser, is_visible=reads is None or "p-chain-api" in reads, has_network_id=has_network_id)
+    parser.add_argument(
+        "--no-indexer", action="store_true", help=no_indexer if reads is None else argparse.SUPPRESS
+    )
+    _add_node_arguments(
+        parser, is_visible=reads is None or "p-chain-api" in reads, has_network_id=has_network_id
+    )
     for group, content in GROUP_CONTENTS.items():
         keys = [key for key in KEYS if key.setting.group is group and not key.setting.is_secret]
-        visible_keys = [key for key in keys if reads is None or key.name in reads or key.section in reads]
+        visible_keys = [
+            key for key in keys if reads is None or key.name in reads or key.section in reads
+        ]
         flags = parser.add_argument_group(group, content) if visible_keys else parser
         for key in keys:
             text = key.help if key in visible_keys else argparse.SUPPRESS
             flags.add_argument(f"--{key.name}", metavar=key.setting.metavar, help=text)
 
 
-def _add_node_arguments(parser: argparse.ArgumentParser, *, is_visible: bool, has_network_id: bool) -> None:
+def _add_node_arguments(
+    parser: argparse.ArgumentParser, *, is_visible: bool, has_network_id: bool
+) -> None:
     """Declare the flags that are short for the settings of nodes."""
     place = parser.add_argument_group("nodes without a config file") if is_visible else parser
 
@@ -112,7 +126,14 @@ def _add_node_arguments(parser: argparse.ArgumentParser, *, is_visible: bool, ha
         "index the EVM chain at this RPC URL: short for --evm-chains with the blockchain id in the URL, else that of "
         "its Warp contract, else its EVM chain id as 32 bytes; may be repeated"
     )
-    add(place, "--evm", evm_help, type=argument(parse_url, ValueError), metavar="URL", action="append")
+    add(
+        place,
+        "--evm",
+        evm_help,
+        type=argument(parse_url, ValueError),
+        metavar="URL",
+        action="append",
+    )
 
 
 def _parse_node(text: str) -> str:
@@ -135,7 +156,9 @@ def parse_url(text: str) -> str:
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flag of the config file."""
     help_text = f"JSON config file (or {', or '.join(CONFIG_FILE_NAMES)})"
-    parser.add_argument("--config", "--config-file", dest="config", type=Path, metavar="FILE", help=help_text)
+    parser.add_argument(
+        "--config", "--config-file", dest="config", type=Path, metavar="FILE", help=help_text
+    )
 
 
 def config_file(args: argparse.Namespace) -> Path | None:
@@ -151,7 +174,10 @@ def find_log_format(arguments: list[str]) -> LogFormat:
     add_config_arguments(parser)
     try:
         args, _ = parser.parse_known_args(arguments)
-        return find_value("log-format", config_file(args), args.log_format, os.environ) or LogFormat.TEXT
+        return (
+            find_value("log-format", config_file(args), args.log_format, os.environ)
+            or LogFormat.TEXT
+        )
     except (argparse.ArgumentError, ConfigError):
         return LogFormat.TEXT
 
@@ -167,14 +193,20 @@ def run(args: argparse.Namespace) -> int:
     config = loaded.config
     loggers = set_up_logging(config.logs)
     for notice in find_service_addresses(os.environ):
-        log.info("environment variable ignored", extra={"variable": notice.path, "reason": notice.reason})
+        log.info(
+            "environment variable ignored", extra={"variable": notice.path, "reason": notice.reason}
+        )
     for error in loaded.unknown_names:
-        log.warning("environment variable ignored", extra={"variable": error.path, "reason": error.reason})
+        log.warning(
+            "environment variable ignored", extra={"variable": error.path, "reason": error.reason}
+        )
     # The imports of the start make objects that stay: to look for garbage among them costs a tenth of the start.
     gc.disable()
 
     def announce(api_url: str, metrics_url: str) -> None:
-        print_event(config.logs.format, f"warpseal is listening: api={api_url} metrics={metrics_url}")
+        print_event(
+            config.logs.format, f"warpseal is listening: api={api_url} metrics={metrics_url}"
+        )
 
     index_command = () if args.no_indexer else _index_command(args)
     return run_daemon(app.serve(config, announce, loggers, index_command, set_up_gc), loggers)
@@ -197,7 +229,9 @@ def given_flags(args: argparse.Namespace) -> dict[str, str]:
     rpc_urls = getattr(args, "evm", None)
     if rpc_urls and flags["evm-chains"] is None:
         ids = {rpc_url: id_text(evm_chain.find_blockchain_id(rpc_url)) for rpc_url in rpc_urls}
-        entries = [{"blockchain-id": ids[rpc_url], "rpc": [rpc_url], "index": True} for rpc_url in rpc_urls]
+        entries = [
+            {"blockchain-id": ids[rpc_url], "rpc": [rpc_url], "index": True} for rpc_url in rpc_urls
+        ]
         flags["evm-chains"] = json.dumps(entries)
     return {name: value for name, value in flags.items() if value is not None}
 

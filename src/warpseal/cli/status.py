@@ -51,18 +51,20 @@ _CLEAR: Final = "\x1b[2J\x1b[H"
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Show subnets, recent aggregations, nodes and chains of a running daemon. Exit code 1 if it is not ready."
-    )
+    parser.description = "Show subnets, recent aggregations, nodes and chains of a running daemon. Exit code 1 if it is not ready."
     parser.add_argument("--watch", action="store_true", help="show it again every two seconds")
     parser.add_argument("--json", action="store_true", help="print the document of /status.json")
     add_address_arguments(parser)
 
 
 def _add_peers_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "List the validators of the tracked subnets, heaviest first, and their connections."
+    parser.description = (
+        "List the validators of the tracked subnets, heaviest first, and their connections."
+    )
     parser.add_argument("--subnet", metavar="ID", help="list the validators of this subnet only")
-    parser.add_argument("--missing", action="store_true", help="list only validators that are not connected")
+    parser.add_argument(
+        "--missing", action="store_true", help="list only validators that are not connected"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_address_arguments(parser)
 
@@ -99,7 +101,9 @@ def _peers(args: argparse.Namespace) -> int:
     document = _decode(fetch_body(find_url(args), STATUS_PATH))
     subnets = {subnet.subnet_id: subnet for subnet in document.subnets}
     if args.subnet is not None and args.subnet not in subnets:
-        raise StartupError(f"the daemon does not track subnet {args.subnet}; it tracks {', '.join(subnets) or 'none'}")
+        raise StartupError(
+            f"the daemon does not track subnet {args.subnet}; it tracks {', '.join(subnets) or 'none'}"
+        )
     rows = [
         row
         for row in document.validators
@@ -113,7 +117,16 @@ def _peers(args: argparse.Namespace) -> int:
         if args.subnet in (None, subnet_id):
             print(printable(_subnet_line(subnet)))
             if listed:
-                head = ("NODE", "WEIGHT", "STATE", "SINCE", "ADDRESS", "LATENCY", "LAST REPLY", "BALANCE")
+                head = (
+                    "NODE",
+                    "WEIGHT",
+                    "STATE",
+                    "SINCE",
+                    "ADDRESS",
+                    "LATENCY",
+                    "LAST REPLY",
+                    "BALANCE",
+                )
                 print_table(head, (_validator_cells(row) for row in listed))
     if document.omitted_validators:
         print(f"{document.omitted_validators} lighter validators are not listed")
@@ -124,7 +137,9 @@ def _health(args: argparse.Namespace) -> int:
     url = find_url(args)
     status, _ = get_response(url, LIVENESS_PATH)
     if status == HTTPStatus.NOT_FOUND and _is_health(get_response(url, HEALTH_PATH)[1]):
-        print(f"alive: the daemon answers {HEALTH_PATH}; api-health-enabled is false, which turns {LIVENESS_PATH} off")
+        print(
+            f"alive: the daemon answers {HEALTH_PATH}; api-health-enabled is false, which turns {LIVENESS_PATH} off"
+        )
         return 0
     if status != HTTPStatus.OK:
         raise StartupError(f"{url}{LIVENESS_PATH} answered {status}")
@@ -156,7 +171,9 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
     backend, node_id = document.bls_backend or "…", document.node_id or "starting"
     print(printable(f"warpseal {document.version} on {network}, BLS {backend}, {node_id}"))
     state = f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started {document.started_at}"
-    height = f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else ""
+    height = (
+        f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else ""
+    )
     print(printable(state + height))
     for sentence in (*document.faults, *document.degraded):
         print(f"  {printable(sentence)}")
@@ -168,9 +185,13 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
             line = f"missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)}  {why}"
             print(f"  {printable(line)}")
         if subnet.missing_validators > _MAX_MISSING:
-            print(f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing")
+            print(
+                f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing"
+            )
         for inactive in subnet.inactive[:_MAX_MISSING]:
-            line = f"inactive {', '.join(inactive.node_ids)}  {percent(int(inactive.weight), total)}"
+            line = (
+                f"inactive {', '.join(inactive.node_ids)}  {percent(int(inactive.weight), total)}"
+            )
             print(f"  {printable(line)}")
         if subnet.inactive_validators:
             print(f"  {UNDERFUNDED_ADVICE}")
@@ -180,8 +201,14 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         (("AGGREGATION", "OUTCOME", "TOTAL", "SIGNED", "REASON"), map(_aggregation_cells, latest)),
         (("FORECAST", "MARGIN", "ANSWERING", "QUORUM IMPOSSIBLE"), forecasts),
         (("NODE", "STATE", "HEIGHT", "ADDRESS"), _node_rows(document)),
-        (("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"), map(_chain_cells, document.chains)),
-        (("ROUTE", "CALLS", "INVALID", "FAILED", "CREDITS", "METHODS"), map(_usage_cells, document.usage)),
+        (
+            ("CHAIN", "HEIGHT", "NODE HEIGHT", "BLOCKS/S", "ETA", "NOTE"),
+            map(_chain_cells, document.chains),
+        ),
+        (
+            ("ROUTE", "CALLS", "INVALID", "FAILED", "CREDITS", "METHODS"),
+            map(_usage_cells, document.usage),
+        ),
     )
     for head, rows in sections:
         listed = list(rows)
@@ -193,7 +220,12 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
 def _forecast_cells(row: ForecastStatus, now: str) -> Sequence[str]:
     answering = "" if row.answering_margin is None else f"{100 * row.answering_margin:.1f} %"
     ends_at = row.quorum_impossible_at or "not within ten years"
-    return row.subnet_id, f"{100 * row.margin:.1f} %", answering, "now" if ends_at <= max(row.as_of, now) else ends_at
+    return (
+        row.subnet_id,
+        f"{100 * row.margin:.1f} %",
+        answering,
+        "now" if ends_at <= max(row.as_of, now) else ends_at,
+    )
 
 
 def _usage_cells(row: RouteUsage) -> Sequence[str]:
@@ -213,7 +245,8 @@ def _subnet_line(subnet: SubnetStatus) -> str:
     if not subnet.is_known:
         return f"subnet {subnet.subnet_id}: its validators are not known yet"
     connected, required, total = (
-        int(weight) for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
+        int(weight)
+        for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
     )
     shares = f"{percent(connected, total)} of the weight is connected, {percent(required, total)} required"
     counts = f"{connected} of {total}, {subnet.missing_validators} validator{plural(subnet.missing_validators)} missing"
@@ -243,8 +276,18 @@ def _validator_cells(row: ValidatorStatus) -> Sequence[str]:
 
 
 def _aggregation_cells(row: AggregationStatus) -> Sequence[str]:
-    signed = "" if row.total_weight is None else percent(int(row.signed_weight or 0), int(row.total_weight))
-    return row.ended_at, row.outcome, f"{row.stages_ms.get('total', 0)} ms", signed, row.reason or ""
+    signed = (
+        ""
+        if row.total_weight is None
+        else percent(int(row.signed_weight or 0), int(row.total_weight))
+    )
+    return (
+        row.ended_at,
+        row.outcome,
+        f"{row.stages_ms.get('total', 0)} ms",
+        signed,
+        row.reason or "",
+    )
 
 
 def _chain_cells(row: ChainSummary) -> Sequence[str]:
@@ -253,7 +296,11 @@ def _chain_cells(row: ChainSummary) -> Sequence[str]:
     notes += [f"waits: {row.waiting}"] if row.waiting else []
     notes += row.index_notes
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
-    notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
+    notes += (
+        [f"a node lags {row.lag_blocks} blocks behind"]
+        if row.nodes is not None and row.lag_blocks
+        else []
+    )
     # A name such as p-chain is that of the chain already.
     has_name = row.chain_name is not None and len(row.name) > len(row.chain_name)
     name = f"{row.chain_name} ({row.name})" if has_name else row.name

@@ -53,7 +53,9 @@ printed, and the exit code is 1 if there is one. A daemon may be running.
 
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    add_location_arguments(parser, "Show URL, contents and users of the store. A daemon may be running.")
+    add_location_arguments(
+        parser, "Show URL, contents and users of the store. A daemon may be running."
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -62,7 +64,11 @@ def _info(args: argparse.Namespace) -> int:
     with open_read_only(url) as connection:
         version = read_version(connection)
         users = find_users(url, connection)
-        content: dict[str, object] = {"store": url.redacted, "schemaVersion": version, "usedBy": users}
+        content: dict[str, object] = {
+            "store": url.redacted,
+            "schemaVersion": version,
+            "usedBy": users,
+        }
         advice = _upgrade_advice(connection, url)
         if version == HEAD:
             content |= {_camel(name): count for name, count in asdict(measure(connection)).items()}
@@ -92,15 +98,21 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "Write signed messages and shares as JSON Lines (docs/store.md), for a backup or another daemon.\n"
         "A daemon may be running.",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
-    parser.add_argument("--message-id", type=argument(parse_id, MalformedID), metavar="ID", help="this message only")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="file to write; the default is standard output"
+    )
+    parser.add_argument(
+        "--message-id", type=argument(parse_id, MalformedID), metavar="ID", help="this message only"
+    )
     parser.add_argument(
         "--since",
         type=_since,
         metavar="TIME",
         help="rows used or changed since a time, 2026-11-21T08:00Z, or within 7d",
     )
-    parser.add_argument("--for-ever", action="store_true", help="messages that are never evicted only: those of L1s")
+    parser.add_argument(
+        "--for-ever", action="store_true", help="messages that are never evicted only: those of L1s"
+    )
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -109,7 +121,10 @@ def _export(args: argparse.Namespace) -> int:
     with open_read_only(url) as connection:
         version = check_version(connection, url.redacted)
         total = count_messages(connection, selection)
-        with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
+        with (
+            open_output(args.output) as output,
+            ProgressDisplay(writes_stdout=args.output is None) as display,
+        ):
             for line in export_lines(connection, version, selection, moved):
                 output.write(line)
                 display.update("exporting messages", moved.messages, total)
@@ -127,7 +142,9 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
     parser.add_argument(
-        "--for-ever", action="store_true", help="never evict the imported messages, whatever the file says"
+        "--for-ever",
+        action="store_true",
+        help="never evict the imported messages, whatever the file says",
     )
 
 
@@ -148,7 +165,9 @@ def _import(args: argparse.Namespace) -> int:
                 printable(f"line {number}: {reason}"), sys.stderr
             )
             importer = Importer(engine, report_line, args.for_ever, network_id)
-            moved = importer.run(lines, lambda moved: display.update("importing messages", moved.messages))
+            moved = importer.run(
+                lines, lambda moved: display.update("importing messages", moved.messages)
+            )
     skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
     print(f"imported {moved}{skipped}", file=sys.stderr)
     return 1 if moved.bad_lines else 0
@@ -164,7 +183,9 @@ def _prepare_import(engine: Engine, url: StoreUrl, network_id: int | None) -> in
         check_version(connection, url.redacted)
         stored = read_network_id(connection)
     if None not in (stored, network_id) and stored != network_id:
-        raise StartupError(f"the store {url.redacted} has messages of network {stored}, not of network {network_id}")
+        raise StartupError(
+            f"the store {url.redacted} has messages of network {stored}, not of network {network_id}"
+        )
     return network_id if stored is None else stored
 
 
@@ -176,7 +197,9 @@ def _require_network(network_id: int | None, expected: int | None) -> None:
 def _add_upgrade_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(parser, _ABOUT_UPGRADE)
     parser.add_argument(
-        "--if-needed", action="store_true", help="succeed while daemons run if the schema version is that already"
+        "--if-needed",
+        action="store_true",
+        help="succeed while daemons run if the schema version is that already",
     )
 
 
@@ -197,9 +220,14 @@ def _upgrade(args: argparse.Namespace) -> int:
             display.update(f"upgrading to version {version}, percent", int(100 * done), 100)
 
         after = upgrade_all(engine, url.redacted, progress, keep_copy=lambda: _keep_copy(url))
-    print(f"the store has schema version {after}" + (" already" if after == before else f" (before: {before})"))
+    print(
+        f"the store has schema version {after}"
+        + (" already" if after == before else f" (before: {before})")
+    )
     if after != before and url.path is not None and (copy := upgrade_copy(url.path, HEAD)).exists():
-        print(f"{copy} has the store as it was before; the next daemon that serves with the new one removes it")
+        print(
+            f"{copy} has the store as it was before; the next daemon that serves with the new one removes it"
+        )
     return 0
 
 
@@ -213,12 +241,16 @@ def _check(args: argparse.Namespace) -> int:
     url = DataLocation(args).store
     with open_read_only(url) as connection, ProgressDisplay() as display:
         check_version(connection, url.redacted)
-        counts = IntegrityCheck(connection, lambda error: display.print(printable(error)), display.update).run()
+        counts = IntegrityCheck(
+            connection, lambda error: display.print(printable(error)), display.update
+        ).run()
     signed = f"{counts.signatures} signed messages, {counts.shares} shares"
     origins = f"{counts.origins} origins, {counts.l1_transactions} L1 transactions"
     print(f"{counts.messages} messages, {signed}, {origins}")
     if counts.wrong_candidates:
-        print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")
+        print(
+            f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them"
+        )
     intact = "no faults: the store is intact, every signature is valid"
     print(f"{counts.errors} faults: see above" if counts.errors else intact)
     return 1 if counts.errors else 0
@@ -244,7 +276,9 @@ def _since(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time such as 2026-11-21T08:00Z or 7d") from None
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is no time such as 2026-11-21T08:00Z or 7d"
+        ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

@@ -47,7 +47,17 @@ _UNITS_S: Final = {"h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
 _LONGEST_S: Final = {Level.HOUR: 2 * DAY_S, Level.DAY: 90 * DAY_S, Level.WEEK: 2 * 366 * DAY_S}
 _TIMEOUT_S: Final = 600.0
 _COLUMNS: Final = (
-    *("begins", "value", "requests", "per second", "success %", "median ms", "invalid", "credits", "wasted credits"),
+    *(
+        "begins",
+        "value",
+        "requests",
+        "per second",
+        "success %",
+        "median ms",
+        "invalid",
+        "credits",
+        "wasted credits",
+    ),
 )
 
 Row = tuple[str, ...]
@@ -55,12 +65,20 @@ Row = tuple[str, ...]
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(parser, _ABOUT)
-    parser.add_argument("--by", choices=tuple(_DIMENSIONS), default=_TOTAL, help="label that splits each bucket")
     parser.add_argument(
-        "--last", type=_seconds, default=DAY_S, metavar="DURATION", help="time until now, such as 12h, 7d, 8w (24h)"
+        "--by", choices=tuple(_DIMENSIONS), default=_TOTAL, help="label that splits each bucket"
+    )
+    parser.add_argument(
+        "--last",
+        type=_seconds,
+        default=DAY_S,
+        metavar="DURATION",
+        help="time until now, such as 12h, 7d, 8w (24h)",
     )
     parser.add_argument("--csv", action="store_true", help="print comma-separated values")
-    parser.add_argument("--metrics-db-url", metavar="URL", help="metrics database, unless it is next to the store")
+    parser.add_argument(
+        "--metrics-db-url", metavar="URL", help="metrics database, unless it is next to the store"
+    )
 
 
 def _usage(args: argparse.Namespace) -> int:
@@ -70,14 +88,18 @@ def _usage(args: argparse.Namespace) -> int:
     )
     url = location.metrics_url(location.network_folder if is_in_folder else None)
     if url is None:
-        raise StartupError("there is no place for a metrics database: name --data-dir or --metrics-db-url")
+        raise StartupError(
+            "there is no place for a metrics database: name --data-dir or --metrics-db-url"
+        )
     if url.path is not None and not unusable_reason(url.path) and not url.path.exists():
         raise StartupError(
             f"there is no metrics database {url.path}: a daemon with gateway-nodes or usage-enabled creates it; "
             "--metrics-db-url names another"
         )
     now = int(time.time())
-    level = next((level for level, longest_s in _LONGEST_S.items() if args.last <= longest_s), Level.MONTH)
+    level = next(
+        (level for level, longest_s in _LONGEST_S.items() if args.last <= longest_s), Level.MONTH
+    )
     group_of = group_by_continent if args.by == "continent" else str
     since = bucket_start(level, max(0, now - args.last))
     query = UsageQuery(level, since, now, group_by=_DIMENSIONS[args.by], group_of=group_of)

@@ -8,7 +8,11 @@ from msgspec import Struct
 
 from warpseal.config.keys import Config
 from warpseal.errors import StartupError
-from warpseal.forwarding.evm.chain_config import NotSubnetEvm, decode_upgrade_file, read_upgrade_file
+from warpseal.forwarding.evm.chain_config import (
+    NotSubnetEvm,
+    decode_upgrade_file,
+    read_upgrade_file,
+)
 from warpseal.indexer.network import load_genesis
 from warpseal.runtime.process import os_error_text
 

@@ -100,12 +100,16 @@ class Key(Struct, frozen=True):
     def help(self) -> str:
         """The help text of the flag: meaning, unit and default."""
         default = self.default_text
-        return f"{self.setting.help} ({default if self.setting.is_required else f'default {default}'})"
+        return (
+            f"{self.setting.help} ({default if self.setting.is_required else f'default {default}'})"
+        )
 
     def _json_value(self, value: Any) -> Any:
         if self.setting.is_secret:
             return "***" if value else None
-        return _json_value(self.setting.display(value) if self.setting.display is not None else value)
+        return _json_value(
+            self.setting.display(value) if self.setting.display is not None else value
+        )
 
 
 def _keys() -> Iterator[Key]:
@@ -128,7 +132,13 @@ GROUP_CONTENTS: Final[Mapping[Group, str]] = {
 }
 """Content of each group of settings."""
 KEYS: Final = tuple(
-    sorted(_keys(), key=lambda key: (list(GROUP_CONTENTS).index(key.setting.group), not key.setting.is_reference))
+    sorted(
+        _keys(),
+        key=lambda key: (
+            list(GROUP_CONTENTS).index(key.setting.group),
+            not key.setting.is_reference,
+        ),
+    )
 )
 """Keys by group; the reference aggregator's come first."""
 
@@ -146,7 +156,9 @@ def build_config(parsed: Mapping[str, Any]) -> Config:
         for chain in parsed.get("evm-chains", ())
         if chain.index_url
     }
-    sections: dict[str, Any] = {section: settings(**values[section]) for section, settings in _SECTIONS.items()}
+    sections: dict[str, Any] = {
+        section: settings(**values[section]) for section, settings in _SECTIONS.items()
+    }
     return Config(**sections)
 
 
@@ -160,10 +172,14 @@ def default_data_dir() -> Path:
         return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
     except RuntimeError:
         reason = "this user has no home folder for the default"
-        raise StartupError(f"data-dir: {reason}; set it in the config file or with --data-dir") from None
+        raise StartupError(
+            f"data-dir: {reason}; set it in the config file or with --data-dir"
+        ) from None
 
 
-def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> Iterator[SettingError]:
+def find_contradictions(
+    parsed: Mapping[str, Any], invalid_keys: Set[str]
+) -> Iterator[SettingError]:
     """Yield the errors of keys that contradict each other. invalid_keys: keys whose own errors are reported."""
     has_certificate, has_key = bool(parsed.get("tls-cert-path")), bool(parsed.get("tls-key-path"))
     if has_certificate != has_key and not invalid_keys & {"tls-cert-path", "tls-key-path"}:
@@ -171,26 +187,54 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
     if "max-request-timeout-seconds" not in invalid_keys:
         longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
         if parsed.get("request-timeout-seconds", 0) > longest:
-            yield SettingError("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
-    nodes, quorum = len({node.base_url for node in parsed.get("p-chain-api", ())}), parsed.get("p-chain-quorum", 1)
+            yield SettingError(
+                "request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}"
+            )
+    nodes, quorum = (
+        len({node.base_url for node in parsed.get("p-chain-api", ())}),
+        parsed.get("p-chain-quorum", 1),
+    )
     if 0 < nodes < quorum and "p-chain-api" not in invalid_keys:
         counted = "1 node" if nodes == 1 else f"{nodes} different nodes"
-        yield SettingError("p-chain-quorum", f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes")
-    if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in invalid_keys:
+        yield SettingError(
+            "p-chain-quorum",
+            f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes",
+        )
+    if (
+        parsed.get("index-l1s-at")
+        and not parsed.get("tracked-subnet-ids")
+        and "tracked-subnet-ids" not in invalid_keys
+    ):
         advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
         yield SettingError("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
     source = parsed.get("validator-sets", SetSource.NODE)
     has_p_chain = PrimaryChain.P in parsed.get("index-chains", ())
-    if source is not SetSource.NODE and not has_p_chain and not invalid_keys & {"validator-sets", "index-chains"}:
+    if (
+        source is not SetSource.NODE
+        and not has_p_chain
+        and not invalid_keys & {"validator-sets", "index-chains"}
+    ):
         reason = f"{source} needs the index of the P-Chain: name p in index-chains, or set validator-sets to node"
         yield SettingError("validator-sets", reason)
     chains = parsed.get("evm-chains", ())
-    is_indexed = bool(parsed.get("index-l1s-at")) or any(chain.index is not None for chain in chains)
-    if parsed.get("eager-icm") and not is_indexed and not invalid_keys & {"evm-chains", "index-l1s-at"}:
-        yield SettingError("eager-icm", "has no effect without an index: set index in evm-chains, or index-l1s-at")
+    is_indexed = bool(parsed.get("index-l1s-at")) or any(
+        chain.index is not None for chain in chains
+    )
+    if (
+        parsed.get("eager-icm")
+        and not is_indexed
+        and not invalid_keys & {"evm-chains", "index-l1s-at"}
+    ):
+        yield SettingError(
+            "eager-icm", "has no effect without an index: set index in evm-chains, or index-l1s-at"
+        )
     if "index-url" not in invalid_keys:
         yield from _misplaced_indexes(parsed)
-    if parsed.get("gateway-methods") and not parsed.get("gateway-nodes") and "gateway-nodes" not in invalid_keys:
+    if (
+        parsed.get("gateway-methods")
+        and not parsed.get("gateway-nodes")
+        and "gateway-nodes" not in invalid_keys
+    ):
         advice = "name the nodes, or remove the setting"
         yield SettingError("gateway-methods", f"has no effect without gateway-nodes: {advice}")
     defaults = ApiSettings()
@@ -210,14 +254,18 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
 
 def find_missing_files(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
     """Yield the files that do not exist and that the daemon only reads: it creates a missing certificate and key."""
-    files: dict[str, Path | None] = {key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"}
+    files: dict[str, Path | None] = {
+        key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"
+    }
     pair = [files["tls-cert-path"], files["tls-key-path"]]
     if all(path is not None and is_missing(path) for path in pair):
         del files["tls-cert-path"], files["tls-key-path"]
     for number, chain in enumerate(parsed.get("evm-chains", ())):
         files[f"evm-chains[{number}].upgrade-file"] = chain.upgrade_file
     for name in _DATABASES:
-        files |= {f"{name}[{parameter}]": path for parameter, path in tls_files(parsed.get(name, ""))}
+        files |= {
+            f"{name}[{parameter}]": path for parameter, path in tls_files(parsed.get(name, ""))
+        }
     for name, path in files.items():
         if path is not None and is_missing(path):
             yield SettingError(name, f"there is no file {path}")
@@ -225,9 +273,13 @@ def find_missing_files(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
 
 def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
     """Yield the errors of replicas without a server, and of databases that share a file."""
-    settings = IndexSettings(parsed.get("index-url", ""), read_urls=parsed.get("index-read-urls", ()))
+    settings = IndexSettings(
+        parsed.get("index-url", ""), read_urls=parsed.get("index-read-urls", ())
+    )
     places = {part: settings.place(part) for part in INDEX_PARTS}
-    if parts := [part for part, place in places.items() if place.read_urls and not is_server(place.url)]:
+    if parts := [
+        part for part, place in places.items() if place.read_urls and not is_server(place.url)
+    ]:
         reason = f"are replicas of a PostgreSQL server, and index-url names none for {' and '.join(parts)}"
         yield SettingError("index-read-urls", reason)
     urls = {"store-url": parsed.get("store-url", ""), "index-url": places[PRIMARY_INDEX].url}
@@ -250,7 +302,11 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, NodeEndpoint):
         return value.display
     if isinstance(value, L1sNode):
-        return {"base-url": value.endpoint.display, "holders": True} if value.has_holders else value.endpoint.display
+        return (
+            {"base-url": value.endpoint.display, "holders": True}
+            if value.has_holders
+            else value.endpoint.display
+        )
     if isinstance(value, EvmChain):
         optional = {
             "ws": _json_value(value.ws),
@@ -261,7 +317,11 @@ def _json_value(value: Any) -> Any:
             "index-read-urls": list(map(redacted_url, value.index_read_urls)),
         }
         entries = {name: item for name, item in optional.items() if item}
-        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **entries}
+        return {
+            "blockchain-id": id_text(value.blockchain_id),
+            "rpc": _json_value(value.rpc),
+            **entries,
+        }
     if isinstance(value, EvmIndexing):
         rate = {} if value.calls_per_s is None else {"calls-per-second": value.calls_per_s}
         rows = {"holders": True} if value.has_holders else {}

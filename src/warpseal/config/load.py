@@ -31,7 +31,9 @@ CONFIG_FILE_NAMES: Final = (f"{ENVIRONMENT_PREFIX}CONFIG_FILE", "CONFIG_FILE")
 _OTHER_NAMES: Final = ("CONFIG_FILE", "BLS")
 """Names behind the prefix that are no keys."""
 # The variables that Kubernetes sets in each pod for a service; of a service named "api", API_PORT is one of them.
-_SERVICE_NAME: Final = re.compile(r".*_(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_.*)?)")
+_SERVICE_NAME: Final = re.compile(
+    r".*_(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_.*)?)"
+)
 _SERVICE_ADDRESS: Final = re.compile(r"(?:tcp|udp|sctp)://.*")
 
 
@@ -40,7 +42,9 @@ class ConfigError(StartupError):
 
     def __init__(self, errors: tuple[SettingError, ...]) -> None:
         listed = "".join(f"\n  {error}" for error in errors)
-        super().__init__(f"the configuration has {len(errors)} fault{'s' if len(errors) > 1 else ''}:{listed}")
+        super().__init__(
+            f"the configuration has {len(errors)} fault{'s' if len(errors) > 1 else ''}:{listed}"
+        )
         self.errors = errors
 
 
@@ -55,7 +59,9 @@ class Loaded(Struct, frozen=True):
     unknown_names: tuple[SettingError, ...]
 
 
-def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False) -> Loaded:
+def load(
+    file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False
+) -> Loaded:
     """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every error.
 
     strict: an unknown WARPSEAL_ name of the environment is an error, as is each file that does not exist.
@@ -72,12 +78,17 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
     values = _parse(raw, sources, errors)
     missing = [key.name for key in KEYS if key.setting.is_required and key.name not in raw]
     errors += [
-        SettingError(name, f"missing, and there is no default; set it in the config file or with --{name}")
+        SettingError(
+            name, f"missing, and there is no default; set it in the config file or with --{name}"
+        )
         for name in missing
     ]
     contradictions = [*find_contradictions(values, raw.keys() - values.keys())]
     contradictions += find_missing_files(values) if strict else ()
-    errors += [replace(error, source=sources.get(error.path.partition("[")[0], "")) for error in contradictions]
+    errors += [
+        replace(error, source=sources.get(error.path.partition("[")[0], ""))
+        for error in contradictions
+    ]
     unknown_names = tuple(_unknown_names(environ))
     if strict:
         errors += unknown_names
@@ -108,7 +119,9 @@ def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingError]
     """Yield the ignored variables that have the name of a setting, and the address of a service as value."""
     for name in (name for key in KEYS for name in _environment_names(key)):
         if name in environ and _is_service(name, environ):
-            yield SettingError(name, f"Kubernetes sets it to the address of a service: {environ[name][:60]}")
+            yield SettingError(
+                name, f"Kubernetes sets it to the address of a service: {environ[name][:60]}"
+            )
 
 
 def names_nodes(file: Path | None, environ: Mapping[str, str]) -> bool:
@@ -120,7 +133,12 @@ def names_nodes(file: Path | None, environ: Mapping[str, str]) -> bool:
 
 def _environment_name(key: Key, environ: Mapping[str, str]) -> str | None:
     return next(
-        (name for name in _environment_names(key) if environ.get(name) and not _is_service(name, environ)), None
+        (
+            name
+            for name in _environment_names(key)
+            if environ.get(name) and not _is_service(name, environ)
+        ),
+        None,
     )
 
 
@@ -152,13 +170,19 @@ def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingError]:
             yield SettingError(name, f"removed: {removal}" if removal else unknown)
 
 
-def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], errors: list[SettingError]) -> dict[str, Any]:
+def _parse(
+    raw: Mapping[str, Any], sources: Mapping[str, str], errors: list[SettingError]
+) -> dict[str, Any]:
     by_name = {key.name: key for key in KEYS}
     values: dict[str, Any] = {}
     for name, value in raw.items():
         key = by_name.get(name)
         if key is None:
-            reason = f"removed: {REMOVED_KEYS[name]}" if name in REMOVED_KEYS else unknown_key(name, by_name)
+            reason = (
+                f"removed: {REMOVED_KEYS[name]}"
+                if name in REMOVED_KEYS
+                else unknown_key(name, by_name)
+            )
             errors.append(SettingError(name, reason, sources[name]))
             continue
         try:
@@ -168,14 +192,22 @@ def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], errors: list[Sett
     return values
 
 
-def _read_file(file: Path, environ: Mapping[str, str], errors: list[SettingError]) -> dict[str, Any]:
-    source = next((f"environment {name}" for name in CONFIG_FILE_NAMES if environ.get(name) == str(file)), "")
+def _read_file(
+    file: Path, environ: Mapping[str, str], errors: list[SettingError]
+) -> dict[str, Any]:
+    source = next(
+        (f"environment {name}" for name in CONFIG_FILE_NAMES if environ.get(name) == str(file)), ""
+    )
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_FILE_BYTES + 1)
-        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, f"file {file}", errors))
+        content = json.loads(
+            text, object_pairs_hook=lambda pairs: _object(pairs, f"file {file}", errors)
+        )
     except OSError as error:
-        raise ConfigError((SettingError(str(file), f"cannot be read: {error.strerror}", source),)) from error
+        raise ConfigError(
+            (SettingError(str(file), f"cannot be read: {error.strerror}", source),)
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError((SettingError(str(file), f"is not JSON: {error}", source),)) from error
     if not isinstance(content, dict):
@@ -183,7 +215,9 @@ def _read_file(file: Path, environ: Mapping[str, str], errors: list[SettingError
     return content
 
 
-def _object(pairs: list[tuple[str, Any]], source: str, errors: list[SettingError]) -> dict[str, Any]:
+def _object(
+    pairs: list[tuple[str, Any]], source: str, errors: list[SettingError]
+) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name, value in pairs:
         if name in content:
@@ -192,11 +226,21 @@ def _object(pairs: list[tuple[str, Any]], source: str, errors: list[SettingError
     return content
 
 
-_NODE_LIMITS: Final = "node-requests-in-flight and node-requests-per-second limit all calls to one node"
-_RETENTION: Final = "the retention of usage is fixed: hours 90 days, days 800 days, weeks and months for ever"
-_METRICS_API_LIMITS: Final = "the limits of the Metrics API are fixed: 8,000 compute units a minute, 1,200,000 a day"
-_METADATA_GATEWAYS: Final = 'metadata-gateways has both kinds: {"ipfs": [URL, ...], "arweave": [URL, ...]}'
-_GATEWAY_METHODS: Final = "gateway-methods has both, denied ones with a ! before them: info.get*, !info.peers"
+_NODE_LIMITS: Final = (
+    "node-requests-in-flight and node-requests-per-second limit all calls to one node"
+)
+_RETENTION: Final = (
+    "the retention of usage is fixed: hours 90 days, days 800 days, weeks and months for ever"
+)
+_METRICS_API_LIMITS: Final = (
+    "the limits of the Metrics API are fixed: 8,000 compute units a minute, 1,200,000 a day"
+)
+_METADATA_GATEWAYS: Final = (
+    'metadata-gateways has both kinds: {"ipfs": [URL, ...], "arweave": [URL, ...]}'
+)
+_GATEWAY_METHODS: Final = (
+    "gateway-methods has both, denied ones with a ! before them: info.get*, !info.peers"
+)
 _PEER_LIMITS: Final = "the limits of one peer are fixed"
 
 # Keys that earlier versions had, each with the sentence that says what replaced it.

@@ -72,7 +72,9 @@ async def serve(
                 if not may_be_in_use(config.peers.data_dir):
                     announcement.publish()
                 async with tracing:
-                    process = DaemonProcess(ports, stopping, index_command, on_loaded, announcement.publish)
+                    process = DaemonProcess(
+                        ports, stopping, index_command, on_loaded, announcement.publish
+                    )
                     await process.run()
         log.info("stopped")
 
@@ -80,7 +82,12 @@ async def serve(
 class Announcement:
     """Says once where the daemon listens: in the log, to the caller of `serve`, and in a file until the block ends."""
 
-    def __init__(self, config: Config, listeners: Mapping[str, Listener], announce: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        listeners: Mapping[str, Listener],
+        announce: Callable[[str, str], None],
+    ) -> None:
         self._data_dir = config.peers.data_dir
         self._listeners = listeners
         self._announce = announce
@@ -98,8 +105,12 @@ class Announcement:
         if self._is_published:
             return
         self._is_published = True
-        addresses = {name.replace("-", "_"): listener.address for name, listener in self._listeners.items()}
-        log.info("listening", extra={"version": __version__, **addresses, "data_dir": self._data_dir})
+        addresses = {
+            name.replace("-", "_"): listener.address for name, listener in self._listeners.items()
+        }
+        log.info(
+            "listening", extra={"version": __version__, **addresses, "data_dir": self._data_dir}
+        )
         api_url, metrics_url = self._listeners["api"].url, self._listeners["metrics"].url
         self._stack.enter_context(listening_file(self._data_dir, api_url, metrics_url))
         self._announce(api_url, metrics_url)
@@ -146,7 +157,10 @@ class DaemonProcess:
         async with asyncio.TaskGroup() as tasks:
             serving_api = [tasks.create_task(server.run()) for server in api_servers]
             serving_others = [tasks.create_task(server.run()) for server in other_servers]
-            background = [*self._ports.registries.start(tasks), tasks.create_task(self._start(tasks))]
+            background = [
+                *self._ports.registries.start(tasks),
+                tasks.create_task(self._start(tasks)),
+            ]
             await self._stopping.wait()
             if not self._failures:
                 log.info("stopping", extra={"grace_period_s": self._config.api.grace_period_s})
@@ -168,7 +182,9 @@ class DaemonProcess:
 
         def start_indexer() -> None:
             self._on_data_folder()
-            if (self._config.indexer.chains or self._config.node.has_evm_index) and self._index_command:
+            if (
+                self._config.indexer.chains or self._config.node.has_evm_index
+            ) and self._index_command:
                 tasks.create_task(self._run_indexer())
 
         start_subsystems = load(START).start_subsystems
@@ -190,7 +206,10 @@ class DaemonProcess:
 
 def build_tracing(environ: Mapping[str, str], grace_s: float) -> AbstractAsyncContextManager[None]:
     """Return the block in which requests are traced, if the environment names a collector. Raises StartupError."""
-    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    is_off = (
+        environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    )
     name = next(filter(environ.get, _TRACE_ENDPOINTS), None)
     if is_off or name is None:
         return nullcontext()

@@ -58,7 +58,12 @@ async def open_upstreams(
         decoding = stack.enter_context(WorkerThreads(1, "decode"))
         keys = PublicKeyCache(config.validators.key_cache_keys)
         connect = partial(
-            connect_upstream, config.node, session, observer=metrics, executor=decoding, check_key=keys.parse
+            connect_upstream,
+            config.node,
+            session,
+            observer=metrics,
+            executor=decoding,
+            check_key=keys.parse,
         )
         if set_source is SetSource.NODE:
             yield Upstreams(connect(), keys, decoding)
@@ -78,7 +83,12 @@ class Core:
     """What every subsystem of the network stage may use."""
 
     def __init__(
-        self, registries: Registries, network_id: int, identity: LockedIdentity, upstreams: Upstreams, store: Store
+        self,
+        registries: Registries,
+        network_id: int,
+        identity: LockedIdentity,
+        upstreams: Upstreams,
+        store: Store,
     ) -> None:
         self.config = registries.config
         self.registries = registries
@@ -105,13 +115,17 @@ class Core:
         """Whether signatures and blocks are kept."""
         return self.config.store.url != OFF
 
-    def keep_running(self, tasks: asyncio.TaskGroup, part: str, run: Callable[[], Awaitable[object]]) -> None:
+    def keep_running(
+        self, tasks: asyncio.TaskGroup, part: str, run: Callable[[], Awaitable[object]]
+    ) -> None:
         """Run a part that signing does not need, until it returns; an error ends it for a moment only."""
         tasks.create_task(self.background.keep_running(part, run))
 
 
 @asynccontextmanager
-async def open_core(registries: Registries, upstreams: Upstreams, network_id: int) -> AsyncIterator[Core]:
+async def open_core(
+    registries: Registries, upstreams: Upstreams, network_id: int
+) -> AsyncIterator[Core]:
     """Lock the identity, and open the store. Raises StartupError."""
     config, metrics = registries.config, registries.metrics
     with lock_identity(config.peers, network_id) as identity:
@@ -122,13 +136,17 @@ async def open_core(registries: Registries, upstreams: Upstreams, network_id: in
             for suffix in ("", "-wal", "-shm"):
                 with suppress(OSError):
                     (identity.folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
-        async with open_store(config.store, identity.folder, on_commit=metrics.observe_commit) as store:
+        async with open_store(
+            config.store, identity.folder, on_commit=metrics.observe_commit
+        ) as store:
             log.debug("store opened", extra={"url": store.status().url})
             # Nothing is signed, also ahead, until they were read once.
             with suppress(StoreDown):
                 await store.signing_blocks.load()
             certificate = identity.identity
-            metrics.samples.register(CertificateSample, lambda: [CertificateSample(certificate.expires_at)])
+            metrics.samples.register(
+                CertificateSample, lambda: [CertificateSample(certificate.expires_at)]
+            )
             yield Core(registries, network_id, identity, upstreams, store)
 
 

@@ -35,7 +35,9 @@ _BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
 
 
 @asynccontextmanager
-async def open_contracts(core: Core, tasks: asyncio.TaskGroup, node_api: NodeApi) -> AsyncIterator[EvmChainServices]:
+async def open_contracts(
+    core: Core, tasks: asyncio.TaskGroup, node_api: NodeApi
+) -> AsyncIterator[EvmChainServices]:
     """Hold the EVM chains of the Data API, none yet, with the descriptions of their contracts."""
     folder = core.config.peers.data_dir / CONTRACTS_FOLDER
     has_contracts = os.access(folder, os.R_OK)
@@ -73,7 +75,9 @@ async def open_data_api(
             index=None,
             node=view,
             key_store=core.store.api_keys if core.has_store else EphemeralKeys(),
-            prices=AvaxPrices(await view.staking_asset(core.network_id), prices) if prices else None,
+            prices=AvaxPrices(await view.staking_asset(core.network_id), prices)
+            if prices
+            else None,
             aliases=node_api.aliases,
             evm=contracts,
             uptime_source=validators.uptime,
@@ -87,7 +91,9 @@ async def open_data_api(
 
     async def run() -> None:
         """Open the gate once the ids of the primary chains are known: at once on public networks."""
-        services = await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, partial(_note_failure, data_gate)).call(build)
+        services = await Retrier(
+            _BACKOFF, {NodeUnavailable: "nodes"}, partial(_note_failure, data_gate)
+        ).call(build)
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as parts:
             if evm_index is not None:
                 await stack.enter_async_context(evm_index.opened(services.chains))

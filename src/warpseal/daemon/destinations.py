@@ -17,4 +17,6 @@ async def open_destinations(
 ) -> AsyncIterator[Destinations]:
     """Look destinations up on request."""
     configured = frozenset(chain.blockchain_id for chain in core.config.node.evm_chains)
-    yield Destinations(core.upstream, validators.chains, validators.epochs, core.network_id, configured)
+    yield Destinations(
+        core.upstream, validators.chains, validators.epochs, core.network_id, configured
+    )

@@ -46,7 +46,11 @@ class EvmApi:
     """
 
     def __init__(
-        self, registries: Registries, interfaces: NodeInterfaces, admission: Admission, sessions: Sessions
+        self,
+        registries: Registries,
+        interfaces: NodeInterfaces,
+        admission: Admission,
+        sessions: Sessions,
     ) -> None:
         self.chains: tuple[ForwardedChain, ...] = ()
         self.sessions = sessions
@@ -83,7 +87,9 @@ class EvmApi:
         self._added.put_nowait(forwarded)
         return forwarded
 
-    async def run(self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]) -> None:
+    async def run(
+        self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]
+    ) -> None:
         """Check the nodes of the chains until cancelled. on_chain_id: called with each EVM chain id."""
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -105,7 +111,10 @@ class EvmApi:
     def log_clients(self, executor: Executor) -> dict[ChainID, EvmLogClient]:
         """Return the readers of the logs of the chains. executor: decodes large replies."""
         timeout_s = self._config.node.call_timeout_s
-        return {chain.chain_id: EvmLogClient(chain.forwarder, timeout_s, executor) for chain in self.chains}
+        return {
+            chain.chain_id: EvmLogClient(chain.forwarder, timeout_s, executor)
+            for chain in self.chains
+        }
 
     async def upgrade_times(self) -> Mapping[str, int] | None:
         """Return when each network upgrade begins, Unix seconds; None while no node says it."""
@@ -116,7 +125,9 @@ class EvmApi:
 
 
 @asynccontextmanager
-async def open_evm_api(registries: Registries, node_api: NodeApi, admission: Admission) -> AsyncIterator[EvmApi]:
+async def open_evm_api(
+    registries: Registries, node_api: NodeApi, admission: Admission
+) -> AsyncIterator[EvmApi]:
     """Hold the sessions to the nodes of the configured chains; no node is called yet.
 
     Raises StartupError if an upgrade file cannot be read.
@@ -132,20 +143,25 @@ async def open_evm_api(registries: Registries, node_api: NodeApi, admission: Adm
 
         registries.status.register(status)
         registries.run_in_background(
-            "forwarding of EVM chains", partial(evm_api.run, registries.health, node_api.add_evm_chain_id)
+            "forwarding of EVM chains",
+            partial(evm_api.run, registries.health, node_api.add_evm_chain_id),
         )
         yield evm_api
 
 
 @asynccontextmanager
-async def open_evm_facts(registries: Registries, upstreams: Upstreams, evm_api: EvmApi) -> AsyncIterator[None]:
+async def open_evm_facts(
+    registries: Registries, upstreams: Upstreams, evm_api: EvmApi
+) -> AsyncIterator[None]:
     """Answer calls that need the network's upgrade times or a genesis."""
     evm_api.open(upstreams.upstream.view, upstreams.upstream.info)
     yield
 
 
 @asynccontextmanager
-async def open_forwarding(core: Core, tasks: asyncio.TaskGroup, evm_api: EvmApi) -> AsyncIterator[EvmApi]:
+async def open_forwarding(
+    core: Core, tasks: asyncio.TaskGroup, evm_api: EvmApi
+) -> AsyncIterator[EvmApi]:
     """Let calls of the Warp API pass that no signing block names; until then all are refused."""
     evm_api.open_signing(core.network_id, core.store.signing_blocks)
     yield evm_api
@@ -168,7 +184,9 @@ def _describe(chain: ForwardedChain) -> ChainSummary:
     return describe_pool("evm", id_text(chain.chain_id), chain.pool, evm_id)
 
 
-async def _report_chain_id(chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]) -> None:
+async def _report_chain_id(
+    chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]
+) -> None:
     """Report the EVM chain id of a chain as soon as a node reports it."""
     while chain.pool.identity.expected is None:  # noqa: ASYNC110 - a background task asks the node
         await asyncio.sleep(1.0)

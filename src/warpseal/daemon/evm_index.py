@@ -36,7 +36,9 @@ class EvmChains:
         """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
         async with self._stack:
             # Chains that were added to the configured ones come after them.
-            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=False):
+            for entry, chain in zip(
+                self._config.node.evm_chains, self._evm_api.chains, strict=False
+            ):
                 self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
             yield
 
@@ -49,7 +51,9 @@ class EvmChains:
         subnet_ids = self._config.validators.tracked_subnet_ids
         blockchains_of = self._core.platform.blockchains_of
         sessions, settings = self._evm_api.sessions, self._config.evm_rpc
-        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings)
+        served = ServedL1s(
+            node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings
+        )
 
         def add(entry: EvmChain) -> None:
             self._add(entry, self._evm_api.add(entry), is_c_chain=False)
@@ -58,11 +62,19 @@ class EvmChains:
 
     def indexes(self) -> Mapping[str, EvmIndex]:
         """Return the indexes by blockchain id as text."""
-        return {id_text(chain.entry.blockchain_id): chain.index for chain in self.services if chain.index is not None}
+        return {
+            id_text(chain.entry.blockchain_id): chain.index
+            for chain in self.services
+            if chain.index is not None
+        }
 
     def message_indexes(self) -> Mapping[ChainID, EvmIndex]:
         """Return the indexes that have messages of ICM, by chain."""
-        return {chain.entry.blockchain_id: chain.index for chain in self.services if chain.index and chain.has_icm}
+        return {
+            chain.entry.blockchain_id: chain.index
+            for chain in self.services
+            if chain.index and chain.has_icm
+        }
 
     def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
         index = None

@@ -66,7 +66,9 @@ async def open_evm_indexer(core: IndexCore, tasks: asyncio.TaskGroup) -> AsyncIt
         tasks.create_task(_find_l1s(core, indexer, sessions))
         if core.run.worker_process is None:
             stack.enter_context(hangup_signal(core.run.loggers.reopen))
-            core.run.announce(f"warpseal is indexing: network={core.network_id} index={_places(core)}")
+            core.run.announce(
+                f"warpseal is indexing: network={core.network_id} index={_places(core)}"
+            )
         yield
 
 
@@ -78,7 +80,9 @@ async def _find_l1s(core: IndexCore, indexer: EvmIndexer, sessions: Sessions) ->
     configured_ids = [chain.blockchain_id for chain in node.evm_chains]
     subnet_ids = core.config.validators.tracked_subnet_ids
     blockchains_of = core.upstream.platform.blockchains_of
-    served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, core.config.evm_rpc)
+    served = ServedL1s(
+        node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, core.config.evm_rpc
+    )
 
     async def add_when_free(chain: EvmChain) -> None:
         async def lock() -> None:
@@ -96,7 +100,9 @@ async def _find_l1s(core: IndexCore, indexer: EvmIndexer, sessions: Sessions) ->
         await served.run(add)
 
 
-async def _ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes], height: int) -> Mapping[bytes, bool]:
+async def _ask_interfaces(
+    chain: EvmChainContext, contracts: Collection[bytes], height: int
+) -> Mapping[bytes, bool]:
     return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
 
 

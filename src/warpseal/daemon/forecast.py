@@ -34,7 +34,11 @@ MAX_SERIES: Final = 20
 
 @asynccontextmanager
 async def open_forecast(
-    core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork, events: Events, index_status: IndexStatus
+    core: Core,
+    tasks: asyncio.TaskGroup,
+    validators: ValidatorNetwork,
+    events: Events,
+    index_status: IndexStatus,
 ) -> AsyncIterator[ForecastService]:
     """Forecast the tracked subnets in the background, and others on request."""
     # One thread: several would delay the event loop of signing by their number.
@@ -112,7 +116,11 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
         for loss in today.losses[:MAX_LOSSES]
     ]
     top_ups = [
-        TopUpStatus(node_id_text(nodes[top_up.validation_id]), id_text(top_up.validation_id), str(top_up.amount_navax))
+        TopUpStatus(
+            node_id_text(nodes[top_up.validation_id]),
+            id_text(top_up.validation_id),
+            str(top_up.amount_navax),
+        )
         for top_up in (today.top_ups or ())[:MAX_TOP_UPS]
     ]
     return ForecastStatus(
@@ -129,7 +137,9 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
         first_loss_at=None if first_loss is None else utc_text(first_loss.at_s),
         first_loss_weight=None if first_loss is None else str(first_loss.weight_lost),
         quorum_impossible_at=_impossible_at(today),
-        quorum_impossible_at_capacity=None if outlook.at_capacity is None else _impossible_at(outlook.at_capacity),
+        quorum_impossible_at_capacity=None
+        if outlook.at_capacity is None
+        else _impossible_at(outlook.at_capacity),
         losses=losses,
         omitted_losses=max(0, len(today.losses) - MAX_LOSSES),
         top_ups=top_ups,
@@ -139,4 +149,6 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
 
 
 def _impossible_at(course: Course) -> str | None:
-    return None if course.quorum_impossible_at_s is None else utc_text(course.quorum_impossible_at_s)
+    return (
+        None if course.quorum_impossible_at_s is None else utc_text(course.quorum_impossible_at_s)
+    )

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class GatewayApi:
     """Requests to the paths of the gateway wait at its gate while the daemon starts."""
 
-    def __init__(self, registries: Registries, node_api: NodeApi, evm_api: EvmApi, admission: Admission) -> None:
+    def __init__(
+        self, registries: Registries, node_api: NodeApi, evm_api: EvmApi, admission: Admission
+    ) -> None:
         config = registries.config
         self.gate: StartupGate[Gateway] = StartupGate(config.aggregation.default_timeout_s)
         self._config = config
@@ -54,7 +56,9 @@ async def open_gateway_api(
 
 
 @asynccontextmanager
-async def open_gateway(core: Core, tasks: asyncio.TaskGroup, gateway_api: GatewayApi) -> AsyncIterator[None]:
+async def open_gateway(
+    core: Core, tasks: asyncio.TaskGroup, gateway_api: GatewayApi
+) -> AsyncIterator[None]:
     """Answer the requests as soon as the ids of the primary chains are known."""
     core.keep_running(tasks, "gateway", lambda: gateway_api.run(core.network_id))
     yield

@@ -35,6 +35,8 @@ async def open_icm_events(
     """Add what the indexes have of ICM messages to the event log, and let them be signed ahead if configured."""
     plan_tasks = None if eager_icm is None else eager_icm.plan_tasks
     events, indexes = core.store.events, evm_index.message_indexes
-    reader = IndexEvents(events, icm_leadership, indexes, core.network_id, core.background, plan_tasks)
+    reader = IndexEvents(
+        events, icm_leadership, indexes, core.network_id, core.background, plan_tasks
+    )
     core.keep_running(tasks, "events of ICM messages", reader.run)
     yield

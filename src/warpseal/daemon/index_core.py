@@ -78,7 +78,9 @@ class IndexCore:
 
 
 @asynccontextmanager
-async def open_index_core(run: IndexRun, fail: Callable[[StartupError], None]) -> AsyncIterator[IndexCore]:
+async def open_index_core(
+    run: IndexRun, fail: Callable[[StartupError], None]
+) -> AsyncIterator[IndexCore]:
     """Wait for the network id, and lock the indexes. Raises StartupError.
 
     There is one lock a chain, so that each may have a process of its own.
@@ -108,7 +110,9 @@ async def open_upstream(config: Config) -> AsyncIterator[Upstream]:
     """Open the clients of the nodes, with the limits of the indexer."""
     async with open_session() as session:
         with WorkerThreads(1, "decode") as decoding:
-            yield connect_upstream(indexer_node_settings(config.node, config.indexer), session, executor=decoding)
+            yield connect_upstream(
+                indexer_node_settings(config.node, config.indexer), session, executor=decoding
+            )
 
 
 def locked_primary(folder: Path) -> AbstractContextManager[None]:
@@ -136,6 +140,8 @@ def _locked(folder: Path, file_name: str, chains: str) -> Iterator[None]:
         except InUse as error:
             holder = f"process {error.pid}" if error.pid else "another process"
             advice = "stop it first, or name the chains of this process with --chain"
-            raise StartupError(f"{holder} fills the index of {chains} in {folder} already: {advice}") from None
+            raise StartupError(
+                f"{holder} fills the index of {chains} in {folder} already: {advice}"
+            ) from None
         write_pid(opened.fileno())
         yield

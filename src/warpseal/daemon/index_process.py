@@ -39,9 +39,14 @@ async def run_index(
     process indexes.
     """
     if not config.indexer.chains and not config.node.has_evm_index:
-        raise StartupError("there is nothing to index: no chain is in index-chains, and none of evm-chains has index")
+        raise StartupError(
+            "there is nothing to index: no chain is in index-chains, and none of evm-chains has index"
+        )
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
-    run, stopping = IndexRun(config, loggers, announce, worker_process, only, elsewhere), asyncio.Event()
+    run, stopping = (
+        IndexRun(config, loggers, announce, worker_process, only, elsewhere),
+        asyncio.Event(),
+    )
     failures: list[StartupError] = []
 
     def fail(error: StartupError) -> None:
@@ -52,7 +57,10 @@ async def run_index(
         async with running(send_heartbeats(config.peers.data_dir)), asyncio.TaskGroup() as tasks:
             if ends_with_stdin:
                 tasks.create_task(_await_end_of_stdin(stopping))
-            work, stop = tasks.create_task(_run_subsystems(run, fail)), tasks.create_task(stopping.wait())
+            work, stop = (
+                tasks.create_task(_run_subsystems(run, fail)),
+                tasks.create_task(stopping.wait()),
+            )
             await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
             stopping.set()
             work.cancel()
@@ -77,7 +85,9 @@ async def _await_end_of_stdin(stopping: asyncio.Event) -> None:
     )
     end = asyncio.create_task(reader.read())
     with suppress(OSError):
-        await asyncio.wait((end, asyncio.create_task(stopping.wait())), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (end, asyncio.create_task(stopping.wait())), return_when=asyncio.FIRST_COMPLETED
+        )
     end.cancel()
     transport.close()
     stopping.set()

@@ -36,7 +36,9 @@ async def open_index_status(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterat
         heartbeat = HeartbeatReader(config.peers.data_dir)
         report_age_s = partial(index_status.report_age_s, config.indexer.chains)
         core.health.register(
-            indexer_check(heartbeat.silence_s, config.health, index_status.stalled_chains, report_age_s)
+            indexer_check(
+                heartbeat.silence_s, config.health, index_status.stalled_chains, report_age_s
+            )
         )
     if config.node.has_evm_index:
         core.health.register(evm_index_check(evm.refresh_if_old, evm.states, evm.stalled_chains))

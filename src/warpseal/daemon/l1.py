@@ -100,10 +100,14 @@ def open_follower(core: Core) -> Iterator[PChainFollower]:
     """Hold the follower of the P-Chain, which takes blocks from the index if there is one."""
     config = core.config
     # Without a store the follower would be of no use.
-    settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and core.has_store)
+    settings = replace(
+        config.follower, follow_p_chain=config.follower.follow_p_chain and core.has_store
+    )
     with ExitStack() as stack:
         indexed = None
         if PrimaryChain.P in config.indexer.chains:
             url = index_database.index_url(config.index, core.folder)
             indexed = stack.enter_context(closing(index_source.IndexedBlocks(url, config.index)))
-        yield PChainFollower(core.upstream.blocks, core.store.l1, core.leadership, settings, indexed=indexed)
+        yield PChainFollower(
+            core.upstream.blocks, core.store.l1, core.leadership, settings, indexed=indexed
+        )

@@ -40,7 +40,9 @@ def listening_file(data_dir: Path, api_url: str, metrics_url: str) -> Iterator[N
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(path, own)
     except OSError as error:
-        log.info("listening addresses not written", extra={"path": str(path), "reason": error.strerror})
+        log.info(
+            "listening addresses not written", extra={"path": str(path), "reason": error.strerror}
+        )
         yield
         return
     try:

@@ -30,7 +30,9 @@ def usage_samples(recorder: UsageRecorder) -> Iterator[UsageSample]:
     """Yield the metered calls since the start."""
     for (path, method), usage in list(recorder.since_start.items()):
         calls = {str(outcome): count for outcome, count in usage.by_outcome().items()}
-        yield UsageSample(path, method, calls, usage.credits, usage.credits_wasted, usage.time_ms / 1_000)
+        yield UsageSample(
+            path, method, calls, usage.credits, usage.credits_wasted, usage.time_ms / 1_000
+        )
 
 
 def route_usage(since_start: Mapping[tuple[str, str], MethodUsage]) -> list[RouteUsage]:

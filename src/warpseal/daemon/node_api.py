@@ -18,7 +18,12 @@ from warpseal.daemon.registries import Registries, StatusRequest
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.methods import INDEX, ROUTES
 from warpseal.ops.health.chains import FollowedChain, gateway_check
-from warpseal.ops.health.checks import background_check, bootstrap_check, diskspace_check, quorum_check
+from warpseal.ops.health.checks import (
+    background_check,
+    bootstrap_check,
+    diskspace_check,
+    quorum_check,
+)
 from warpseal.ops.health.registry import HealthCheck, not_shown
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
 from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
@@ -29,12 +34,25 @@ from warpseal.resources.aliases import (
     InvalidAlias,
     read_aliases,
 )
-from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
+from warpseal.resources.chains import (
+    PUBLIC_C_CHAIN_EVM_IDS,
+    PUBLIC_CHAINS,
+    PrimaryChain,
+    PrimaryChains,
+)
 from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.pool import NodePool
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    NodeID,
+    SubnetID,
+    id_text,
+    node_id_text,
+)
 
 if TYPE_CHECKING:
     from warpseal.api.rpc.admission import Admission
@@ -65,11 +83,16 @@ class NodeApi:
         self.gateway_pools: Mapping[str, NodePool[int]] = {}
         self._chains: asyncio.Future[PrimaryChains] = asyncio.get_running_loop().create_future()
         self.health = registries.health
-        self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, registries.metrics, metering)
+        self.interfaces = NodeInterfaces(
+            config.api, config.data_api, config.node_api, registries.metrics, metering
+        )
 
     def checks(self, background: BackgroundWork) -> Iterator[HealthCheck]:
         """Yield the checks of a daemon that starts."""
-        tracked, counted = self._config.validators.tracked_subnet_ids, self._config.validators.ready_subnet_ids
+        tracked, counted = (
+            self._config.validators.tracked_subnet_ids,
+            self._config.validators.ready_subnet_ids,
+        )
         pinned = dict.fromkeys((PRIMARY_NETWORK, *tracked))
         yield bootstrap_check(tracked, self._readiness, lambda: self.followed_chains)
         yield diskspace_check(self._config.peers.data_dir, self._config.health)
@@ -95,7 +118,9 @@ class NodeApi:
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
         self.interfaces.add_health(self.health)
-        admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler)
+        admin = AdminMethods(
+            self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler
+        )
         self.interfaces.add_admin(admin)
 
     def open(self, info: InfoClient, node_id: NodeID, subnet_tracker: SubnetTracker) -> None:
@@ -120,7 +145,10 @@ class NodeApi:
             nonlocal logged
             if str(error) != logged:
                 logged = str(error)
-                log.warning("primary chains are not known", extra={"reason": logged, "next_try_s": round(delay_s, 1)})
+                log.warning(
+                    "primary chains are not known",
+                    extra={"reason": logged, "next_try_s": round(delay_s, 1)},
+                )
 
         failures: Mapping[type[Exception], str] = {NodeUnavailable: "nodes"}
 
@@ -150,12 +178,16 @@ class NodeApi:
         """Mount the routes of the gateway, under all names of their chains, and register the check of its nodes."""
         for route in ROUTES:
             chain_id = chains.id_of(route.chain)
-            _add_path(partial(self.interfaces.add_gateway_route, route, gateway, chain_id, admission))
+            _add_path(
+                partial(self.interfaces.add_gateway_route, route, gateway, chain_id, admission)
+            )
         for chain in PrimaryChain:
             endpoint = f"{INDEX}/{id_text(chains.id_of(chain))}"
             for name in (*PRIMARY_NAMES[chain], chain.value):
                 _add_path(partial(self.interfaces.router.alias, endpoint, f"{INDEX}/{name}"))
-        self.gateway_pools = {chain.name: forwarder.pool for chain, forwarder in gateway.forwarders.items()}
+        self.gateway_pools = {
+            chain.name: forwarder.pool for chain, forwarder in gateway.forwarders.items()
+        }
         self.health.register(gateway_check(self.gateway_pools))
 
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
@@ -163,9 +195,17 @@ class NodeApi:
         holder_id = self.aliases.find(str(evm_id))
         if holder_id is None:
             self.aliases.add_chain(chain_id, evm_id)
-            _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"))
+            _add_path(
+                partial(
+                    self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"
+                )
+            )
         elif holder_id != chain_id:
-            fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(holder_id)}
+            fields = {
+                "evm_chain_id": evm_id,
+                "chain": id_text(chain_id),
+                "other": id_text(holder_id),
+            }
             log.warning("two chains have the same EVM chain id", extra=fields)
 
     def _route(self, chain_id: ChainID, chain: PrimaryChain) -> None:
@@ -183,13 +223,17 @@ class NodeApi:
         data_dir = self._config.peers.data_dir
         folder = settings.folder(data_dir)
         if settings.plugin_dir is not None and not folder.is_dir():
-            raise StartupError(f"plugin-dir {folder} is no folder: create it, or correct the setting")
+            raise StartupError(
+                f"plugin-dir {folder} is no folder: create it, or correct the setting"
+            )
         vm_aliases = read_vm_aliases(data_dir / VM_ALIASES_NAME)
         return PluginRegistry(settings, folder, vm_aliases, node_protocol=node_protocol)
 
 
 @asynccontextmanager
-async def open_node_api(registries: Registries, metering: UsageRecorder | None) -> AsyncIterator[NodeApi]:
+async def open_node_api(
+    registries: Registries, metering: UsageRecorder | None
+) -> AsyncIterator[NodeApi]:
     """Mount `/ext`, and run the health checks. Raises StartupError."""
     node_api = NodeApi(registries, metering)
     registries.health.register(*node_api.checks(registries.background))

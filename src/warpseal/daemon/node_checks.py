@@ -43,12 +43,18 @@ async def open_node_checks(
         config.node.p_chain_quorum,
     )
     node_api.open(core.upstream.info, core.identity.identity.node_id, tracker)
-    chains = [*_followed_chains(l1.follower, node_api), *_indexed_chains(core, index_status, node_api)]
+    chains = [
+        *_followed_chains(l1.follower, node_api),
+        *_indexed_chains(core, index_status, node_api),
+    ]
     indexed_names = (PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
     core.registries.loggers.add_chains((*node_api.followed_chains, *indexed_names))
     core.health.register(
         monitor.check(),
-        *(chain_check(chain, tracker.readiness_of, config.health.max_lag_s, now) for chain in chains),
+        *(
+            chain_check(chain, tracker.readiness_of, config.health.max_lag_s, now)
+            for chain in chains
+        ),
     )
 
     async def status(request: StatusRequest) -> Mapping[str, Any]:
@@ -56,7 +62,11 @@ async def open_node_checks(
 
     core.status.register(status)
     core.keep_running(tasks, "checks of nodes", partial(monitor.run, core.health.trigger))
-    core.keep_running(tasks, "names of chains", partial(node_api.add_primary_chains, core.upstream, core.network_id))
+    core.keep_running(
+        tasks,
+        "names of chains",
+        partial(node_api.add_primary_chains, core.upstream, core.network_id),
+    )
     yield monitor
 
 
@@ -71,7 +81,9 @@ def _describe_nodes(monitor: NodeMonitor, *, with_addresses: bool) -> Iterator[N
                 address=result.display if with_addresses else None,
                 error=None if result.failure is None else result.failure.value,
                 height=str(result.value) if has_height else None,
-                behind_seconds=int(monitor.behind_s(result.position)) or None if has_height else None,
+                behind_seconds=int(monitor.behind_s(result.position)) or None
+                if has_height
+                else None,
                 disagrees=result.disagrees,
             )
 
@@ -84,7 +96,9 @@ def _followed_chains(follower: PChainFollower, node_api: NodeApi) -> Iterator[Fo
         yield chain
 
 
-def _indexed_chains(core: Core, index_status: IndexStatus, node_api: NodeApi) -> Iterator[FollowedChain]:
+def _indexed_chains(
+    core: Core, index_status: IndexStatus, node_api: NodeApi
+) -> Iterator[FollowedChain]:
     """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
     for chain in core.config.indexer.chains:
         name = PRIMARY_NAMES[chain][0]

@@ -54,14 +54,20 @@ async def describe_validators(
     sizes = list(map(len, members))
     subnets: list[SubnetStatus] = []
     validators: list[ValidatorStatus] = []
-    for subnet, listed, row_limit in zip(readiness, members, share_limits(sizes, MAX_VALIDATORS), strict=True):
+    for subnet, listed, row_limit in zip(
+        readiness, members, share_limits(sizes, MAX_VALIDATORS), strict=True
+    ):
         validators += await describer.rows(subnet.subnet_id, listed[:row_limit])
         is_pinned = subnet.subnet_id in pinned
         limit = MAX_MISSING if is_pinned else MAX_MISSING_UNPINNED
         missing = await describer.rows(subnet.subnet_id, subnet.missing[:limit])
         inactive = [member for member in listed if not isinstance(member, Validator)]
         subnets.append(_subnet(subnet, missing, inactive, limit, is_pinned=is_pinned))
-    return {"subnets": subnets, "validators": validators, "omitted_validators": sum(sizes) - len(validators)}
+    return {
+        "subnets": subnets,
+        "validators": validators,
+        "omitted_validators": sum(sizes) - len(validators),
+    }
 
 
 class PeerDescriber:
@@ -100,16 +106,26 @@ class PeerDescriber:
         for position, member in enumerate(members):
             if position % _ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            rows.append(self._row(name, member, paying) if isinstance(member, Validator) else _inactive(name, member))
+            rows.append(
+                self._row(name, member, paying)
+                if isinstance(member, Validator)
+                else _inactive(name, member)
+            )
         return rows
 
     def _paying(self, subnet_id: SubnetID) -> dict[NodeID, CurrentValidation]:
         """Return the validations of an L1. A node may also have a permissioned one."""
         validations = self._current.latest(subnet_id)
-        return {validation.node_id: validation for validation in validations or () if validation.is_l1}
+        return {
+            validation.node_id: validation for validation in validations or () if validation.is_l1
+        }
 
-    def _row(self, subnet: str, validator: Validator, paying: Mapping[NodeID, CurrentValidation]) -> ValidatorStatus:
-        node_id = next(filter(self._network.is_connected, validator.node_ids), validator.node_ids[0])
+    def _row(
+        self, subnet: str, validator: Validator, paying: Mapping[NodeID, CurrentValidation]
+    ) -> ValidatorStatus:
+        node_id = next(
+            filter(self._network.is_connected, validator.node_ids), validator.node_ids[0]
+        )
         peer = self._network.status(node_id) or PeerStatus(NOT_TRACKED)
         validation = paying.get(node_id)
         return ValidatorStatus(
@@ -160,7 +176,10 @@ def _subnet(
         required_weight=str(subnet.needed),
         total_weight=str(subnet.total),
         missing_validators=len(subnet.missing),
-        missing=[MissingStatus(row.node_ids, row.weight, row.state, row.reason, row.detail) for row in missing],
+        missing=[
+            MissingStatus(row.node_ids, row.weight, row.state, row.reason, row.detail)
+            for row in missing
+        ],
         keyless_weight=str(subnet.keyless),
         inactive_validators=len(inactive),
         inactive=[

@@ -39,7 +39,10 @@ class DaemonPorts(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_ports(
-    config: Config, listeners: Mapping[str, Listener], loggers: DaemonLoggers, stopping: asyncio.Event
+    config: Config,
+    listeners: Mapping[str, Listener],
+    loggers: DaemonLoggers,
+    stopping: asyncio.Event,
 ) -> AsyncIterator[DaemonPorts]:
     """Build the servers of the listeners, and hold the subsystems of the ports. Raises StartupError.
 
@@ -49,8 +52,14 @@ async def open_ports(
     signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
     registries.starting_gates += (signing, data)
     usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
-    data_api = DataApi(data, config.api, config.data_api, usage_access=usage_access, stopping=stopping)
-    opened: dict[str, Any] = {"signing_gate": signing, "data_gate": data, "admission": data_api.access}
+    data_api = DataApi(
+        data, config.api, config.data_api, usage_access=usage_access, stopping=stopping
+    )
+    opened: dict[str, Any] = {
+        "signing_gate": signing,
+        "data_gate": data,
+        "admission": data_api.access,
+    }
     async with AsyncExitStack() as stack:
         await open_stage(Stage.PORTS, config, stack, opened, registries)
         servers = _build_servers(registries, listeners, signing, data_api, opened, stopping)
@@ -79,9 +88,13 @@ def _build_servers(
         "metrics-api": metrics_api_app(data_api, probes, settings, metrics),
     }
     servers: dict[str, HttpServer | grpc_server.GrpcServer] = {
-        name: HttpServer(app, listeners[name], settings) for name, app in apps.items() if name in listeners
+        name: HttpServer(app, listeners[name], settings)
+        for name, app in apps.items()
+        if name in listeners
     }
     if "grpc" in listeners:
-        calls = grpc_calls.GrpcCalls(aggregator, data_api, probes, settings, config.aggregation.max_timeout_s)
+        calls = grpc_calls.GrpcCalls(
+            aggregator, data_api, probes, settings, config.aggregation.max_timeout_s
+        )
         servers["grpc"] = grpc_server.GrpcServer(calls, listeners["grpc"], settings, metrics)
     return servers

@@ -14,7 +14,9 @@ from warpseal.indexer.status import IndexStatus
 
 
 @asynccontextmanager
-async def open_primary_index(core: Core, tasks: asyncio.TaskGroup, index_status: IndexStatus) -> AsyncIterator[Index]:
+async def open_primary_index(
+    core: Core, tasks: asyncio.TaskGroup, index_status: IndexStatus
+) -> AsyncIterator[Index]:
     """Open the index before any subsystem reads a validator set: a set of a node stays in the caches.
 
     Raises StartupError for what the index process could not use.
@@ -22,7 +24,9 @@ async def open_primary_index(core: Core, tasks: asyncio.TaskGroup, index_status:
     config = core.config
     if config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
-        await asyncio.to_thread(indexer_network.load_genesis, core.network_id, config.indexer.genesis_file)
+        await asyncio.to_thread(
+            indexer_network.load_genesis, core.network_id, config.indexer.genesis_file
+        )
     async with Index(index_url(config.index, core.folder), None, config.index) as index:
         index_status.index = index
         if core.upstreams.indexed is not None:

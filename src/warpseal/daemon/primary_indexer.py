@@ -32,7 +32,9 @@ async def open_primary_indexer(core: IndexCore, tasks: asyncio.TaskGroup) -> Asy
     """Open the index in the worker process, and index. Raises StartupError."""
     config, upstream, run = core.config, core.upstream, core.run
     assert run.worker_process is not None
-    ended = partial(core.fail, StartupError("the worker process of the index ended by itself: its log says why"))
+    ended = partial(
+        core.fail, StartupError("the worker process of the index ended by itself: its log says why")
+    )
     genesis = read_genesis(config, core.network_id)
     network = await node_retrier().call(lambda: fetch_network(upstream, core.network_id, genesis))
     url = index_url(config.index, core.folder)
@@ -51,7 +53,9 @@ def read_genesis(config: Config, network_id: int) -> PGenesis | None:
     """Return the genesis of a network; None, and a warning, if it is not known."""
     genesis = load_genesis(network_id, config.indexer.genesis_file)
     if genesis is None:
-        log.warning("the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete")
+        log.warning(
+            "the genesis is not known: set genesis-file, or the P- and X-Chain are incomplete"
+        )
     return genesis
 
 
@@ -65,4 +69,6 @@ async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> Non
             logged.add(error.reason)
             log.error("index is damaged", extra={"reason": error.reason, "hint": rebuild_hint(url)})
 
-    await Retrier(_DAMAGED_RETRY, {IndexDamaged: "index"}, on_damage).call(partial(worker.start, opener))
+    await Retrier(_DAMAGED_RETRY, {IndexDamaged: "index"}, on_damage).call(
+        partial(worker.start, opener)
+    )

@@ -19,7 +19,9 @@ _QUORUM_WARNING_S: Final = 5.0
 _MAX_LOGGED_VALIDATORS: Final = 10
 
 
-async def log_first_quorums(network: PeerNetwork, subnet_tracker: SubnetTracker, uptime_s: Callable[[], float]) -> None:
+async def log_first_quorums(
+    network: PeerNetwork, subnet_tracker: SubnetTracker, uptime_s: Callable[[], float]
+) -> None:
     """Log the Primary Network and each configured subnet when its connected weight first reaches the quorum."""
     changed, reached = asyncio.Event(), set[SubnetID]()
     network.subscribe(lambda node_id, connected: changed.set())
@@ -51,11 +53,14 @@ async def log_missing_quorums(network: PeerNetwork, subnet_tracker: SubnetTracke
     logged_ids, is_first = set[SubnetID](), True
     while True:
         await asyncio.sleep(_QUORUM_WARNING_S)
-        subnets = [subnet for subnet in subnet_tracker.readiness() if subnet.subnet_id not in logged_ids]
+        subnets = [
+            subnet for subnet in subnet_tracker.readiness() if subnet.subnet_id not in logged_ids
+        ]
         for subnet in subnets:
             if subnet.shortfall is not None and (subnet.is_known or is_first):
                 missing = [
-                    _describe_missing(network, validator) for validator in subnet.missing[:_MAX_LOGGED_VALIDATORS]
+                    _describe_missing(network, validator)
+                    for validator in subnet.missing[:_MAX_LOGGED_VALIDATORS]
                 ]
                 fields = {"missing_validators": len(subnet.missing), "heaviest_missing": missing}
                 log.warning("no quorum after start", extra={"reason": subnet.shortfall, **fields})
@@ -73,5 +78,7 @@ def _describe_missing(network: PeerNetwork, validator: Validator) -> str:
         state = "it is not dialed yet"
     else:
         untried = "the first dial has no result yet" if missing.address else "no address is known"
-        state = (missing.last_error or untried) + (f", address {missing.address}" if missing.address else "")
+        state = (missing.last_error or untried) + (
+            f", address {missing.address}" if missing.address else ""
+        )
     return f"{node_id_text(node_id)} with weight {validator.weight}: {state}"

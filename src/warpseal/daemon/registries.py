@@ -36,7 +36,11 @@ class StatusRequest(Struct, frozen=True):
 
     def moment(self, loop_time: float | None) -> str | None:
         """Return the text of a time of the loop's clock."""
-        return utc_text(loop_time + self.offset_s) if loop_time is not None and isfinite(loop_time) else None
+        return (
+            utc_text(loop_time + self.offset_s)
+            if loop_time is not None and isfinite(loop_time)
+            else None
+        )
 
 
 StatusSection = Callable[[StatusRequest], Awaitable[Mapping[str, Any]]]
@@ -120,7 +124,9 @@ class Registries:
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the parts, and return their tasks. An error ends a part for a moment only."""
-        return [tasks.create_task(self.background.keep_running(part, run)) for part, run in self._runs]
+        return [
+            tasks.create_task(self.background.keep_running(part, run)) for part, run in self._runs
+        ]
 
     async def refresh(self) -> None:
         """Read again what is old and is not read all the time."""

@@ -57,7 +57,9 @@ async def open_signing(
             on_shortfall=events.sources.on_shortfall,
             check_allowed=check_signing,
         )
-        aggregator = SignatureAggregator(deps, core.network_id, core.config.aggregation, executor=verifying)
+        aggregator = SignatureAggregator(
+            deps, core.network_id, core.config.aggregation, executor=verifying
+        )
         core.metrics.samples.register(CacheSample, aggregator.caches)
         core.metrics.samples.register(CacheSample, lambda: _set_cache(validators.sets))
         core.status.register(status)
@@ -87,6 +89,8 @@ def _aggregation(record: AggregationRecord) -> AggregationStatus:
 
 
 def _minute(minute: MinuteCounts) -> AggregationMinute:
-    p50_ms, p95_ms = (round(response_times.percentile_ms(minute.times, percent), 1) for percent in (50, 95))
+    p50_ms, p95_ms = (
+        round(response_times.percentile_ms(minute.times, percent), 1) for percent in (50, 95)
+    )
     times = {"p50_ms": p50_ms, "p95_ms": p95_ms} if minute.times else {}
     return AggregationMinute(utc_text(minute.start_s), dict(minute.outcomes), **times)

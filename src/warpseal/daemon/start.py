@@ -36,10 +36,14 @@ async def start_subsystems(ports: DaemonPorts, start_indexer: Callable[[], None]
     registries, opened = ports.registries, ports.opened
     config = registries.config
     async with AsyncExitStack() as stack:
-        upstreams = await stack.enter_async_context(open_upstreams(config, registries.metrics, config.set_source))
+        upstreams = await stack.enter_async_context(
+            open_upstreams(config, registries.metrics, config.set_source)
+        )
         await open_stage(Stage.NODES, config, stack, opened, registries, upstreams)
         nodes = [endpoint.display for endpoint in config.node.info_api]
-        network_id = await find_network_id(upstreams.upstream.info, nodes, registries.starting_gates)
+        network_id = await find_network_id(
+            upstreams.upstream.info, nodes, registries.starting_gates
+        )
         log.debug("network id read", extra={"network_id": network_id})
         core = await stack.enter_async_context(open_core(registries, upstreams, network_id))
         registries.status.register(partial(_describe_network, core))
@@ -69,7 +73,9 @@ def _log_start(core: Core) -> None:
     log.info("daemon started", extra={**fields, "node_id": node_id, "bls_backend": bls.BACKEND})
 
 
-async def find_network_id(info: InfoClient, nodes: Sequence[str], gates: Sequence[StartupGate[Any]]) -> int:
+async def find_network_id(
+    info: InfoClient, nodes: Sequence[str], gates: Sequence[StartupGate[Any]]
+) -> int:
     """Return the network id as soon as a node answers; a node that is down at start does not end the daemon.
 
     nodes: addresses for the log, which has one line a minute.

@@ -22,12 +22,16 @@ _CHAIN_KINDS: Final = ("follower", "index", "evm", "gateway")
 class DaemonStatus:
     """Collects from the start; the sections of the network come with their subsystems."""
 
-    def __init__(self, registries: Registries, probes: ProbeEndpoints, aliases: ChainAliases) -> None:
+    def __init__(
+        self, registries: Registries, probes: ProbeEndpoints, aliases: ChainAliases
+    ) -> None:
         self._registries = registries
         self._probes = probes
         self._aliases = aliases
         evm_chains = registries.config.node.evm_chains
-        self._chain_names = {id_text(chain.blockchain_id): chain.info.chain_name for chain in evm_chains}
+        self._chain_names = {
+            id_text(chain.blockchain_id): chain.info.chain_name for chain in evm_chains
+        }
 
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return the document; other callbacks of the event loop run in between.
@@ -37,7 +41,9 @@ class DaemonStatus:
         registries = self._registries
         await registries.refresh()
         fields = await registries.status.read(with_addresses=with_addresses)
-        chains = [replace(chain, chain_name=self._chain_name(chain.name)) for chain in fields["chains"]]
+        chains = [
+            replace(chain, chain_name=self._chain_name(chain.name)) for chain in fields["chains"]
+        ]
         fields["chains"] = sorted(chains, key=_chain_order)
         reasons = self._probes.reasons()
         return StatusDocument(

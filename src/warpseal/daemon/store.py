@@ -25,7 +25,9 @@ async def open_store(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator[Stor
 
     core.metrics.samples.register(StoreSample, lambda: _samples(store))
     core.ready.register("store", state)
-    core.health.register(database_check(store.status), signing_blocks_check(store.signing_blocks.blocking_error))
+    core.health.register(
+        database_check(store.status), signing_blocks_check(store.signing_blocks.blocking_error)
+    )
     if core.has_store:
         core.keep_running(tasks, "leadership", core.leadership.run)
         core.keep_running(tasks, "signing blocks", store.signing_blocks.run)

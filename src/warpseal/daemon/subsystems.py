@@ -152,24 +152,41 @@ SUBSYSTEMS: Final = (
     Subsystem("metering", "metering", Stage.PORTS, (), _records_usage),
     Subsystem("node_api", "node_api", Stage.PORTS, ("metering",)),
     Subsystem("evm_api", "evm_api", Stage.PORTS, ("node_api", "admission"), _forwards_evm_calls),
-    Subsystem("gateway_api", "gateway_api", Stage.PORTS, ("node_api", "evm_api", "admission"), _has_gateway),
+    Subsystem(
+        "gateway_api",
+        "gateway_api",
+        Stage.PORTS,
+        ("node_api", "evm_api", "admission"),
+        _has_gateway,
+    ),
     Subsystem("prices", "prices", Stage.NODES),
     Subsystem("evm_facts", "evm_api", Stage.NODES, ("evm_api",), _forwards_evm_calls),
     Subsystem("early_usage", "usage", Stage.NODES, ("metering",), _records_usage),
     Subsystem("usage", "usage", Stage.SIGNING, ("early_usage",), _has_metrics_database),
     Subsystem("index_status", "index_status", Stage.SIGNING),
     # Before any subsystem that reads a validator set: a set of a node stays in the caches.
-    Subsystem("primary_index", "primary_index", Stage.SIGNING, ("index_status",), _indexes_primary_chains),
+    Subsystem(
+        "primary_index", "primary_index", Stage.SIGNING, ("index_status",), _indexes_primary_chains
+    ),
     Subsystem("store", "store", Stage.SIGNING),
     Subsystem("events", "events", Stage.SIGNING),
     Subsystem("validators", "validators", Stage.SIGNING),
     Subsystem("signing", "signing", Stage.SIGNING, ("validators", "events")),
     Subsystem("destinations", "destinations", Stage.SIGNING, ("validators",)),
-    Subsystem("l1", "l1", Stage.SIGNING, ("validators", "signing", "destinations", "events", "evm_api")),
-    Subsystem("delivery", "delivery", Stage.SIGNING, ("validators", "signing", "destinations", "l1")),
+    Subsystem(
+        "l1", "l1", Stage.SIGNING, ("validators", "signing", "destinations", "events", "evm_api")
+    ),
+    Subsystem(
+        "delivery", "delivery", Stage.SIGNING, ("validators", "signing", "destinations", "l1")
+    ),
     Subsystem("preflight", "delivery", Stage.SIGNING, ("validators", "destinations")),
     Subsystem("forwarding", "evm_api", Stage.SIGNING, ("evm_api",), _forwards_evm_calls),
-    Subsystem("node_checks", "node_checks", Stage.SIGNING, ("node_api", "validators", "l1", "index_status")),
+    Subsystem(
+        "node_checks",
+        "node_checks",
+        Stage.SIGNING,
+        ("node_api", "validators", "l1", "index_status"),
+    ),
     Subsystem(
         "signing_api",
         "signing_api",
@@ -180,8 +197,20 @@ SUBSYSTEMS: Final = (
     Subsystem("gateway", "gateway_api", Stage.REST, ("gateway_api",), _has_gateway),
     Subsystem("validator_lists", "validator_lists", Stage.REST, ("validators", "node_api")),
     Subsystem("contracts", "data_api", Stage.REST, ("node_api",)),
-    Subsystem("evm_index", "evm_index", Stage.REST, ("evm_api", "contracts", "index_status"), _has_evm_chains),
-    Subsystem("icm", "icm", Stage.REST, ("validators", "signing", "delivery", "preflight"), _has_evm_chains),
+    Subsystem(
+        "evm_index",
+        "evm_index",
+        Stage.REST,
+        ("evm_api", "contracts", "index_status"),
+        _has_evm_chains,
+    ),
+    Subsystem(
+        "icm",
+        "icm",
+        Stage.REST,
+        ("validators", "signing", "delivery", "preflight"),
+        _has_evm_chains,
+    ),
     Subsystem("icm_leadership", "icm_events", Stage.REST, (), _reports_icm_messages),
     Subsystem(
         "eager_icm",

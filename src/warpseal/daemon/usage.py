@@ -35,7 +35,9 @@ _FILE_BEFORE_NETWORK: Final = "metrics-before-network-{port}.db"
 
 
 @asynccontextmanager
-async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIterator[MetricsDatabase | None]:
+async def open_metrics_database(
+    config: Config, folder: Path | None
+) -> AsyncIterator[MetricsDatabase | None]:
     """Hold the metrics database; None if it has no place.
 
     folder: of the network in data-dir; None: it is read-only. Raises StartupError if usage has no place then.
@@ -119,7 +121,9 @@ class Usage(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_usage(core: Core, tasks: asyncio.TaskGroup, early_usage: EarlyUsage | None) -> AsyncIterator[Usage]:
+async def open_usage(
+    core: Core, tasks: asyncio.TaskGroup, early_usage: EarlyUsage | None
+) -> AsyncIterator[Usage]:
     """Hold the metrics database, and write the usage to it. Raises StartupError if usage has no place."""
     async with open_metrics_database(core.config, core.folder) as database:
         if database is None or early_usage is None:

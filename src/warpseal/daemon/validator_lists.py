@@ -14,7 +14,11 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.errors import CallRefused
 from warpseal.node.chain_apis import ChainValidatorsClient
-from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, ValidatorRefresher
+from warpseal.validators.chain_validator_list import (
+    ChainValidatorList,
+    LocalView,
+    ValidatorRefresher,
+)
 from warpseal.warp.ids import ChainID, id_text
 
 log = logging.getLogger(__name__)
@@ -32,7 +36,10 @@ async def open_validator_lists(
 async def serve_lists(core: Core, validators: ValidatorNetwork, node_api: NodeApi) -> None:
     """Serve the validators of the configured chains, and of the chains of tracked subnets as soon as they are known."""
     local_view = LocalView(
-        validators.chains, validators.current, validators.network.is_connected, validators.uptime.uptime
+        validators.chains,
+        validators.current,
+        validators.network.is_connected,
+        validators.uptime.uptime,
     )
     chains: dict[ChainID, ChainValidatorList] = {}
 
@@ -52,6 +59,10 @@ async def serve_lists(core: Core, validators: ValidatorNetwork, node_api: NodeAp
     for chain_id, nodes in core.upstream.validators.items():
         mount(chain_id, nodes)
     refresher = ValidatorRefresher(
-        validators.chains, validators.current, validators.subnet_tracker, core.config.validators, on_chain
+        validators.chains,
+        validators.current,
+        validators.subnet_tracker,
+        core.config.validators,
+        on_chain,
     )
     await refresher.run(tuple(chains.values()))

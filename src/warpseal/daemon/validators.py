@@ -40,11 +40,18 @@ class ValidatorNetwork:
     """The lookups of validators, and the connections to them. Nothing runs before `run`."""
 
     def __init__(self, core: Core) -> None:
-        config, settings, upstream, platform = core.config, core.config.validators, core.upstream, core.platform
+        config, settings, upstream, platform = (
+            core.config,
+            core.config.validators,
+            core.upstream,
+            core.platform,
+        )
         self._settings = settings
         self._indexed = indexed = core.upstreams.indexed
         self.chains = ChainLookup(platform, has_index=indexed is not None)
-        self.epochs = EpochHeights(upstream.proposervm, last_reply_s=0.0 if indexed is None else _LAST_EPOCH_S)
+        self.epochs = EpochHeights(
+            upstream.proposervm, last_reply_s=0.0 if indexed is None else _LAST_EPOCH_S
+        )
         self.heights = ProposedHeight(
             platform,
             poll_s=settings.height_poll_s,
@@ -56,12 +63,18 @@ class ValidatorNetwork:
         )
         if indexed is not None:
             indexed.comparison.on_wrong_set = self.sets.forget
-        self.network = PeerNetwork(config.peers, core.identity, core.network_id, core.store.addresses)
+        self.network = PeerNetwork(
+            config.peers, core.identity, core.network_id, core.store.addresses
+        )
         self.upgrades = UpgradeWatch(upstream.info, self.network.record_upgrade_time)
         node_id = core.identity.identity.node_id
         self.uptime = UptimeRecorder(self.network, core.store.observed, node_id, config.uptime)
-        self.current = CurrentValidations(platform, self.uptime.watch, ttl_s=2 * settings.current_refresh_s)
-        self.subnet_tracker = SubnetTracker(self.heights, self.sets, platform, upstream.info, self.network, settings)
+        self.current = CurrentValidations(
+            platform, self.uptime.watch, ttl_s=2 * settings.current_refresh_s
+        )
+        self.subnet_tracker = SubnetTracker(
+            self.heights, self.sets, platform, upstream.info, self.network, settings
+        )
         self.activity = L1Activity(
             platform,
             self.chains,
@@ -100,7 +113,9 @@ class ValidatorNetwork:
             return unreachable.reason
         # A node that is dialed again at this moment.
         missing = self.network.missing_connection(node_id)
-        return UnreachableReason.NOT_CONNECTED if missing is not None and missing.last_error else None
+        return (
+            UnreachableReason.NOT_CONNECTED if missing is not None and missing.last_error else None
+        )
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
@@ -125,7 +140,14 @@ async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator
     _register_samples(core, validators)
     now = asyncio.get_running_loop().time
     core.health.register(
-        *peer_checks(network, tracker, validators.underfunded, validators.upgrades.untested, core.config.peers, now)
+        *peer_checks(
+            network,
+            tracker,
+            validators.underfunded,
+            validators.upgrades.untested,
+            core.config.peers,
+            now,
+        )
     )
     if core.upstreams.indexed is not None:
         core.health.register(validator_sets_check(core.upstreams.indexed.comparison))
@@ -133,8 +155,14 @@ async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator
     validators.heights.watch(core.health.trigger)
     tracker.watch(core.health.trigger)
     validators.run(core, tasks)
-    core.keep_running(tasks, "log of quorums", lambda: log_first_quorums(network, tracker, core.registries.uptime_s))
-    core.keep_running(tasks, "log of missing quorums", lambda: log_missing_quorums(network, tracker))
+    core.keep_running(
+        tasks,
+        "log of quorums",
+        lambda: log_first_quorums(network, tracker, core.registries.uptime_s),
+    )
+    core.keep_running(
+        tasks, "log of missing quorums", lambda: log_missing_quorums(network, tracker)
+    )
     try:
         yield validators
     finally:
@@ -142,10 +170,16 @@ async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator
 
 
 def _register_samples(core: Core, validators: ValidatorNetwork) -> None:
-    network, samples, request_timeout_s = validators.network, core.metrics.samples, core.config.peers.slot_timeout_s
+    network, samples, request_timeout_s = (
+        validators.network,
+        core.metrics.samples,
+        core.config.peers.slot_timeout_s,
+    )
     samples.register(ValidatorSample, lambda: _validators(network))
     samples.register(SubnetSample, lambda: _subnets(validators.subnet_tracker))
-    samples.register(NetworkSample, lambda: [_network(network, validators.upgrades, request_timeout_s)])
+    samples.register(
+        NetworkSample, lambda: [_network(network, validators.upgrades, request_timeout_s)]
+    )
     samples.register(HeightSample, lambda: [HeightSample(validators.heights.last)])
 
 
@@ -160,7 +194,9 @@ def _subnets(subnet_tracker: SubnetTracker) -> Iterator[SubnetSample]:
         yield SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
 
 
-def _network(network: PeerNetwork, upgrades: UpgradeWatch, request_timeout_s: float) -> NetworkSample:
+def _network(
+    network: PeerNetwork, upgrades: UpgradeWatch, request_timeout_s: float
+) -> NetworkSample:
     versions, totals, advertised = network.versions(), network.totals, network.advertised_version
     return NetworkSample(
         connections=len(network.connected),

@@ -133,7 +133,9 @@ class Destinations:
         self._configured = configured
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._unix_now = unix_now
-        self._destinations: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
+        self._destinations: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(
+            _MAX_CHAINS, now
+        )
         self._flights: SingleFlight[ChainID, Destination] = SingleFlight(outlives_callers=True)
         self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
         self._rules_flights: SingleFlight[ChainID, _KnownRules] = SingleFlight()
@@ -146,7 +148,9 @@ class Destinations:
     def known(self, chain_id: ChainID) -> Destination | None:
         """Return what `resolve` would return without asking a node; None if it would ask one, or raise."""
         cached = self._destinations.get(chain_id)
-        return cached.value if cached is not None and isinstance(cached.value, Destination) else None
+        return (
+            cached.value if cached is not None and isinstance(cached.value, Destination) else None
+        )
 
     async def resolve(self, chain_id: ChainID) -> Destination:
         """Return a chain as its nodes see it, at most a second and a quarter old.
@@ -173,7 +177,9 @@ class Destinations:
             if self._rules_failed.get(chain_id) is None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_QUORUM_TIMEOUT_S):
-                        await self._quorum_flights.run(chain_id, lambda: self._look_up_rules(chain_id))
+                        await self._quorum_flights.run(
+                            chain_id, lambda: self._look_up_rules(chain_id)
+                        )
             cached = self._rules.get(chain_id)
         rules = None if cached is None else self._rules_now(cached)
         return None if rules is None else rules.quorum
@@ -191,7 +197,9 @@ class Destinations:
             self._destinations.put(chain_id, error, _FAILURE_TTL_S)
             raise
         self._destinations.put(chain_id, destination, _TTL_S)
-        self._epochs_seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))[destination.epoch.number] = destination.epoch
+        self._epochs_seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))[
+            destination.epoch.number
+        ] = destination.epoch
         return destination
 
     async def _read(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
@@ -202,7 +210,10 @@ class Destinations:
                 self._epochs.proposed_height(chain_id),
                 self._duration_s(),
             )
-            is_run = all_rules.schedule is not ALWAYS_DEFAULT and self._upstream.chain_rpc.is_shared(chain_id)
+            is_run = (
+                all_rules.schedule is not ALWAYS_DEFAULT
+                and self._upstream.chain_rpc.is_shared(chain_id)
+            )
             if epoch is None and proposed is None and is_run:
                 # The nodes run the chain. Those that serve the proposervm of the P-Chain would serve the chain's, too:
                 # it has none (Simplex), and its blocks verify at the height that the P-Chain proposes.
@@ -218,9 +229,12 @@ class Destinations:
             raise _warp_disabled(chain_id, "its Warp precompile is disabled, or not active yet")
         if epoch is None or proposed is None:
             raise DestinationUnavailable(
-                id_text(chain_id), f"no configured node reports its epoch; {self._missing_setting(chain_id)}"
+                id_text(chain_id),
+                f"no configured node reports its epoch; {self._missing_setting(chain_id)}",
             )
-        return Destination(chain_id, subnet_id, epoch, duration_s, proposed, rules, self._unix_now())
+        return Destination(
+            chain_id, subnet_id, epoch, duration_s, proposed, rules, self._unix_now()
+        )
 
     def _missing_setting(self, chain_id: ChainID) -> str:
         """Return the advice to the operator, in words."""
@@ -243,10 +257,14 @@ class Destinations:
         """Return the rules of a chain, at most half a minute old while its nodes answer. Raises NodeUnavailable."""
         cached = self._rules.get(chain_id)
         age_s = float("inf") if cached is None else self._now() - cached.read_at
-        if cached is not None and age_s <= (_MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S):
+        if cached is not None and age_s <= (
+            _MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S
+        ):
             return cached
         try:
-            return await self._rules_flights.run(chain_id, lambda: self._read_rules(chain_id, subnet_id))
+            return await self._rules_flights.run(
+                chain_id, lambda: self._read_rules(chain_id, subnet_id)
+            )
         except NodeUnavailable:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
             if cached is None or age_s > _MAX_RULES_AGE_S:
@@ -262,9 +280,12 @@ class Destinations:
             ):
                 raise _warp_disabled(chain_id, "it is the X-Chain")
             schedule, last_block_s = await asyncio.gather(
-                self._upstream.chain_rpc.chain_config(chain_id, parse_schedule), self._last_block_s(chain_id)
+                self._upstream.chain_rpc.chain_config(chain_id, parse_schedule),
+                self._last_block_s(chain_id),
             )
-        rules = _KnownRules(ALWAYS_DEFAULT if schedule is None else schedule, last_block_s, self._now())
+        rules = _KnownRules(
+            ALWAYS_DEFAULT if schedule is None else schedule, last_block_s, self._now()
+        )
         self._rules[chain_id] = rules
         return rules
 
@@ -290,8 +311,13 @@ class Destinations:
             await self._known_rules(chain_id, await self._chains.subnet_of(chain_id))
         except (WarpsealError, RpcRefusal) as error:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
-            log.debug("Warp rules unavailable", extra={"chain_id": id_text(chain_id), "reason": str(error)})
+            log.debug(
+                "Warp rules unavailable",
+                extra={"chain_id": id_text(chain_id), "reason": str(error)},
+            )
 
 
 def _warp_disabled(chain_id: ChainID, reason: str) -> WarpDisabled:
-    return WarpDisabled(DESTINATION_FIELD, f"{id_text(chain_id)} verifies no Warp messages: {reason}")
+    return WarpDisabled(
+        DESTINATION_FIELD, f"{id_text(chain_id)} verifies no Warp messages: {reason}"
+    )

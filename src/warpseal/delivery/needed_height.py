@@ -45,7 +45,9 @@ class NeededHeights(Struct, eq=False):
     _searches: LRUCache[_SearchKey, _Search] = field(default_factory=lambda: LRUCache(_MAX_FOUND))
     _running: int = 0
 
-    async def find(self, subnet_id: SubnetID, low: int, high: int, digest: bytes, timeout_s: float) -> int:
+    async def find(
+        self, subnet_id: SubnetID, low: int, high: int, digest: bytes, timeout_s: float
+    ) -> int:
         """Return the height, or a higher one that suffices if the search takes too long.
 
         low: a height with another set. high, digest: of the present set.
@@ -80,7 +82,10 @@ class NeededHeights(Struct, eq=False):
                 async with asyncio.timeout(_CALL_TIMEOUT_S):
                     members = await self._sets.past(search.subnet_id, middle)
             except (WarpsealError, TimeoutError) as error:
-                log.debug("validator set of the past unavailable", extra={"height": middle, "reason": str(error)})
+                log.debug(
+                    "validator set of the past unavailable",
+                    extra={"height": middle, "reason": str(error)},
+                )
                 return
             if members.digest == search.digest:
                 search.high = middle

@@ -51,7 +51,9 @@ CALL_NOTE: Final = (
     "valid = false in it."
 )
 
-EXECUTION_FAILED: Final = re.compile(r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient")
+EXECUTION_FAILED: Final = re.compile(
+    r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient"
+)
 """The words of an EVM; other refusals come from a node that could not execute the call."""
 
 
@@ -66,7 +68,12 @@ class DestinationCall(Struct, frozen=True):
     def transaction(self) -> dict[str, str]:
         """Return the call in the spelling of the Ethereum JSON-RPC."""
         sender = {} if self.sender is None else {"from": hex_text(self.sender)}
-        return {**sender, "to": hex_text(self.contract), "data": hex_text(self.data), "gas": hex(self.gas)}
+        return {
+            **sender,
+            "to": hex_text(self.contract),
+            "data": hex_text(self.data),
+            "gas": hex(self.gas),
+        }
 
 
 class PreflightRequest(Struct, frozen=True):
@@ -236,11 +243,15 @@ class Preflight:
         with ungrouped(WarpsealError):
             async with asyncio.TaskGroup() as tasks:
                 unsigned = request.signed.unsigned
-                statement = tasks.create_task(self._statements.check(unsigned, request.destination_id))
+                statement = tasks.create_task(
+                    self._statements.check(unsigned, request.destination_id)
+                )
                 call = tasks.create_task(self._call(request))
                 verified = tasks.create_task(self._verify(request, destination, quorum))
         signer, heights = verified.result()
-        return _describe(request, destination, signer, quorum, heights, statement.result(), call.result())
+        return _describe(
+            request, destination, signer, quorum, heights, statement.result(), call.result()
+        )
 
     async def _verify(
         self, request: PreflightRequest, destination: Destination, quorum: int
@@ -254,14 +265,14 @@ class Preflight:
             except UnknownChain as error:
                 network_id, text = request.signed.unsigned.network_id, str(error)
                 if network_id != self._network_id:
-                    text += (
-                        f"; the message is of network {network_id}, and the destination of network {self._network_id}"
-                    )
+                    text += f"; the message is of network {network_id}, and the destination of network {self._network_id}"
                 refusal = SignatureRefusal.UNKNOWN_SOURCE, text
         if signer is None:
             return None, [replace(candidate, message_refusal=refusal) for candidate in candidates]
         results = await self._verify_at(request.signed, signer.subnet_id, quorum, candidates)
-        return signer, [replace(candidate, result=results[candidate.height]) for candidate in candidates]
+        return signer, [
+            replace(candidate, result=results[candidate.height]) for candidate in candidates
+        ]
 
     async def _find_candidates(self, destination: Destination) -> Sequence[HeightVerification]:
         """Return the heights at which a block may verify the message, not verified yet."""
@@ -272,23 +283,33 @@ class Preflight:
         else:
             previous = self._destinations.previous_epoch(destination)
             if previous is not None:
-                candidates.append(HeightVerification("previous", previous.p_chain_height, previous.number))
+                candidates.append(
+                    HeightVerification("previous", previous.p_chain_height, previous.number)
+                )
             candidates.append(HeightVerification("current", epoch.p_chain_height, epoch.number))
-            candidates.append(HeightVerification("next", destination.proposed_height, epoch.number + 1))
+            candidates.append(
+                HeightVerification("next", destination.proposed_height, epoch.number + 1)
+            )
         # The destination does not need this one.
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(OTHER_SET_TIMEOUT_S):
                 candidates.append(HeightVerification("proposed", await self._heights.first(), None))
         return candidates
 
-    async def _find_signer(self, request: PreflightRequest, destination: Destination) -> SignerSubnet:
+    async def _find_signer(
+        self, request: PreflightRequest, destination: Destination
+    ) -> SignerSubnet:
         """Return the subnet with whose set the destination verifies. Raises UnknownChain, NodeUnavailable."""
         if request.signing_subnet_id is not None:
             return SignerSubnet(request.signing_subnet_id, "request")
         source_id = request.signed.unsigned.source_chain_id
         source_subnet_id = await self._chains.subnet_of(source_id)
         return choose_signing_subnet(
-            source_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
+            source_id,
+            source_subnet_id,
+            destination.chain_id,
+            destination.subnet_id,
+            destination.rules,
         )
 
     async def _verify_at(
@@ -302,28 +323,43 @@ class Preflight:
 
         Raises NodeUnavailable if the set of the next block could not.
         """
-        required = next(candidate.height for candidate in candidates if candidate.label == "current")
+        required = next(
+            candidate.height for candidate in candidates if candidate.label == "current"
+        )
         heights = list(dict.fromkeys(candidate.height for candidate in candidates))
         async with asyncio.TaskGroup() as tasks:
             reads = {
-                height: tasks.create_task(self._set_at(subnet_id, height, is_required=height == required))
+                height: tasks.create_task(
+                    self._set_at(subnet_id, height, is_required=height == required)
+                )
                 for height in heights
             }
         by_height = {height: read.result() for height, read in reads.items()}
-        distinct = {members.digest: members for members in by_height.values() if members is not None}
+        distinct = {
+            members.digest: members for members in by_height.values() if members is not None
+        }
         loop = asyncio.get_running_loop()
         results = {
-            digest: await loop.run_in_executor(self._executor, partial(self._verify_with, signed, members, quorum))
+            digest: await loop.run_in_executor(
+                self._executor, partial(self._verify_with, signed, members, quorum)
+            )
             for digest, members in distinct.items()
         }
-        return {height: None if members is None else results[members.digest] for height, members in by_height.items()}
+        return {
+            height: None if members is None else results[members.digest]
+            for height, members in by_height.items()
+        }
 
-    def _verify_with(self, signed: SignedMessage, members: CanonicalValidatorSet, quorum: int) -> MessageVerification:
+    def _verify_with(
+        self, signed: SignedMessage, members: CanonicalValidatorSet, quorum: int
+    ) -> MessageVerification:
         """Verify with one set. Runs on a worker thread."""
         keys = self._sets.keys_of(members)
         return verify_signed(signed, members, quorum, network_id=self._network_id, keys=keys)
 
-    async def _set_at(self, subnet_id: SubnetID, height: int, *, is_required: bool) -> CanonicalValidatorSet | None:
+    async def _set_at(
+        self, subnet_id: SubnetID, height: int, *, is_required: bool
+    ) -> CanonicalValidatorSet | None:
         try:
             async with asyncio.timeout(SET_TIMEOUT_S if is_required else OTHER_SET_TIMEOUT_S):
                 return await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
@@ -341,20 +377,28 @@ class Preflight:
             return UNSET
         if self._denies_calls(request.destination_id):
             return PreflightCall(
-                succeeded=None, note=CALL_NOTE, error="this daemon denies eth_call for the destination"
+                succeeded=None,
+                note=CALL_NOTE,
+                error="this daemon denies eth_call for the destination",
             )
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                output = await self._chain_rpc.eth_call(request.destination_id, request.call.transaction())
+                output = await self._chain_rpc.eth_call(
+                    request.destination_id, request.call.transaction()
+                )
         except CallRefused as refused:
             text = printable_text(str(refused))
             revert_data = hex_text(refused.data) if refused.data else UNSET
             succeeded = False if EXECUTION_FAILED.search(text) else None
-            return PreflightCall(succeeded=succeeded, note=CALL_NOTE, revert_data=revert_data, error=text)
+            return PreflightCall(
+                succeeded=succeeded, note=CALL_NOTE, revert_data=revert_data, error=text
+            )
         except (NodeUnavailable, TimeoutError):
             output = None
         if output is None:
-            return PreflightCall(succeeded=None, note=CALL_NOTE, error="no node of the destination has answered")
+            return PreflightCall(
+                succeeded=None, note=CALL_NOTE, error="no node of the destination has answered"
+            )
         if len(output) > MAX_OUTPUT_BYTES:
             text = f"the result has {len(output)} bytes, and at most {MAX_OUTPUT_BYTES} are shown"
             return PreflightCall(succeeded=None, note=CALL_NOTE, error=text)
@@ -385,7 +429,11 @@ def _describe(
     """Return the response. quorum: percent, the higher one of the request's and the destination's."""
     unsigned = request.signed.unsigned
     current = next(height for height in heights if height.label == "current")
-    later = [height.height for height in heights if height.verifies and height.height > destination.height]
+    later = [
+        height.height
+        for height in heights
+        if height.verifies and height.height > destination.height
+    ]
     advice: DeliveryAdvice | UnsetType = UNSET
     if not current.verifies and later:
         advice = advise(destination, min(later), destination.read_at)
@@ -433,7 +481,9 @@ def _weights(result: MessageVerification) -> dict[str, Any]:
         "signers": tuple(
             PreflightSigner(
                 index=index,
-                node_ids=tuple(map(node_id_text, members.validators[index].node_ids[:MAX_LISTED_NODES])),
+                node_ids=tuple(
+                    map(node_id_text, members.validators[index].node_ids[:MAX_LISTED_NODES])
+                ),
                 weight=str(members.validators[index].weight),
             )
             for index in result.signers[:MAX_LISTED_SIGNERS]

@@ -39,7 +39,11 @@ class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
 
 def advise(destination: Destination, needed_height: int, now: float) -> DeliveryAdvice:
     """Return how the destination comes to verify at a height. now: Unix seconds."""
-    pinned, proposed, sealed_from = destination.height, destination.proposed_height, destination.sealed_from
+    pinned, proposed, sealed_from = (
+        destination.height,
+        destination.proposed_height,
+        destination.sealed_from,
+    )
     text = f"{id_text(destination.chain_id)} verifies at P-Chain height {pinned}, the message needs {needed_height}: "
     lag = f"its nodes propose only P-Chain height {proposed} now"
     if sealed_from is None:
@@ -190,4 +194,6 @@ class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
 
 def encode_headers(headers: Mapping[str, str]) -> RawHeaders:
     """Return headers as a response sends them."""
-    return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
+    return tuple(
+        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+    )

@@ -34,7 +34,13 @@ from warpseal.delivery.report import (
     advise,
     weigh,
 )
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage, S
+from warpseal.delivery.request import (
+    Delivery,
+    DeliveryRequest,
+    L1DeliveryRequest,
+    NextSignedMessage,
+    S,
+)
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
 from warpseal.errors import WarpsealError
@@ -136,23 +142,33 @@ class DeliveryService:
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises; a missed quorum has
         `advice` in its detail if the destination verifies with an old set.
         """
-        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.aggregation.timeout_s)
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(
+            request.aggregation.timeout_s
+        )
         destination = self._destinations.known(request.destination_id)
         recent = None if destination is None or request.wants_report else self._find_recent(request)
-        if recent is None or (recent.destination, recent.proposed_height) != (destination, self._proposed_height.last):
+        if recent is None or (recent.destination, recent.proposed_height) != (
+            destination,
+            self._proposed_height.last,
+        ):
             return await self._sign(request, deadline)
         try:
             aggregation = await self._aggregate(recent.aggregation_request)
         except MISSED as error:
             latest = await self._latest(recent.destination, deadline)
-            if recent.terms.height_source == "epoch" and _has_moved(recent.destination, latest, deadline):
+            if recent.terms.height_source == "epoch" and _has_moved(
+                recent.destination, latest, deadline
+            ):
                 return await self._sign(request, deadline)
             await self._add_advice(error, latest, recent.terms)
             raise
         # The epoch may have ended while validators were asked.
-        is_current = aggregation.cached or self._destinations.known(request.destination_id) == destination
+        is_current = (
+            aggregation.cached or self._destinations.known(request.destination_id) == destination
+        )
         is_same = (
-            aggregation.signed_message == recent.signed_message and aggregation.members.digest == recent.set_digest
+            aggregation.signed_message == recent.signed_message
+            and aggregation.members.digest == recent.set_digest
         )
         if not (is_current and is_same):
             return await self._sign(request, deadline)
@@ -193,13 +209,19 @@ class DeliveryService:
                 aggregation = await self._aggregate(signing)
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                if epochs_left and terms.height_source == "epoch" and _has_moved(destination, latest, deadline):
+                if (
+                    epochs_left
+                    and terms.height_source == "epoch"
+                    and _has_moved(destination, latest, deadline)
+                ):
                     continue
                 await self._add_advice(error, latest, terms)
                 raise
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, terms.verifying_subnet_id, is_whole=request.wants_report)
-            signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
+            signed = SignedSet(
+                aggregation.signed_message, aggregation.members, aggregation.signed_weight
+            )
             proposed_height = self._proposed_height.last
             report = self._report(latest, terms, signed)
             if not _is_outrun(latest, report, deadline):
@@ -216,17 +238,27 @@ class DeliveryService:
             return delivery
 
         async def sign_again(height: int, timeout_s: float) -> bytes:
-            return (await self._aggregate(replace(signing, height=height, timeout_s=timeout_s))).signed_message
+            return (
+                await self._aggregate(replace(signing, height=height, timeout_s=timeout_s))
+            ).signed_message
 
         subnet_id = terms.verifying_subnet_id
-        return await self._deliver_whole(aggregation, latest, report, subnet_id, deadline, sign_again)
+        return await self._deliver_whole(
+            aggregation, latest, report, subnet_id, deadline, sign_again
+        )
 
-    async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> CanonicalValidatorSet:
+    async def signing_set(
+        self, source_chain_id: ChainID, destination_id: ChainID
+    ) -> CanonicalValidatorSet:
         """Return the validators that sign messages of a chain for a destination now. Raises what `sign` raises."""
         source_subnet_id = await self._chains.subnet_of(source_chain_id)
         destination = await self._destinations.resolve(destination_id)
         subnet_id, _ = choose_signing_subnet(
-            source_chain_id, source_subnet_id, destination_id, destination.subnet_id, destination.rules
+            source_chain_id,
+            source_subnet_id,
+            destination_id,
+            destination.subnet_id,
+            destination.rules,
         )
         return await self._sets.at(subnet_id, destination.height, is_chosen=True, epoch=True)
 
@@ -285,14 +317,22 @@ class DeliveryService:
             destination, subnet_id = latest, latest.subnet_id
             self._prefetch(destination, subnet_id)
             try:
-                signed = await self._l1_messages.get(replace(original, timeout_s=self._remaining_s(deadline)))
+                signed = await self._l1_messages.get(
+                    replace(original, timeout_s=self._remaining_s(deadline))
+                )
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                if epochs_left and original.height is None and _has_moved(destination, latest, deadline):
+                if (
+                    epochs_left
+                    and original.height is None
+                    and _has_moved(destination, latest, deadline)
+                ):
                     await asyncio.sleep(_EPOCH_LAG_S)
                     continue
                 source: HeightSource = "request" if original.height else "epoch"
-                await self._add_advice(error, latest, _l1_terms(original, latest, subnet_id, latest.height, source))
+                await self._add_advice(
+                    error, latest, _l1_terms(original, latest, subnet_id, latest.height, source)
+                )
                 raise
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
@@ -335,13 +375,19 @@ class DeliveryService:
             heights.append(("proposed", self._proposed_height.last))
         return heights
 
-    def _prefetch(self, destination: Destination, subnet_id: SubnetID) -> dict[int, asyncio.Task[None]]:
+    def _prefetch(
+        self, destination: Destination, subnet_id: SubnetID
+    ) -> dict[int, asyncio.Task[None]]:
         """Load the sets that are not known; return the loads by height. They go on when their callers have left."""
         loads: dict[int, asyncio.Task[None]] = {}
         for _, height in self._heights(destination):
             key = (subnet_id, height)
             load = self._loads.get(key)
-            if load is None and len(self._loads) < _MAX_LOADS and self._sets.known(subnet_id, height) is None:
+            if (
+                load is None
+                and len(self._loads) < _MAX_LOADS
+                and self._sets.known(subnet_id, height) is None
+            ):
                 load = self._loads[key] = asyncio.create_task(self._load(subnet_id, height))
             if load is not None:
                 loads[height] = load
@@ -357,14 +403,20 @@ class DeliveryService:
         finally:
             del self._loads[subnet_id, height]
 
-    async def _load_sets(self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True) -> None:
+    async def _load_sets(
+        self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True
+    ) -> None:
         """Wait for the sets that are not known, or for the current epoch's only; a load may take too long."""
         loads = self._prefetch(destination, subnet_id)
-        awaited = [load for height, load in loads.items() if is_whole or height == destination.height]
+        awaited = [
+            load for height, load in loads.items() if is_whole or height == destination.height
+        ]
         if awaited:
             await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
 
-    def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DestinationReport:
+    def _report(
+        self, destination: Destination, terms: _Terms, signed: SignedSet
+    ) -> DestinationReport:
         heights = tuple(
             weigh(label, height, members, signed, destination.rules.quorum)
             for label, height in self._heights(destination)
@@ -399,14 +451,20 @@ class DeliveryService:
 
         sign_again: returns the message signed at a height, within some seconds.
         """
-        verifies_at_present = any(weight.verifies for weight in report.heights if weight.epoch == "proposed")
+        verifies_at_present = any(
+            weight.verifies for weight in report.heights if weight.epoch == "proposed"
+        )
         if report.verifies_now is False and verifies_at_present:
             report = replace(report, advice=await self._advise(destination, subnet_id) or UNSET)
         sealed_from, following = destination.sealed_from, None
-        is_ending = sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
+        is_ending = (
+            sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
+        )
         if is_ending and report.serves_next is False and report.p_chain_height_source != "request":
             timeout_s = min(self._remaining_s(deadline), self._settings.next_timeout_s)
-            following = NextSignedMessage(predicted=True, p_chain_height=str(destination.proposed_height))
+            following = NextSignedMessage(
+                predicted=True, p_chain_height=str(destination.proposed_height)
+            )
             try:
                 signed_message = await sign_again(destination.proposed_height, timeout_s)
                 following = replace(following, signed_message=signed_message.hex())
@@ -417,13 +475,21 @@ class DeliveryService:
     def _remaining_s(self, deadline: float) -> float:
         return self._limits.remaining_s(deadline, asyncio.get_running_loop().time())
 
-    async def _add_advice(self, error: WarpsealError, destination: Destination, terms: _Terms) -> None:
+    async def _add_advice(
+        self, error: WarpsealError, destination: Destination, terms: _Terms
+    ) -> None:
         """Add the advice to the detail of an error, unless the present set would lack the quorum as well."""
         if terms.height_source == "request":
             return
-        failed = error.shortfall.failed_keys if isinstance(error, QuorumNotReached | QuorumImpossible) else frozenset()
+        failed = (
+            error.shortfall.failed_keys
+            if isinstance(error, QuorumNotReached | QuorumImpossible)
+            else frozenset()
+        )
         advice = await self._advise(
-            destination, terms.verifying_subnet_id, lambda now: _can_reach(now, terms.quorum, failed)
+            destination,
+            terms.verifying_subnet_id,
+            lambda now: _can_reach(now, terms.quorum, failed),
         )
         if advice is not None:
             error.detail["advice"] = advice
@@ -457,13 +523,22 @@ def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
     message = None if aggregation.message is None else aggregation.message.raw
     numbers = (aggregation.quorum, aggregation.buffer, aggregation.height, aggregation.timeout_s)
     flags = (request.names_quorum, aggregation.is_pinned, aggregation.stored_only)
-    return request.destination_id, message, aggregation.justification, aggregation.signing_subnet_id, *numbers, *flags
+    return (
+        request.destination_id,
+        message,
+        aggregation.justification,
+        aggregation.signing_subnet_id,
+        *numbers,
+        *flags,
+    )
 
 
 def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
     """Check that the message of a transaction is for its destination. chain: the chain of the L1's manager."""
     if request.destination_id is not None and id_text(request.destination_id) != chain:
-        reason = f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
+        reason = (
+            f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
+        )
         raise DestinationMismatch(DESTINATION_FIELD, reason, manager_blockchain_id=chain)
 
 
@@ -475,29 +550,48 @@ def _has_moved(before: Destination, latest: Destination, deadline: float) -> boo
 def _is_outrun(destination: Destination, report: DestinationReport, deadline: float) -> bool:
     """Return whether the epoch ended while the message was signed, which does not verify any more."""
     has_time = asyncio.get_running_loop().time() < deadline
-    has_moved = report.p_chain_height_source == "epoch" and report.p_chain_height != str(destination.height)
+    has_moved = report.p_chain_height_source == "epoch" and report.p_chain_height != str(
+        destination.height
+    )
     return has_time and has_moved and report.verifies_now is False
 
 
 def _can_reach(members: CanonicalValidatorSet, quorum: int, failed_keys: Set[bytes]) -> bool:
     """Return whether a set reaches a quorum, in percent, without the validators that failed to sign."""
-    weight = sum(member.weight for member in members.validators if member.public_key not in failed_keys)
+    weight = sum(
+        member.weight for member in members.validators if member.public_key not in failed_keys
+    )
     return has_quorum(weight, members.total_weight, quorum)
 
 
 def _l1_terms(
-    l1_request: L1Request, destination: Destination, subnet_id: SubnetID, height: int, source: HeightSource
+    l1_request: L1Request,
+    destination: Destination,
+    subnet_id: SubnetID,
+    height: int,
+    source: HeightSource,
 ) -> _Terms:
-    quorum, quorum_source = _quorum(None if l1_request.is_default_quorum else l1_request.quorum, destination.rules)
-    return _Terms(subnet_id, "destination", destination.subnet_id, height, source, quorum, quorum_source)
+    quorum, quorum_source = _quorum(
+        None if l1_request.is_default_quorum else l1_request.quorum, destination.rules
+    )
+    return _Terms(
+        subnet_id, "destination", destination.subnet_id, height, source, quorum, quorum_source
+    )
 
 
 def _terms(
-    request: DeliveryRequest, destination: Destination, source_chain_id: ChainID, source_subnet_id: SubnetID
+    request: DeliveryRequest,
+    destination: Destination,
+    source_chain_id: ChainID,
+    source_subnet_id: SubnetID,
 ) -> _Terms:
     aggregation = request.aggregation
     verifying_subnet_id, signed_by = choose_signing_subnet(
-        source_chain_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
+        source_chain_id,
+        source_subnet_id,
+        destination.chain_id,
+        destination.subnet_id,
+        destination.rules,
     )
     signing_subnet_id = aggregation.signing_subnet_id
     if signing_subnet_id is None:
@@ -508,13 +602,27 @@ def _terms(
     height = destination.height
     if aggregation.height is not None:
         height, height_source = aggregation.height, "request"
-    quorum, quorum_source = _quorum(aggregation.quorum if request.names_quorum else None, destination.rules)
-    return _Terms(signing_subnet_id, signed_by, verifying_subnet_id, height, height_source, quorum, quorum_source)
+    quorum, quorum_source = _quorum(
+        aggregation.quorum if request.names_quorum else None, destination.rules
+    )
+    return _Terms(
+        signing_subnet_id,
+        signed_by,
+        verifying_subnet_id,
+        height,
+        height_source,
+        quorum,
+        quorum_source,
+    )
 
 
 def _quorum(percent: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
     """Return the quorum and its source: the caller's quorum if it is higher than the destination's."""
-    return (percent, "request") if percent is not None and percent > rules.quorum else (rules.quorum, rules.source)
+    return (
+        (percent, "request")
+        if percent is not None and percent > rules.quorum
+        else (rules.quorum, rules.source)
+    )
 
 
 @asynccontextmanager

@@ -143,16 +143,24 @@ class StatementChecker(Struct, eq=False):
                     verdict = await self._at_evm_chain(message, content, destination_id)
         except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
             verdict = _Verdict(None, _UNDECIDED)
-        return PreflightStatement(kind=kind, accepted=verdict.accepted, reason=verdict.reason, text=verdict.text)
+        return PreflightStatement(
+            kind=kind, accepted=verdict.accepted, reason=verdict.reason, text=verdict.text
+        )
 
-    async def _at_p_chain(self, message: UnsignedMessage, sender: bytes, content: _Content) -> _Verdict:
+    async def _at_p_chain(
+        self, message: UnsignedMessage, sender: bytes, content: _Content
+    ) -> _Verdict:
         if isinstance(content, RegisterL1Validator):
             return await self._registration(message.source_chain_id, sender, content)
         if isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
             return await self._weight(message.source_chain_id, sender, content)
-        return _refuse(StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message")
+        return _refuse(
+            StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
+        )
 
-    async def _registration(self, source_id: ChainID, sender: bytes, message: RegisterL1Validator) -> _Verdict:
+    async def _registration(
+        self, source_id: ChainID, sender: bytes, message: RegisterL1Validator
+    ) -> _Verdict:
         """Return the first check of the P-Chain that fails, and why."""
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
@@ -160,7 +168,10 @@ class StatementChecker(Struct, eq=False):
         # The next block has the time of its proposer's clock, and never one before the last block's.
         next_time_s = max(await self._platform.chain_time_s(), int(self.now()))
         if message.expiry <= next_time_s:
-            expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)
+            expiry, block_time = (
+                time_text(message.expiry, next_time_s),
+                time_text(next_time_s, message.expiry),
+            )
             reason = f"the registration expired at {expiry}, and the P-Chain is at {block_time}"
             # Delivered before or not, it has expired.
             with suppress(NodeUnavailable, RpcRefusal, TimeoutError):
@@ -174,7 +185,9 @@ class StatementChecker(Struct, eq=False):
             reason = f"the registration expires at {expiry}; the P-Chain takes it in the day before, from {earliest} on"
             return _refuse(StatementRefusal.EARLY_REGISTRATION, reason)
         if await self._was_registered(message.validation_id):
-            return _refuse(StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator")
+            return _refuse(
+                StatementRefusal.ALREADY_DELIVERED, "the P-Chain has registered this validator"
+            )
         return _ACCEPTED
 
     async def _was_registered(self, validation_id: ValidationID) -> bool:
@@ -187,10 +200,14 @@ class StatementChecker(Struct, eq=False):
                 return bool(await self._records.changes(validation_id))
         return False
 
-    async def _weight(self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight) -> _Verdict:
+    async def _weight(
+        self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight
+    ) -> _Verdict:
         """Return the first check of the P-Chain that fails, and why. Raises NodeUnavailable if all nodes lag."""
         if message.nonce == _MAX_NONCE and message.weight:
-            return _refuse(StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals")
+            return _refuse(
+                StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals"
+            )
         response = await self._platform.l1_validator(message.validation_id)
         if response is None:
             raise NodeUnavailable("platform.getL1Validator")
@@ -203,7 +220,9 @@ class StatementChecker(Struct, eq=False):
         state = response.state
         if message.nonce < state.min_nonce:
             if (state.min_nonce, state.weight) == (message.nonce + 1, message.weight):
-                return _refuse(StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight")
+                return _refuse(
+                    StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight"
+                )
             reason = f"nonce {message.nonce} is below {state.min_nonce}, which the P-Chain expects at least"
             return _refuse(StatementRefusal.STALE_NONCE, reason)
         wrong_manager = await self._wrong_manager(state.subnet_id, source_id, sender)
@@ -216,7 +235,9 @@ class StatementChecker(Struct, eq=False):
                 return _refuse(StatementRefusal.LAST_VALIDATOR, reason)
         return _ACCEPTED
 
-    async def _wrong_manager(self, subnet_id: SubnetID, source_id: ChainID, sender: bytes) -> str | None:
+    async def _wrong_manager(
+        self, subnet_id: SubnetID, source_id: ChainID, sender: bytes
+    ) -> str | None:
         """Return why a message does not come from the manager of the L1; None if it does."""
         try:
             subnet = await self._chains.subnet(subnet_id)
@@ -232,9 +253,13 @@ class StatementChecker(Struct, eq=False):
             f"and the message comes from 0x{shown_sender.hex()} on chain {id_text(source_id)}"
         )
 
-    async def _at_evm_chain(self, message: UnsignedMessage, content: _Content, destination_id: ChainID) -> _Verdict:
+    async def _at_evm_chain(
+        self, message: UnsignedMessage, content: _Content, destination_id: ChainID
+    ) -> _Verdict:
         is_from_p_chain = message.source_chain_id == P_CHAIN
-        if isinstance(content, RegisterL1Validator) or (isinstance(content, L1ValidatorWeight) and not is_from_p_chain):
+        if isinstance(content, RegisterL1Validator) or (
+            isinstance(content, L1ValidatorWeight) and not is_from_p_chain
+        ):
             return _refuse(StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain")
         if isinstance(content, TeleporterMessage):
             return await self._teleporter(message, content, destination_id)
@@ -252,9 +277,13 @@ class StatementChecker(Struct, eq=False):
             return _refuse(StatementRefusal.OTHER_DESTINATION, reason)
         message_id = content.message_id(message.source_chain_id)
         output = await self._view(destination_id, content.messenger, MESSAGE_RECEIVED + message_id)
-        word = None if output is None or len(output) != _WORD_BYTES else int.from_bytes(output, "big")
+        word = (
+            None if output is None or len(output) != _WORD_BYTES else int.from_bytes(output, "big")
+        )
         if word == 1:
-            return _refuse(StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message")
+            return _refuse(
+                StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"
+            )
         if word == 0:
             return _ACCEPTED
         messenger = f"the messenger 0x{content.messenger.hex()} at the destination"
@@ -272,11 +301,17 @@ class StatementChecker(Struct, eq=False):
             return _Verdict(None, "the L1 of this validation is not known")
         if subnet.manager_chain_id != destination_id:
             return _wrong_chain(subnet.manager_chain_id)
-        output = await self._view(destination_id, subnet.manager_address, GET_VALIDATOR + content.validation_id)
+        output = await self._view(
+            destination_id, subnet.manager_address, GET_VALIDATOR + content.validation_id
+        )
         delivered = None if output is None else _is_recorded(content, output)
         if delivered is None:
             return _Verdict(None, _MANAGER_SILENT)
-        return _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded it") if delivered else _ACCEPTED
+        return (
+            _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded it")
+            if delivered
+            else _ACCEPTED
+        )
 
     async def _conversion(self, content: SubnetToL1Conversion, destination_id: ChainID) -> _Verdict:
         """Check a conversion of the destination's own subnet with the manager's record of the first validator.
@@ -296,7 +331,9 @@ class StatementChecker(Struct, eq=False):
             return _Verdict(None, _MANAGER_SILENT)
         if status == _ManagerStatus.UNKNOWN:
             return _Verdict(True, "the manager has no record of the first initial validator")
-        return _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators")
+        return _refuse(
+            StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"
+        )
 
     async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
         validation = await self._platform.l1_validator(validation_id)
@@ -311,7 +348,11 @@ class StatementChecker(Struct, eq=False):
 
     async def _view(self, chain_id: ChainID, contract: bytes, data: bytes) -> bytes | None:
         """Return what a contract answers now; None if it cannot be asked."""
-        transaction = {"to": "0x" + contract.hex(), "data": "0x" + data.hex(), "gas": hex(_VIEW_GAS)}
+        transaction = {
+            "to": "0x" + contract.hex(),
+            "data": "0x" + data.hex(),
+            "gas": hex(_VIEW_GAS),
+        }
         try:
             return await self._eth_call(chain_id, transaction)
         except CallRefused:
@@ -386,7 +427,9 @@ def _status(output: bytes) -> int | None:
     return status if status <= _ManagerStatus.INVALIDATED else None
 
 
-def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes) -> bool | None:
+def _is_recorded(
+    content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes
+) -> bool | None:
     """Return whether a manager's record of a validator shows that it has taken the message; None: unknown."""
     status = _status(output)
     if status is None:

@@ -12,7 +12,12 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from warpseal.forwarding.evm.precompiles import Config, active_precompiles, precompile_as_json, timestamp
+from warpseal.forwarding.evm.precompiles import (
+    Config,
+    active_precompiles,
+    precompile_as_json,
+    timestamp,
+)
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
@@ -60,7 +65,9 @@ class WarpSchedule(Struct, frozen=True):
             source: RulesSource = "genesis" if active is self.genesis.get(_WARP) else "upgrade"
             quorum = active["quorumNumerator"]
             requires_primary = active["requirePrimaryNetworkSigners"]
-            return WarpRules(quorum or DEFAULT_QUORUM, requires_primary, source if quorum else "default")
+            return WarpRules(
+                quorum or DEFAULT_QUORUM, requires_primary, source if quorum else "default"
+            )
         if self.is_subnet_evm or self.genesis or self.upgrades or moment < self.durango_s:
             return None
         return WarpRules()
@@ -79,7 +86,11 @@ def parse_schedule(config: bytes) -> WarpSchedule:
         raise ValueError("precompileUpgrades is not a list")
     if len(listed) > _MAX_UPGRADES:
         raise ValueError(f"{len(listed)} upgrades of precompiles")
-    upgrades = tuple({_WARP: _warp_config(upgrade[_WARP])} for upgrade in map(_object, listed) if _WARP in upgrade)
+    upgrades = tuple(
+        {_WARP: _warp_config(upgrade[_WARP])}
+        for upgrade in map(_object, listed)
+        if _WARP in upgrade
+    )
     durango_s = timestamp(fields.get("durangoBlockTimestamp")) or 0
     return WarpSchedule(genesis, upgrades, fields.get("feeConfig") is not None, durango_s)
 

@@ -51,7 +51,9 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
     They use an identity of their own, so that they can run while a daemon runs.
     """
     metrics = Metrics()
-    findings = [Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail={"blsBackend": BACKEND})]
+    findings = [
+        Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail={"blsBackend": BACKEND})
+    ]
     for file in await asyncio.to_thread(list, find_unusable_files(config)):
         grade = Grade.BAD if file.is_fatal else Grade.WARNING
         findings.append(Finding(grade, file.reason, "correct the file, or name another one"))
@@ -59,16 +61,25 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
         info_responses, p_chain_responses = await _probe_endpoints(config.node)
         findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_responses)
         heights = await upstreams.upstream.platform.probe()
-        findings += [*_check_nodes("p-chain-api", heights, p_chain_responses), *check_heights(heights)]
+        findings += [
+            *_check_nodes("p-chain-api", heights, p_chain_responses),
+            *check_heights(heights),
+        ]
         try:
             network_id = await upstreams.upstream.info.network_id()
         except NodeUnavailable:
             return findings
-        findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
-        findings += await compare_nodes(config, upstreams.upstream, heights, p_chain_responses, info_responses)
+        findings.append(
+            Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id})
+        )
+        findings += await compare_nodes(
+            config, upstreams.upstream, heights, p_chain_responses, info_responses
+        )
         findings.append(await _check_store(config, network_id))
         findings += await check_index_sets(config, network_id, upstreams.upstream)
-        findings += await check_evm_indexes(config, network_id, upstreams.upstream.platform.blockchains_of)
+        findings += await check_evm_indexes(
+            config, network_id, upstreams.upstream.platform.blockchains_of
+        )
         findings += await check_gateway(config, network_id)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             return findings + await _check_peers(
@@ -95,13 +106,13 @@ def _describe_store(url: StoreUrl) -> str:
     with open_read_only(url) as connection:
         if find_quick_upgrades(connection, url.redacted):
             version = read_version(connection) or "none"
-            return (
-                f"the store {url.redacted} has schema version {version}: the daemon upgrades it to {HEAD} at its start"
-            )
+            return f"the store {url.redacted} has schema version {version}: the daemon upgrades it to {HEAD} at its start"
         return f"the store {url.redacted} holds {measure(connection).signatures} signed messages"
 
 
-async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, timeout_s: float) -> list[Finding]:
+async def _check_peers(
+    config: Config, upstreams: Upstreams, network_id: int, timeout_s: float
+) -> list[Finding]:
     registries = Registries(config, DaemonLoggers(config.logs.level))
     async with AsyncExitStack() as stack:
         core = await stack.enter_async_context(open_core(registries, upstreams, network_id))
@@ -116,10 +127,20 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
                     with suppress(NodeUnavailable, RpcRefusal):
                         await validators.current.of(subnet_id)
             now = asyncio.get_running_loop().time
-            checks = [quorum_check(subnet_id, tracker.readiness_of, lambda: network) for subnet_id in subnet_ids]
+            checks = [
+                quorum_check(subnet_id, tracker.readiness_of, lambda: network)
+                for subnet_id in subnet_ids
+            ]
             untested = validators.upgrades.untested
-            checks += peer_checks(network, tracker, validators.underfunded, untested, config.peers, now)
-            return [finding for check in checks if check.findings is not None for finding in check.findings()]
+            checks += peer_checks(
+                network, tracker, validators.underfunded, untested, config.peers, now
+            )
+            return [
+                finding
+                for check in checks
+                if check.findings is not None
+                for finding in check.findings()
+            ]
 
 
 async def _connect(core: Core, validators: ValidatorNetwork) -> None:
@@ -146,7 +167,10 @@ async def _probe_endpoints(settings: NodeSettings) -> list[list[EndpointResponse
     async with open_session() as session:
         return [
             await asyncio.gather(
-                *(probe_endpoint(session, node, paths, method, settings.call_timeout_s) for node in endpoints)
+                *(
+                    probe_endpoint(session, node, paths, method, settings.call_timeout_s)
+                    for node in endpoints
+                )
             )
             for endpoints, paths, method in probes
         ]
@@ -157,17 +181,25 @@ def _check_nodes(
 ) -> Iterator[Finding]:
     for result, response in zip(results, responses, strict=True):
         where = f"{setting}[{result.position}] {result.display}"
-        detail = {"setting": f"{setting}[{result.position}]", "status": response.status, "body": response.body}
+        detail = {
+            "setting": f"{setting}[{result.position}]",
+            "status": response.status,
+            "body": response.body,
+        }
         if result.failure is not None:
             grade = Grade.BAD if len(results) == 1 else Grade.WARNING
-            advice = response.meaning or "is the node up, the URL right, and the key (if any) valid?"
+            advice = (
+                response.meaning or "is the node up, the URL right, and the key (if any) valid?"
+            )
             if result.failure is PublicFailure.WRONG_NETWORK:
                 advice = "it is of another network than the first node of info-api: name nodes of one network"
             yield Finding(grade, f"{where}: {result.failure} ({response})", advice, detail)
         else:
             yield Finding(Grade.GOOD, f"{where} answers: {response}", detail=detail)
     if len(results) > 1 and all(result.failure is not None for result in results):
-        yield Finding(Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one")
+        yield Finding(
+            Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one"
+        )
 
 
 def _with_own_identity(config: Config, folder: Path) -> Config:

@@ -35,9 +35,7 @@ BYTES_PER_BLOCK: Final = 100
 _TIMEOUT_S: Final = 10.0
 _COMMIT_INTERVAL: Final = 4_096
 
-_NO_L1S: Final = (
-    "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are found as well"
-)
+_NO_L1S: Final = "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are found as well"
 _NO_CHAIN: Final = (
     "the node has no chain at this path: the URL ends in /ext/bc/<blockchain id>/rpc (/ext/bc/C/rpc for the C-Chain), "
     "and the node of an L1 tracks its subnet (track-subnets)"
@@ -56,7 +54,9 @@ _NO_BEGINNING: Final = (
 )
 
 
-async def check_evm_indexes(config: Config, network_id: int, blockchains_of: BlockchainsOf) -> list[Finding]:
+async def check_evm_indexes(
+    config: Config, network_id: int, blockchains_of: BlockchainsOf
+) -> list[Finding]:
     """Check every node of every EVM chain that is indexed; empty without such a chain."""
     node = config.node
     if not node.has_evm_index:
@@ -67,7 +67,14 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
         if node.index_l1s_at is not None:
             configured_ids = [chain.blockchain_id for chain in node.evm_chains]
             subnet_ids = config.validators.tracked_subnet_ids
-            finder = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, config.evm_rpc)
+            finder = ServedL1s(
+                node.index_l1s_at,
+                subnet_ids,
+                blockchains_of,
+                configured_ids,
+                sessions,
+                config.evm_rpc,
+            )
             l1_chains = await finder.find()
             chains += [(chain, "index-l1s-at") for chain in l1_chains]
             if not l1_chains:
@@ -78,7 +85,10 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
     for result in results:
         findings += result.findings
     # The last one stands for the chains that the node of L1s may serve later.
-    blocks = [(chain.blockchain_id, result.blocks) for (chain, _), result in zip(chains, results, strict=True)]
+    blocks = [
+        (chain.blockchain_id, result.blocks)
+        for (chain, _), result in zip(chains, results, strict=True)
+    ]
     blocks += [(P_CHAIN, 0)] if node.index_l1s_at is not None else []
     blocks_by_folder = Counter[Path]()
     try:
@@ -137,43 +147,67 @@ class _ChainCheck:
             if self._indexing.traces is not TraceMode.OFF:
                 findings += await self._check_traces(node, head, where, detail)
         except CallFailure as error:
-            return [Finding(Grade.WARNING, f"{where}: {error.reply}", "is the node overloaded?", detail)]
+            return [
+                Finding(Grade.WARNING, f"{where}: {error.reply}", "is the node overloaded?", detail)
+            ]
         text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
-        return [Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}), *findings]
+        return [
+            Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}),
+            *findings,
+        ]
 
-    async def _describe_failure(self, node: ChainNode, where: str, failure: str, detail: dict[str, Any]) -> Finding:
+    async def _describe_failure(
+        self, node: ChainNode, where: str, failure: str, detail: dict[str, Any]
+    ) -> Finding:
         """Return why a node cannot be used, and how its URL responds."""
         if node.mismatch is not None:
             advice = "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one chain"
             return Finding(Grade.WARNING, f"{where} {failure}", advice, detail)
         session, endpoint = self._sessions.pooled, self._chain.rpc[node.position]
-        response = await probe_endpoint(session, endpoint, [""], "eth_chainId", self._timeout_s, params=[])
+        response = await probe_endpoint(
+            session, endpoint, [""], "eth_chainId", self._timeout_s, params=[]
+        )
         detail = {**detail, "status": response.status, "body": response.body}
         if response.status == HTTPStatus.NOT_FOUND:
             return Finding(Grade.WARNING, f"{where}: {response}", _NO_CHAIN, detail)
         advice = response.meaning or "is the node up, and the URL right?"
         return Finding(Grade.WARNING, f"{where}: {failure} ({response})", advice, detail)
 
-    async def _check_blocks(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
+    async def _check_blocks(
+        self, node: ChainNode, head: int, where: str, detail: dict[str, Any]
+    ) -> list[Finding]:
         """Check that the node has the receipts of its last block, and the block with which the index begins."""
         latest = await self._call(node, BLOCK_RECEIPTS, hex(head))
         if is_unknown_method(latest, BLOCK_RECEIPTS):
             advice = "receipts are read one by one, with eth_getTransactionReceipt, which is slower: upgrade the node"
-            return [Finding(Grade.WARNING, f"{where} does not have {BLOCK_RECEIPTS}", advice, detail)]
+            return [
+                Finding(Grade.WARNING, f"{where} does not have {BLOCK_RECEIPTS}", advice, detail)
+            ]
         if not _has_receipts(latest):
             text = f"{where} returns no receipts of its block {head}{self._reason(node, latest)}"
-            return [Finding(Grade.WARNING, text, "is it still syncing? The indexer asks other nodes, or waits", detail)]
+            return [
+                Finding(
+                    Grade.WARNING,
+                    text,
+                    "is it still syncing? The indexer asks other nodes, or waits",
+                    detail,
+                )
+            ]
         first = max(1, self._indexing.first_height)
         if first < head:
             block = await self._call(node, BLOCK, hex(first), False)
             receipts = await self._call(node, BLOCK_RECEIPTS, hex(first))
             missing_part = "" if _has_receipts(receipts) else "the receipts of "
             if missing_part or _number_of(block) != first:
-                text = f"{where} does not have {missing_part}block {first}, the first that is indexed"
+                text = (
+                    f"{where} does not have {missing_part}block {first}, the first that is indexed"
+                )
                 return [Finding(Grade.WARNING, text, _NO_BEGINNING, detail)]
         return []
 
-    async def _check_traces(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
+    async def _check_traces(
+        self, node: ChainNode, head: int, where: str, detail: dict[str, Any]
+    ) -> list[Finding]:
         """Check that the node traces its last block, the first one that is indexed, and one in between.
 
         A pruned node has the state of the genesis and that of every 4,096th block.
@@ -207,7 +241,10 @@ class _ChainCheck:
 
 def _check_disk(folder: Path, blocks: int) -> Finding:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free, stored = shutil.disk_usage(existing).free, sum(path.stat().st_size for path in folder.glob("*.db"))
+    free, stored = (
+        shutil.disk_usage(existing).free,
+        sum(path.stat().st_size for path in folder.glob("*.db")),
+    )
     needed = max(0, blocks * BYTES_PER_BLOCK - stored)
     text = f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
     text += " more, in addition to NFT transfers and metadata"

@@ -47,8 +47,12 @@ MAX_LAGGING_BLOCKS: Final = 5
 _MAX_NODE_SKEW_S: Final = 10.0
 _TIMEOUT_S: Final = 30.0
 _HEIGHT_TIMEOUT_S: Final = 3.0
-_GATEWAY_ADVICE: Final = "is the node up, of the same network, the base URL right, and the key (if any) valid?"
-_NO_HEIGHT: Final = "calls of this chain fail there: the node is not bootstrapped, or does not serve its RPC"
+_GATEWAY_ADVICE: Final = (
+    "is the node up, of the same network, the base URL right, and the key (if any) valid?"
+)
+_NO_HEIGHT: Final = (
+    "calls of this chain fail there: the node is not bootstrapped, or does not serve its RPC"
+)
 _BEHIND: Final = "it is called only if no other node is up; it may still be bootstrapping"
 _MAX_PROBES: Final = 16
 _MAX_NAMED: Final = 10
@@ -71,8 +75,13 @@ async def compare_nodes(
 ) -> list[Finding]:
     """Compare all configured nodes. heights: of p-chain-api; responses: of the nodes of each list to a first call."""
     nodes = config.node
-    clocks = {f"{P_CHAIN_API}[{position}]": response for position, response in enumerate(p_chain_responses)}
-    for position, (endpoint, response) in enumerate(zip(nodes.info_api, info_responses, strict=True)):
+    clocks = {
+        f"{P_CHAIN_API}[{position}]": response
+        for position, response in enumerate(p_chain_responses)
+    }
+    for position, (endpoint, response) in enumerate(
+        zip(nodes.info_api, info_responses, strict=True)
+    ):
         if endpoint not in nodes.p_chain_api:
             clocks[f"{INFO_API}[{position}]"] = response
     findings = [*_check_quorum(nodes, heights), *_check_clocks(clocks)]
@@ -103,48 +112,72 @@ def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
             yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
         elif result.value - reference > MAX_LAGGING_BLOCKS:
             ahead = f"{P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of the others"
-            yield Finding(Grade.WARNING, ahead, "either they do not keep up, or it reports a wrong height")
+            yield Finding(
+                Grade.WARNING, ahead, "either they do not keep up, or it reports a wrong height"
+            )
 
 
 def _check_quorum(settings: NodeSettings, heights: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     quorum, up = settings.p_chain_quorum, sum(result.value is not None for result in heights)
     if quorum > up:
-        text = f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {P_CHAIN_API} answer"
-        yield Finding(Grade.BAD, text, "start the others, or add nodes: new validator sets cannot be used")
+        text = (
+            f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {P_CHAIN_API} answer"
+        )
+        yield Finding(
+            Grade.BAD, text, "start the others, or add nodes: new validator sets cannot be used"
+        )
     elif quorum == up > 1:
         text = f"p-chain-quorum is {quorum}, and only so many nodes of {P_CHAIN_API} answer"
-        yield Finding(Grade.WARNING, text, "if one of them fails, new validator sets cannot be used: add a node")
+        yield Finding(
+            Grade.WARNING,
+            text,
+            "if one of them fails, new validator sets cannot be used: add a node",
+        )
 
 
 def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding]:
     offsets = {
-        name: response.clock_offset_s for name, response in responses.items() if response.clock_offset_s is not None
+        name: response.clock_offset_s
+        for name, response in responses.items()
+        if response.clock_offset_s is not None
     }
-    wrong = {name: offset_s for name, offset_s in offsets.items() if abs(offset_s) > _MAX_NODE_SKEW_S}
+    wrong = {
+        name: offset_s for name, offset_s in offsets.items() if abs(offset_s) > _MAX_NODE_SKEW_S
+    }
     for name, offset_s in wrong.items():
-        text = f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
-        advice = (
-            f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s ahead of their clock"
+        text = (
+            f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
         )
-        yield Finding(Grade.WARNING, text, advice, {"node": name, "clockOffsetSeconds": round(offset_s)})
+        advice = f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s ahead of their clock"
+        yield Finding(
+            Grade.WARNING, text, advice, {"node": name, "clockOffsetSeconds": round(offset_s)}
+        )
     if len(offsets) > 1 and not wrong:
         farthest_s = max(offsets.values(), key=abs)
         text = f"the clocks of the nodes are at most {abs(farthest_s):.0f} s from this machine's"
         yield Finding(Grade.GOOD, text, detail={"clockOffsetSeconds": round(farthest_s)})
 
 
-async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]) -> list[Finding]:
+async def _compare_sets(
+    config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]
+) -> list[Finding]:
     """Compare validator sets at one height that all nodes have which keep up, and the conversions of subnets."""
-    descending_heights = sorted((result.value for result in heights if result.value is not None), reverse=True)
+    descending_heights = sorted(
+        (result.value for result in heights if result.value is not None), reverse=True
+    )
     if len(descending_heights) < 2:
         return []
     # A single forged height is not the second highest.
     height = min(
-        candidate for candidate in descending_heights if descending_heights[1] - candidate <= MAX_LAGGING_BLOCKS
+        candidate
+        for candidate in descending_heights
+        if descending_heights[1] - candidate <= MAX_LAGGING_BLOCKS
     )
     platform, tracked = upstream.platform, config.validators.tracked_subnet_ids
     subnet_ids = list(dict.fromkeys((PRIMARY_NETWORK, *tracked)))
-    sets = await asyncio.gather(*(platform.validators_at_each(subnet_id, height) for subnet_id in subnet_ids))
+    sets = await asyncio.gather(
+        *(platform.validators_at_each(subnet_id, height) for subnet_id in subnet_ids)
+    )
     records = await asyncio.gather(*(platform.subnet_each(subnet_id) for subnet_id in tracked))
     findings: list[Finding] = []
     for subnet_id, results in zip(subnet_ids, sets, strict=True):
@@ -162,20 +195,31 @@ async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[No
 
 
 def _compare(
-    settings: NodeSettings, subject: str, results: Sequence[NodeResult[T]], compare: Compare[T], subnet_id: SubnetID
+    settings: NodeSettings,
+    subject: str,
+    results: Sequence[NodeResult[T]],
+    compare: Compare[T],
+    subnet_id: SubnetID,
 ) -> Iterator[Finding]:
     """Yield a finding if nodes contradict each other; those that most of them contradict are named."""
-    replies = [Reply(result.position, result.value) for result in results if result.value is not None]
+    replies = [
+        Reply(result.position, result.value) for result in results if result.value is not None
+    ]
     classes = sorted(classify_replies(replies, compare), key=len, reverse=True)
-    if not any(contradict(first[0], second[0], compare) for first, second in combinations(classes, 2)):
+    if not any(
+        contradict(first[0], second[0], compare) for first, second in combinations(classes, 2)
+    ):
         return
     positions = [[reply.position for reply in members] for members in classes]
     digests = [make_digest(members[0].value) for members in classes]
-    said = "; ".join(f"{digest}: {_names(members)}" for digest, members in zip(digests, positions, strict=True))
+    said = "; ".join(
+        f"{digest}: {_names(members)}" for digest, members in zip(digests, positions, strict=True)
+    )
     detail = {
         "subnetId": id_text(subnet_id),
         "classes": [
-            {"positions": members, "digest": digest} for digest, members in zip(digests, positions, strict=True)
+            {"positions": members, "digest": digest}
+            for digest, members in zip(digests, positions, strict=True)
         ],
     }
     is_enough = settings.p_chain_quorum <= len(classes[0])
@@ -191,13 +235,17 @@ def _compare(
     advice = f"if a node that you trust agrees with the others, remove {pronoun}" + (
         " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
     )
-    yield Finding(grade, f"{_names(others)} {verb} the other nodes about {subject} ({said})", advice, detail)
+    yield Finding(
+        grade, f"{_names(others)} {verb} the other nodes about {subject} ({said})", advice, detail
+    )
 
 
 async def check_index_sets(config: Config, network_id: int, upstream: Upstream) -> list[Finding]:
     """Compare the Primary Network's last validator set of the index, and some drawn ones, with those of the nodes."""
     url = index_url(config.index, config.peers.data_dir / str(network_id))
-    if PrimaryChain.P not in config.indexer.chains or (url.path is not None and not url.path.exists()):
+    if PrimaryChain.P not in config.indexer.chains or (
+        url.path is not None and not url.path.exists()
+    ):
         return []
     index = SnapshotReader(url, config.index)
     try:
@@ -211,17 +259,25 @@ async def check_index_sets(config: Config, network_id: int, upstream: Upstream) 
         index.close()
     findings = [
         Finding(
-            Grade.BAD, f"the index and the nodes disagree about the {result.subject}: {result.difference}", _WRONG_SET
+            Grade.BAD,
+            f"the index and the nodes disagree about the {result.subject}: {result.difference}",
+            _WRONG_SET,
         )
         for result in results
         if result.difference
     ]
     compared = sum(result.is_compared for result in results)
     if compared and not findings:
-        findings.append(Finding(Grade.GOOD, f"{compared} validator sets of the index are those of the nodes"))
+        findings.append(
+            Finding(Grade.GOOD, f"{compared} validator sets of the index are those of the nodes")
+        )
     elif results and not compared:
         text = f"no validator set of the index was compared with those of the nodes: {results[0].reason}"
-        findings.append(Finding(Grade.WARNING, text, "does a node of p-chain-api serve platform.getValidatorsAt?"))
+        findings.append(
+            Finding(
+                Grade.WARNING, text, "does a node of p-chain-api serve platform.getValidatorsAt?"
+            )
+        )
     return findings
 
 
@@ -265,7 +321,9 @@ async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Findi
         async def probe(api: _ProposerVM) -> EndpointResponse:
             async with limit:
                 method = "proposervm.getProposedHeight"
-                return await probe_endpoint(session, api.endpoint, (api.path,), method, settings.call_timeout_s)
+                return await probe_endpoint(
+                    session, api.endpoint, (api.path,), method, settings.call_timeout_s
+                )
 
         responses = await asyncio.gather(*map(probe, apis))
     runs: dict[ChainID, dict[str, bool]] = {}
@@ -276,14 +334,18 @@ async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Findi
 
 
 def _apis_of(settings: NodeSettings, chain_id: ChainID) -> Iterator[_ProposerVM]:
-    endpoints = [(f"{P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)]
+    endpoints = [
+        (f"{P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)
+    ]
     endpoints += [
         (f"{INFO_API}[{position}]", node)
         for position, node in enumerate(settings.info_api)
         if node not in settings.p_chain_api
     ]
     for name, node in endpoints:
-        yield _ProposerVM(chain_id, name, node, f"/ext/bc/{id_text(chain_id)}/{ChainApi.PROPOSERVM.value}")
+        yield _ProposerVM(
+            chain_id, name, node, f"/ext/bc/{id_text(chain_id)}/{ChainApi.PROPOSERVM.value}"
+        )
     for place, chain in enumerate(settings.evm_chains):
         for position, rpc in enumerate(chain.rpc if chain.blockchain_id == chain_id else ()):
             endpoint = api_endpoint(rpc, ChainApi.PROPOSERVM)
@@ -295,7 +357,9 @@ def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Findi
     everywhere = [chain_id for chain_id, nodes in runs.items() if all(nodes.values())]
     if everywhere:
         counted = f"{len(everywhere)} chain{'s' if len(everywhere) > 1 else ''}"
-        text = f"every node has the proposervm API of {counted} (of tracked subnets and of evm-chains)"
+        text = (
+            f"every node has the proposervm API of {counted} (of tracked subnets and of evm-chains)"
+        )
         yield Finding(Grade.GOOD, text, detail={"blockchainIds": list(map(id_text, everywhere))})
     for chain_id, nodes in runs.items():
         has_it = [name for name, is_run in nodes.items() if is_run]
@@ -347,29 +411,51 @@ async def _heights(pool: NodePool[int]) -> list[int | None]:
 
     async def height(node: PoolNode) -> int | None:
         try:
-            return await pool.identity.read_height(node.node, _HEIGHT_TIMEOUT_S) if node.is_verified else None
+            return (
+                await pool.identity.read_height(node.node, _HEIGHT_TIMEOUT_S)
+                if node.is_verified
+                else None
+            )
         except CallFailure:
             return None
 
     return await asyncio.gather(*map(height, pool.nodes))
 
 
-def _check_gateway_node(node: PoolNode, heights: dict[PrimaryChain, list[int | None]]) -> list[Finding]:
+def _check_gateway_node(
+    node: PoolNode, heights: dict[PrimaryChain, list[int | None]]
+) -> list[Finding]:
     setting = f"gateway-nodes[{node.position}]"
     where = f"{setting} {node.display}"
     if node.failure is not None:
-        return [Finding(Grade.WARNING, f"{where}: {node.failure}", _GATEWAY_ADVICE, {"setting": setting})]
+        return [
+            Finding(
+                Grade.WARNING, f"{where}: {node.failure}", _GATEWAY_ADVICE, {"setting": setting}
+            )
+        ]
     heights_by_name = {chain.name: of_nodes[node.position] for chain, of_nodes in heights.items()}
-    heights_text = ", ".join(f"{chain} {height}" for chain, height in heights_by_name.items() if height is not None)
+    heights_text = ", ".join(
+        f"{chain} {height}" for chain, height in heights_by_name.items() if height is not None
+    )
     detail = {
         "setting": setting,
-        "heights": {chain: str(height) for chain, height in heights_by_name.items() if height is not None},
+        "heights": {
+            chain: str(height) for chain, height in heights_by_name.items() if height is not None
+        },
     }
-    findings = [Finding(Grade.GOOD, f"{where} answers: heights {heights_text or 'unknown'}", detail=detail)]
+    findings = [
+        Finding(Grade.GOOD, f"{where} answers: heights {heights_text or 'unknown'}", detail=detail)
+    ]
     for chain, of_nodes in heights.items():
         height, tip = of_nodes[node.position], max((height or 0 for height in of_nodes), default=0)
         if height is None:
-            findings.append(Finding(Grade.WARNING, f"{where} reports no height of the {chain.name}-Chain", _NO_HEIGHT))
+            findings.append(
+                Finding(
+                    Grade.WARNING,
+                    f"{where} reports no height of the {chain.name}-Chain",
+                    _NO_HEIGHT,
+                )
+            )
         elif tip - height > MAX_LAGGING_BLOCKS:
             behind = f"{where} is {tip - height} blocks behind the others on the {chain.name}-Chain"
             findings.append(Finding(Grade.WARNING, behind, _BEHIND))

@@ -138,7 +138,10 @@ class EventFeed:
         while True:
             try:
                 async with self._reads:
-                    prefix, rows = await self.log.cursor_prefix(), await self.log.read(after, _MAX_PAGE)
+                    prefix, rows = (
+                        await self.log.cursor_prefix(),
+                        await self.log.read(after, _MAX_PAGE),
+                    )
             except StoreDown:
                 await asyncio.sleep(_RETRY_S)
                 continue

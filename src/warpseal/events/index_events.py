@@ -73,7 +73,9 @@ class IndexEvents:
                 for chain_id in self._indexes().keys() - followed:
                     followed.add(chain_id)
                     part = f"events of {id_text(chain_id)}"
-                    tasks.create_task(self._background.keep_running(part, partial(self._follow, chain_id)))
+                    tasks.create_task(
+                        self._background.keep_running(part, partial(self._follow, chain_id))
+                    )
                 await asyncio.sleep(_POLL_S)
 
     async def _follow(self, chain_id: ChainID) -> None:
@@ -94,7 +96,9 @@ class IndexEvents:
                 # A new chain begins behind the last block that its nodes have, once they say so.
                 freshness = await index.freshness()
                 if freshness is not None and not freshness.is_node_behind:
-                    await self._log.add_from_source(source, None, block_key(freshness.node_height + 1) - 1, ())
+                    await self._log.add_from_source(
+                        source, None, block_key(freshness.node_height + 1) - 1, ()
+                    )
                 return False
             upto, occurrences = await index.icm_after(position, _MAX_ROWS)
             if occurrences or upto - position > _MAX_LAG:
@@ -113,7 +117,10 @@ class IndexEvents:
         """Return the event; the row has the time at which it is added, since the log deletes the oldest rows."""
         message = occurrence.message
         warp_id: str | UnsetType = UNSET
-        if isinstance(message, SentMessage) and (unsigned := message.warp_message(self._network_id)) is not None:
+        if (
+            isinstance(message, SentMessage)
+            and (unsigned := message.warp_message(self._network_id)) is not None
+        ):
             warp_id = f"0x{unsigned.id.hex()}"
         event = Event(
             type=occurrence.type,
@@ -121,7 +128,10 @@ class IndexEvents:
             source_blockchain_id=id_text(message.source),
             destination_blockchain_id=id_text(message.destination),
             message_id=warp_id,
-            data={"icmMessageId": f"0x{message.message_id.hex()}", "txHash": f"0x{occurrence.tx_hash.hex()}"},
+            data={
+                "icmMessageId": f"0x{message.message_id.hex()}",
+                "txHash": f"0x{occurrence.tx_hash.hex()}",
+            },
         )
         name = event_name(occurrence.type, message.message_id)
         return NewEvent(int(self._unix_clock()), name, msgspec.json.encode(event))

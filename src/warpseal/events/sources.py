@@ -71,8 +71,13 @@ class EventSources:
             if validator.reason not in _OTHER_REASONS:
                 # The addresses of connections are for callers on this machine alone.
                 missing = replace(validator, connections=UNSET)
-                identity = (subnet_id.encode(), *(node_id.encode() for node_id in validator.node_ids))
-                events += self._create(EventType.VALIDATOR_MISSING, identity, missing, _HOUR_S, subnet_id=subnet_id)
+                identity = (
+                    subnet_id.encode(),
+                    *(node_id.encode() for node_id in validator.node_ids),
+                )
+                events += self._create(
+                    EventType.VALIDATOR_MISSING, identity, missing, _HOUR_S, subnet_id=subnet_id
+                )
         self._log.add(events)
 
     def on_l1_signed(self, tx_id: bytes, attestation: Attestation, height: int) -> None:
@@ -106,11 +111,18 @@ class EventSources:
             "totalWeight": str(outlook.total_weight),
         }
         subnet_id = id_text(forecast.subnet_id)
-        events = self._create(EventType.L1_HALTS_SOON, (forecast.subnet_id,), weights, DAY_S, subnet_id=subnet_id)
+        events = self._create(
+            EventType.L1_HALTS_SOON, (forecast.subnet_id,), weights, DAY_S, subnet_id=subnet_id
+        )
         self._log.add(events)
 
     def _create(
-        self, kind: EventType, identity: tuple[bytes, ...], data: Any, period_s: int = 0, **ids: str | UnsetType
+        self,
+        kind: EventType,
+        identity: tuple[bytes, ...],
+        data: Any,
+        period_s: int = 0,
+        **ids: str | UnsetType,
     ) -> list[NewEvent]:
         """Return a new event, or none. period_s: the event may repeat after it; 0: it never repeats."""
         now = int(self._unix_clock())

@@ -114,14 +114,18 @@ def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> 
     secret, timestamp = str(webhook.secret), b"%d" % now_unix_s
     key = secret.encode()
     # A secret of before 0.2.0 has no prefix: there a receiver's library gets the Base64 of its text.
-    standard_key = b64decode(secret.removeprefix(_SECRET_PREFIX)) if secret.startswith(_SECRET_PREFIX) else key
+    standard_key = (
+        b64decode(secret.removeprefix(_SECRET_PREFIX)) if secret.startswith(_SECRET_PREFIX) else key
+    )
     signed = b"%b.%b.%b" % (message_id.encode(), timestamp, body)
     return {
         "webhook-id": message_id,
         "webhook-timestamp": timestamp.decode(),
-        "webhook-signature": "v1," + b64encode(hmac.digest(standard_key, signed, "sha256")).decode(),
+        "webhook-signature": "v1,"
+        + b64encode(hmac.digest(standard_key, signed, "sha256")).decode(),
         "x-warpseal-timestamp": timestamp.decode(),
-        "x-warpseal-signature": "v1=" + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex(),
+        "x-warpseal-signature": "v1="
+        + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex(),
         # As chainkit verifies it, without the time.
         "x-signature": b64encode(hmac.digest(key, body, "sha256")).decode(),
     }
@@ -129,7 +133,9 @@ def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> 
 
 def _message_id(webhook: Webhook, events: Sequence[EncodedEvent]) -> str:
     """Return the id of a request: the same for the same events, since receivers ignore an id that they had before."""
-    content = f"{events[0].cursor}_{events[-1].number}" if events else f"test_{secrets.token_hex(8)}"
+    content = (
+        f"{events[0].cursor}_{events[-1].number}" if events else f"test_{secrets.token_hex(8)}"
+    )
     return f"msg_{webhook.id}_{content}"
 
 
@@ -143,7 +149,9 @@ async def send(
     """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds is an error."""
     encoded = b",".join([event.encoded for event in events])
     body = b'{"webhookId":"%b","events":[%b]}' % (webhook.id.encode(), encoded)
-    headers = {"content-type": "application/json"} | _sign(webhook, _message_id(webhook, events), body, now_unix_s)
+    headers = {"content-type": "application/json"} | _sign(
+        webhook, _message_id(webhook, events), body, now_unix_s
+    )
     status: int | UnsetType = UNSET
     error: str | UnsetType = UNSET
     pause_s: float | None = None
@@ -154,7 +162,9 @@ async def send(
         # The body of a response is not read.
         async with asyncio.timeout(TIMEOUT_S), request as response:
             status = response.status
-            pause_s = parse_retry_after(response.headers.get("Retry-After"), now_unix_s, RETRY_FOR_S)
+            pause_s = parse_retry_after(
+                response.headers.get("Retry-After"), now_unix_s, RETRY_FOR_S
+            )
         error = UNSET if 200 <= status < 300 else f"status {status}"
     except (aiohttp.ClientError, OSError, ValueError) as failure:
         cause = failure.__cause__ or failure
@@ -193,19 +203,28 @@ class WebhookSender(Struct):
         self._webhooks.clear()
         self._bodies.clear()
         try:
-            async with checked_session(self.policy, self.dns_resolver) as session, asyncio.TaskGroup() as group:
+            async with (
+                checked_session(self.policy, self.dns_resolver) as session,
+                asyncio.TaskGroup() as group,
+            ):
                 while True:
                     with suppress(StoreDown):
                         rows = await self._store()
                         # Those that were removed, or resumed, by another process.
-                        for webhook_id in [name for name, body in self._bodies.items() if rows.get(name) != body]:
+                        for webhook_id in [
+                            name for name, body in self._bodies.items() if rows.get(name) != body
+                        ]:
                             tasks.pop(webhook_id).cancel()
                             del self._webhooks[webhook_id], self._bodies[webhook_id]
                         for webhook_id in rows.keys() - self._bodies.keys():
                             self._bodies[webhook_id] = rows[webhook_id]
                             self._webhooks[webhook_id] = DECODER.decode(rows[webhook_id])
-                            tasks[webhook_id] = group.create_task(self._send_all(session, webhook_id))
-                    self.report_paused(sum(hook.paused_at is not UNSET for hook in self._webhooks.values()))
+                            tasks[webhook_id] = group.create_task(
+                                self._send_all(session, webhook_id)
+                            )
+                    self.report_paused(
+                        sum(hook.paused_at is not UNSET for hook in self._webhooks.values())
+                    )
                     await asyncio.sleep(_POLL_S)
         finally:
             self.report_paused(None)
@@ -215,8 +234,15 @@ class WebhookSender(Struct):
 
     async def _store(self) -> dict[str, bytes]:
         """Store how far the deliveries are, and return the bodies of all webhooks. Raises StoreDown."""
-        bodies = {webhook_id: msgspec.json.encode(webhook) for webhook_id, webhook in self._webhooks.items()}
-        changes = {name: (self._bodies[name], body) for name, body in bodies.items() if self._bodies[name] != body}
+        bodies = {
+            webhook_id: msgspec.json.encode(webhook)
+            for webhook_id, webhook in self._webhooks.items()
+        }
+        changes = {
+            name: (self._bodies[name], body)
+            for name, body in bodies.items()
+            if self._bodies[name] != body
+        }
         rows = await self.feed.log.exchange_webhooks(changes)
         self._bodies = bodies
         return rows
@@ -230,7 +256,11 @@ class WebhookSender(Struct):
             await asyncio.sleep(delay_s)
 
     async def _send_next(
-        self, session: aiohttp.ClientSession, webhook_id: str, event_filter: EventFilter, delays: RetryDelays
+        self,
+        session: aiohttp.ClientSession,
+        webhook_id: str,
+        event_filter: EventFilter,
+        delays: RetryDelays,
     ) -> float:
         """Wait for events and send them once; return the delay before the next call in seconds."""
         webhook = self._webhooks[webhook_id]
@@ -255,15 +285,21 @@ class WebhookSender(Struct):
         if not events:
             self._webhooks[webhook_id] = replace(webhook, cursor=cursor)
             return pause_s
-        delivery, retry_pause_s = await send(session, self.policy, webhook, events, self.unix_clock())
+        delivery, retry_pause_s = await send(
+            session, self.policy, webhook, events, self.unix_clock()
+        )
         if delivery.error is UNSET:
             delays.reset()
-            self._webhooks[webhook_id] = webhook.with_delivery(delivery, cursor=cursor, failing_since=UNSET)
+            self._webhooks[webhook_id] = webhook.with_delivery(
+                delivery, cursor=cursor, failing_since=UNSET
+            )
             return pause_s
         since = delivery.time if webhook.failing_since is UNSET else webhook.failing_since
         is_over = delivery.status == _GONE or delivery.time - since >= RETRY_FOR_S
         paused_at = delivery.time if is_over else UNSET
-        self._webhooks[webhook_id] = webhook.with_delivery(delivery, failing_since=since, paused_at=paused_at)
+        self._webhooks[webhook_id] = webhook.with_delivery(
+            delivery, failing_since=since, paused_at=paused_at
+        )
         if paused_at is not UNSET:
             log.warning("webhook paused", extra={**fields, "reason": delivery.error})
         elif webhook.failing_since is UNSET:

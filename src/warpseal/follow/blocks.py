@@ -62,7 +62,9 @@ class ChainStopped(Exception):
 
 def undecodable(error: MalformedMessage, height: int, raw: bytes, where: str = "") -> ChainStopped:
     """Return the error for bytes that cannot be decoded. where: their place, if it is not the block of this height."""
-    reason = StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
+    reason = (
+        StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
+    )
     return ChainStopped(reason, height, f"{where}{error}", raw)
 
 

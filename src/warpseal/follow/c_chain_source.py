@@ -30,7 +30,9 @@ class CChainSource(BlockSource[CChainBlock]):
     async def read(self, first: int, count: int) -> tuple[CChainBlock, ...]:
         blocks: list[CChainBlock] = []
         while len(blocks) < count:
-            blocks += await self._retrier.call(partial(self._read_batch, first + len(blocks), count - len(blocks)))
+            blocks += await self._retrier.call(
+                partial(self._read_batch, first + len(blocks), count - len(blocks))
+            )
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:

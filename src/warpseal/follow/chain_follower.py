@@ -157,7 +157,11 @@ class ChainFollower(Generic[T]):
     @property
     def remaining_blocks(self) -> int | None:
         """The number of blocks of the nodes above the last written one; None: not known."""
-        return None if self._next is None or not self._tips else max(0, max(self._tips) + 1 - self._next)
+        return (
+            None
+            if self._next is None or not self._tips
+            else max(0, max(self._tips) + 1 - self._next)
+        )
 
     @property
     def is_caught_up(self) -> bool:
@@ -214,18 +218,29 @@ class ChainFollower(Generic[T]):
             except StoreDown as error:
                 is_repeated, failure = str(error) == failure, str(error)
                 if not is_repeated:
-                    log.warning("index write failed", extra={"chain": self._consumer.name, "reason": failure})
-                elif isinstance(error, IndexDamaged):  # Once it may be the consequence of an earlier failure.
-                    self._note_stop(ChainStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure))
+                    log.warning(
+                        "index write failed",
+                        extra={"chain": self._consumer.name, "reason": failure},
+                    )
+                elif isinstance(
+                    error, IndexDamaged
+                ):  # Once it may be the consequence of an earlier failure.
+                    self._note_stop(
+                        ChainStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure)
+                    )
                     with suppress(StoreDown):
                         await self._update_status(force=True)
                 await asyncio.sleep(delays.next())
             except ChainStopped as stop:
                 await self._report_stop(stop)
                 await asyncio.sleep(self._pace.stopped_s)
-            except Exception:  # An internal error of one chain must not stop the others, or signing.
+            except (
+                Exception
+            ):  # An internal error of one chain must not stop the others, or signing.
                 log.exception(f"internal error, {activity} stopped")
-                await self._report_stop(ChainStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log"))
+                await self._report_stop(
+                    ChainStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log")
+                )
                 await asyncio.sleep(self._pace.stopped_s)
 
     async def _follow(self) -> None:
@@ -278,7 +293,10 @@ class ChainFollower(Generic[T]):
         elif self._lagging_since_s is None:
             self._lagging_since_s = loop_time()
         if self._stopped is not None and self._next is not None:
-            is_of_block = self._stopped.reason not in (StopReason.INTERNAL_ERROR, StopReason.INDEX_DAMAGED)
+            is_of_block = self._stopped.reason not in (
+                StopReason.INTERNAL_ERROR,
+                StopReason.INDEX_DAMAGED,
+            )
             if not is_of_block or self._stopped.height < self._next:
                 # What could not be right is right now, and nothing is left to write.
                 self._stopped = None
@@ -308,7 +326,11 @@ class ChainFollower(Generic[T]):
                     read_ahead()
                     first, count, reading = ahead.popleft()
                     blocks, failure = await reading
-                    while ahead and ahead[0][2].done() and len(blocks) == count < _MAX_BLOCKS_PER_WRITE:
+                    while (
+                        ahead
+                        and ahead[0][2].done()
+                        and len(blocks) == count < _MAX_BLOCKS_PER_WRITE
+                    ):
                         _, more, reading = ahead.popleft()
                         next_blocks, failure = await reading
                         blocks, count = blocks + next_blocks, count + more
@@ -371,8 +393,14 @@ class ChainFollower(Generic[T]):
         # The bytes may be at fault, so the next ones are read in another way.
         self._consumer.source.use_fallback()
         if self._note_stop(stop):
-            fields = {"chain": self._consumer.name, "reason": stop.reason.value, "height": stop.height}
-            self._consumer.log.error(f"{self._consumer.activity} stopped", extra={**fields, "detail": stop.detail})
+            fields = {
+                "chain": self._consumer.name,
+                "reason": stop.reason.value,
+                "height": stop.height,
+            }
+            self._consumer.log.error(
+                f"{self._consumer.activity} stopped", extra={**fields, "detail": stop.detail}
+            )
         with suppress(StoreDown):
             await self._update_status(force=True)
 
@@ -401,9 +429,18 @@ class ChainFollower(Generic[T]):
         stop = None if stopped is None else (stopped.reason, stopped.height)
         # The first rate after a start is news; a changed one is not.
         has_rate = self._rate_and_eta()[0] is not None
-        status = (self._tips, self._is_bootstrapped, stop, self._waiting(), self._long_wait_s() > 0, has_rate)
+        status = (
+            self._tips,
+            self._is_bootstrapped,
+            stop,
+            self._waiting(),
+            self._long_wait_s() > 0,
+            has_rate,
+        )
         longest_s = _MAX_STATUS_INTERVAL_S if self.is_caught_up else _CATCHING_UP_STATUS_INTERVAL_S
-        is_soon = loop_time() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
+        is_soon = (
+            loop_time() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
+        )
         is_old = loop_time() - self._status_written_at >= longest_s
         if not force and (is_soon or (status == self._written_status and not is_old)):
             return
@@ -425,7 +462,11 @@ class ChainFollower(Generic[T]):
             return "the node is not bootstrapped yet"
         if self._next is None:
             is_early = bool(self._tips) and self._tips[0] < self._first_height
-            return f"block {self._first_height} is not there yet" if is_early else "the first block is being looked for"
+            return (
+                f"block {self._first_height} is not there yet"
+                if is_early
+                else "the first block is being looked for"
+            )
         if self._long_wait_s():
             return f"the node in use has no block behind {self._tips[0]}, another one has {max(self._tips)}"
         return ""
@@ -450,7 +491,11 @@ class ChainFollower(Generic[T]):
         elif loop_time() - self._wait_logged_at >= _WAIT_LOG_INTERVAL_S:
             self._wait_logged_at = loop_time()
             consumer = self._consumer
-            fields = {"chain": consumer.name, "height": self.height, "node_height": max(self._tips, default=None)}
+            fields = {
+                "chain": consumer.name,
+                "height": self.height,
+                "node_height": max(self._tips, default=None),
+            }
             fields |= {"wait_s": round(wait_s), "reason": self._find_wait()}
             consumer.log.warning(f"{consumer.activity} waits", extra=fields)
 

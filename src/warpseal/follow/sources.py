@@ -59,7 +59,9 @@ class BlockSource(ABC, Generic[T]):
     tip_heights: returns the height of each available node, the node in use first; raises NodeUnavailable.
     """
 
-    def __init__(self, tip_heights: Callable[[], Awaitable[tuple[int, ...]]], retrier: Retrier) -> None:
+    def __init__(
+        self, tip_heights: Callable[[], Awaitable[tuple[int, ...]]], retrier: Retrier
+    ) -> None:
         self.tip_heights = tip_heights
         self._retrier = retrier
 
@@ -105,7 +107,11 @@ class ContainerSource:
     """Blocks of one chain from the index API of nodes that have it; finds out which container holds which height."""
 
     def __init__(
-        self, client: ContainersClient, stream: Stream, parse: Callable[[bytes], HasHeight], retrier: Retrier
+        self,
+        client: ContainersClient,
+        stream: Stream,
+        parse: Callable[[bytes], HasHeight],
+        retrier: Retrier,
     ) -> None:
         self._client = client
         self._stream = stream
@@ -145,7 +151,9 @@ class ContainerSource:
         """The height of the first block that has a container, or the lowest possible one."""
         return _FIRST_CONTAINER_HEIGHT if self._first_height is None else self._first_height
 
-    async def _learn_first_height(self, containers: tuple[Container, ...] | None, first: int) -> bool:
+    async def _learn_first_height(
+        self, containers: tuple[Container, ...] | None, first: int
+    ) -> bool:
         """Return whether the height of the first container is known now.
 
         containers: the response for height `first`.
@@ -157,7 +165,9 @@ class ContainerSource:
             # The first container may be of a later block.
             containers, at = await self._range(0, 1), 0
         try:
-            self._first_height = self._parse(inner_block(containers[0].raw)).height - at if containers else None
+            self._first_height = (
+                self._parse(inner_block(containers[0].raw)).height - at if containers else None
+            )
         except MalformedChainBytes:
             self._first_height = None
         if self._first_height is None:
@@ -174,7 +184,9 @@ class ContainerSource:
                 if size > 1 and is_range_too_large(error):
                     self._per_call = max(1, size // 2)
                     continue
-                containers = await self._retrier.call(partial(self._client.range, self._stream, index, size))
+                containers = await self._retrier.call(
+                    partial(self._client.range, self._stream, index, size)
+                )
             self._per_call = min(MAX_CONTAINERS, self._per_call + 1 + self._per_call // 8)
             return containers
 
@@ -204,7 +216,9 @@ class LinearSource(BlockSource[RawBlock]):
         end = first + count
         blocks: list[RawBlock] = []
         if self._containers is not None:
-            blocks += await self._read_single_blocks(first, max(first, min(end, self._containers.low_height)))
+            blocks += await self._read_single_blocks(
+                first, max(first, min(end, self._containers.low_height))
+            )
             while first + len(blocks) < end:
                 more = await self._containers.read(first + len(blocks), end - first - len(blocks))
                 if not more:
@@ -219,7 +233,9 @@ class LinearSource(BlockSource[RawBlock]):
         try:
             await self._single_blocks.block_at(height)
         except NodeUnavailable as error:
-            if error.attempts and all(attempt.failure is not PublicFailure.BAD_ANSWER for attempt in error.attempts):
+            if error.attempts and all(
+                attempt.failure is not PublicFailure.BAD_ANSWER for attempt in error.attempts
+            ):
                 raise
             return False
         return True
@@ -230,7 +246,9 @@ class LinearSource(BlockSource[RawBlock]):
             self._containers.pause()
 
     async def alternatives(self, height: int) -> tuple[RawBlock, ...]:
-        return tuple(RawBlock(raw, False) for raw in await self._single_blocks.block_at_each(height))
+        return tuple(
+            RawBlock(raw, False) for raw in await self._single_blocks.block_at_each(height)
+        )
 
     async def read_block(self, height: int) -> bytes:
         """Return a single block, bare."""

@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from warpseal.forwarding.primary.methods import SERVICES
 from warpseal.node.settings import endpoint, method
-from warpseal.runtime.settings import MEBIBYTE, Group, Settings, invalid_setting, list_of, one_or_more, setting, text
+from warpseal.runtime.settings import (
+    MEBIBYTE,
+    Group,
+    Settings,
+    invalid_setting,
+    list_of,
+    one_or_more,
+    setting,
+    text,
+)
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.limits import NodeLimits
 
@@ -74,7 +83,8 @@ def gateway_method(value: Any, path: str) -> str:
     """Accept the name of a method of a forwarded service: a ! before it denies it, a trailing * is any ending."""
     if not _GATEWAY_METHOD.fullmatch(name := text(value, path)):
         raise invalid_setting(
-            path, f'expected a method, such as "platform.getTx" or "!info.*", of {", ".join(SERVICES)}'
+            path,
+            f'expected a method, such as "platform.getTx" or "!info.*", of {", ".join(SERVICES)}',
         )
     return name
 

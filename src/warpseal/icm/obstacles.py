@@ -23,7 +23,12 @@ from warpseal.aggregation.service import Aggregation, SignatureAggregator
 from warpseal.chains.evm.icm_events import ChangeKind, decode_tail
 from warpseal.chains.evm.reverts import decode_revert
 from warpseal.delivery.errors import WarpDisabled
-from warpseal.delivery.preflight import EXECUTION_FAILED, PreflightAnswer, PreflightRequest, printable_text
+from warpseal.delivery.preflight import (
+    EXECUTION_FAILED,
+    PreflightAnswer,
+    PreflightRequest,
+    printable_text,
+)
 from warpseal.delivery.request import Delivery, DeliveryRequest
 from warpseal.delivery.statement import PreflightStatement
 from warpseal.errors import CallRefused, WarpsealError
@@ -52,10 +57,24 @@ from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import decode_number
 from warpseal.validators.errors import UnknownChain
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import P_CHAIN, ChainID, MessageID, NodeID, SubnetID, id_text, node_id_text, parse_id
+from warpseal.warp.ids import (
+    P_CHAIN,
+    ChainID,
+    MessageID,
+    NodeID,
+    SubnetID,
+    id_text,
+    node_id_text,
+    parse_id,
+)
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
-from warpseal.warp.validator_set import DEFAULT_QUORUM, CanonicalValidatorSet, Validator, required_weight
+from warpseal.warp.validator_set import (
+    DEFAULT_QUORUM,
+    CanonicalValidatorSet,
+    Validator,
+    required_weight,
+)
 
 LOOKUP_S: Final = 5.0
 """The lookups of one message end after it."""
@@ -97,7 +116,9 @@ class MessageObstacles(Struct):
     network_id: int
     now: Callable[[], float] = time.time
     find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None
-    known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = lambda subnet_id, height: None
+    known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = lambda subnet_id, height: (
+        None
+    )
     unreachable_reason: Callable[[NodeID, SubnetID], str | None] = lambda node_id, subnet_id: None
     subnet_of: Callable[[ChainID], Awaitable[SubnetID]] | None = None
     _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
@@ -115,13 +136,23 @@ class MessageObstacles(Struct):
                 return None if content is None else content.message_id(message.source_chain_id)
         return None
 
-    async def outline(self, messages: Sequence[JoinedMessage]) -> Sequence[WarpsealBlock | UnsetType]:
+    async def outline(
+        self, messages: Sequence[JoinedMessage]
+    ) -> Sequence[WarpsealBlock | UnsetType]:
         """Return the blocks of a list, with one read of the store; UNSET for executed messages."""
-        unsigned = [None if message.is_executed else self._build_unsigned(message) for message in messages]
-        destinations = dict.fromkeys(message.side.destination for message in messages if message.received is None)
-        return await self._outline(messages, unsigned, await self._find_refusals(tuple(destinations)))
+        unsigned = [
+            None if message.is_executed else self._build_unsigned(message) for message in messages
+        ]
+        destinations = dict.fromkeys(
+            message.side.destination for message in messages if message.received is None
+        )
+        return await self._outline(
+            messages, unsigned, await self._find_refusals(tuple(destinations))
+        )
 
-    async def _find_refusals(self, destinations: Sequence[ChainID]) -> Mapping[ChainID, IcmDelivery]:
+    async def _find_refusals(
+        self, destinations: Sequence[ChainID]
+    ) -> Mapping[ChainID, IcmDelivery]:
         """Return the delivery to chains that do not exist, of the first `MAX_LISTED_CHAINS` destinations of a list."""
         subnet_of, refusals = self.subnet_of, dict[ChainID, IcmDelivery]()
         if subnet_of is None:
@@ -134,7 +165,9 @@ class MessageObstacles(Struct):
                 refusals[chain_id] = _describe_refusal(error)
 
         deadline = asyncio.get_running_loop().time() + LISTED_CHAINS_S
-        await asyncio.gather(*(_end_at(deadline, look_up(chain_id)) for chain_id in destinations[:MAX_LISTED_CHAINS]))
+        await asyncio.gather(
+            *(_end_at(deadline, look_up(chain_id)) for chain_id in destinations[:MAX_LISTED_CHAINS])
+        )
         return refusals
 
     async def _outline(
@@ -148,7 +181,9 @@ class MessageObstacles(Struct):
         refusals: the delivery to destinations that do not exist.
         """
         blocks = [_describe_state(message) for message in messages]
-        signed = await self.archive.find_signed([message.id for message in unsigned if message is not None])
+        signed = await self.archive.find_signed(
+            [message.id for message in unsigned if message is not None]
+        )
         open_ids = self.aggregator.open_message_ids()
         for place, (message, warp_message) in enumerate(zip(messages, unsigned, strict=True)):
             block = blocks[place]
@@ -159,7 +194,9 @@ class MessageObstacles(Struct):
                 if block.state == "sent":
                     last = self.aggregator.last_shortfall(warp_message.id)
                     is_signed = None if signed is None else warp_message.id in signed
-                    signature = _describe_signature(last, is_open=warp_message.id in open_ids, is_signed=is_signed)
+                    signature = _describe_signature(
+                        last, is_open=warp_message.id in open_ids, is_signed=is_signed
+                    )
                     with suppress(StoreDown):
                         if (rule := self.find_block(warp_message)) is not None:
                             signature = IcmSignature(state="blocked", reason=rule.reason)
@@ -168,7 +205,9 @@ class MessageObstacles(Struct):
                 block = replace(block, delivery=refusals[message.side.destination])
             # A page need not have its messages twice.
             retry = advise_retry(message, block, self.now())
-            blocks[place] = replace(block, retry=retry if retry is UNSET else replace(retry, call=UNSET))
+            blocks[place] = replace(
+                block, retry=retry if retry is UNSET else replace(retry, call=UNSET)
+            )
         return blocks
 
     async def describe(
@@ -191,7 +230,10 @@ class MessageObstacles(Struct):
             keys = _describe_changes(message.side, changes)
             await asyncio.gather(
                 _end_at(deadline, self._execute(message, keys)),
-                _end_at(deadline, self._look_up_delivery(message.side, unsigned, outline, block_gas, keys)),
+                _end_at(
+                    deadline,
+                    self._look_up_delivery(message.side, unsigned, outline, block_gas, keys),
+                ),
             )
             block, now = replace(outline, **keys), self.now()
             retry = advise_retry(message, block, now)
@@ -204,7 +246,11 @@ class MessageObstacles(Struct):
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
-        return message.side.warp_message(self.network_id) if isinstance(message.side, SentMessage) else None
+        return (
+            message.side.warp_message(self.network_id)
+            if isinstance(message.side, SentMessage)
+            else None
+        )
 
     async def _look_up_delivery(
         self,
@@ -223,13 +269,18 @@ class MessageObstacles(Struct):
             return
         if block.signature is not UNSET:
             try:
-                keys["signature"], signed = await self._read_signature(unsigned, side.destination, block.signature)
+                keys["signature"], signed = await self._read_signature(
+                    unsigned, side.destination, block.signature
+                )
             except (UnknownChain, WarpDisabled) as error:
                 keys["delivery"] = _describe_refusal(error)
                 return
         size = len(unsigned.raw if signed is None else signed.encode()) + 1
         required = side.gas_limit + _DELIVERY_GAS + -(-size // WORD_BYTES) * _CHUNK_GAS
-        required += len(unsigned.payload) * _PAYLOAD_BYTE_GAS + len(decode_tail(side.tail)[1]) * _RECEIPT_GAS
+        required += (
+            len(unsigned.payload) * _PAYLOAD_BYTE_GAS
+            + len(decode_tail(side.tail)[1]) * _RECEIPT_GAS
+        )
         required += 0 if signed is None else len(signed.signer_indices) * _SIGNER_GAS
         limit = UNSET if block_gas is None else str(block_gas)
         keys["delivery_gas"] = IcmDeliveryGas(required=str(required), block_limit=limit)
@@ -254,7 +305,15 @@ class MessageObstacles(Struct):
         """
         # No caller asked for a signature, so that the lookup does not count as a request.
         request = AggregationRequest(
-            unsigned, b"", None, DEFAULT_QUORUM, 0, None, None, stored_only=True, defer_report=lambda report: None
+            unsigned,
+            b"",
+            None,
+            DEFAULT_QUORUM,
+            0,
+            None,
+            None,
+            stored_only=True,
+            defer_report=lambda report: None,
         )
         try:
             delivery = await self.sign(DeliveryRequest(request, destination_id))
@@ -262,7 +321,9 @@ class MessageObstacles(Struct):
             shortfall = error.shortfall
         except (WarpsealError, RpcRefusal) as error:
             # The chain that is unknown may be the source.
-            is_unknown = isinstance(error, UnknownChain) and error.chain_id == id_text(destination_id)
+            is_unknown = isinstance(error, UnknownChain) and error.chain_id == id_text(
+                destination_id
+            )
             if is_unknown or isinstance(error, WarpDisabled):
                 raise
             return outline, None
@@ -270,11 +331,14 @@ class MessageObstacles(Struct):
             signed, total_weight = delivery.result, delivery.result.members.total_weight
             required = required_weight(total_weight, delivery.report.quorum.percentage)
             weights = _describe_weights(signed.signed_weight, required, total_weight)
-            return IcmSignature(state="signed", **weights), SignedMessage.parse(signed.signed_message)
+            return IcmSignature(state="signed", **weights), SignedMessage.parse(
+                signed.signed_message
+            )
         is_open = unsigned.id in self.aggregator.open_message_ids()
         last = self.aggregator.last_shortfall(unsigned.id)
         if last is not None and (
-            last.total_weight != shortfall.total_weight or last.required_weight > shortfall.required_weight
+            last.total_weight != shortfall.total_weight
+            or last.required_weight > shortfall.required_weight
         ):
             # It is of another set, or for a caller that wanted more than the destination does.
             last = None
@@ -286,7 +350,9 @@ class MessageObstacles(Struct):
             signature, missing = self._find_unreachable(signature, shortfall)
         return replace(
             signature,
-            **_describe_weights(shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight),
+            **_describe_weights(
+                shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight
+            ),
             # The addresses of connections are for callers on this machine alone.
             missing=tuple(replace(signer, connections=UNSET) for signer in missing),
         ), None
@@ -315,9 +381,13 @@ class MessageObstacles(Struct):
         if not unreachable:
             return signature, shortfall.missing
         weight = sum(int(signer.weight) for signer in unreachable.values())
-        heaviest = nlargest(MAX_MISSING, unreachable.values(), key=lambda signer: int(signer.weight))
+        heaviest = nlargest(
+            MAX_MISSING, unreachable.values(), key=lambda signer: int(signer.weight)
+        )
         others = [signer for signer in shortfall.missing if signer.public_key not in unreachable]
-        return replace(signature, unreachable_weight=str(weight)), (*heaviest, *others)[:MAX_MISSING]
+        return replace(signature, unreachable_weight=str(weight)), (*heaviest, *others)[
+            :MAX_MISSING
+        ]
 
     def _unreachable_reason(self, validator: Validator, subnet_id: SubnetID) -> str | None:
         """Return why the first node of a validator cannot be reached; None if that is not known of all its nodes."""
@@ -349,7 +419,9 @@ class MessageObstacles(Struct):
                     trial = CallTrial(False, None, describe_revert(output), output.data)
             elif output is not None:
                 trial = CallTrial(True)
-                estimate = await self._ask(chain_id, "eth_estimateGas", [transaction, "latest"], decode_number)
+                estimate = await self._ask(
+                    chain_id, "eth_estimateGas", [transaction, "latest"], decode_number
+                )
                 trial = CallTrial(True, estimate if isinstance(estimate, int) else None)
 
         await _end_at(deadline, ask())
@@ -359,7 +431,12 @@ class MessageObstacles(Struct):
         """Add execution: what the call of the recipient does."""
         side, received = message.side, message.received
         chain_id, recipient = side.destination, hex_text(side.recipient)
-        if not side.body or side.gas_limit is None or chain_id == P_CHAIN or self.denies_calls(chain_id):
+        if (
+            not side.body
+            or side.gas_limit is None
+            or chain_id == P_CHAIN
+            or self.denies_calls(chain_id)
+        ):
             return
         body = side.body + bytes(-len(side.body) % WORD_BYTES)
         sender, size = side.sender.rjust(WORD_BYTES, b"\0"), len(side.body).to_bytes(WORD_BYTES)
@@ -368,7 +445,11 @@ class MessageObstacles(Struct):
         ask = partial(self._ask, chain_id)
         code, estimate = await asyncio.gather(
             ask("eth_getCode", [recipient, "latest"], len),
-            ask("eth_estimateGas", [{**call, "gas": hex(MAX_EXECUTION_GAS)}, "latest"], decode_number),
+            ask(
+                "eth_estimateGas",
+                [{**call, "gas": hex(MAX_EXECUTION_GAS)}, "latest"],
+                decode_number,
+            ),
         )
         # The messenger gives the recipient the gas of the message, and no part of it is that of a transaction.
         intrinsic = _TX_GAS + sum(_BYTE_GAS if byte else _ZERO_BYTE_GAS for byte in data)
@@ -395,7 +476,9 @@ class MessageObstacles(Struct):
     ) -> int | CallRefused | None:
         """Return a node's reply, or its refusal; None if no node replied."""
         try:
-            return await self.chain_rpc.call(chain_id, method, params, decode, is_refusal_final=True)
+            return await self.chain_rpc.call(
+                chain_id, method, params, decode, is_refusal_final=True
+            )
         except CallRefused as refusal:
             return refusal
         except NodeUnavailable:
@@ -417,7 +500,9 @@ def _describe_state(message: JoinedMessage) -> WarpsealBlock | UnsetType:
         return WarpsealBlock(state="sent", since=side.time, allowed_relayer_addresses=relayers)
     if message.is_executed:
         return UNSET
-    receiver = IcmReceiver(deliverer=account_text(received.deliverer), redeemer=account_text(received.redeemer))
+    receiver = IcmReceiver(
+        deliverer=account_text(received.deliverer), redeemer=account_text(received.redeemer)
+    )
     state: MessageState = "failed" if received.has_failed else "received"
     return WarpsealBlock(state=state, since=received.time, received_by=receiver)
 
@@ -434,14 +519,18 @@ def describe_revert(refusal: CallRefused) -> str:
     return printable_text(decode_revert(refusal.data) or str(refusal))
 
 
-def _describe_changes(side: SentMessage | ReceivedMessage, changes: Sequence[MessageChange]) -> dict[str, Any]:
+def _describe_changes(
+    side: SentMessage | ReceivedMessage, changes: Sequence[MessageChange]
+) -> dict[str, Any]:
     if not isinstance(side, SentMessage):
         return {}
     fees = (change for change in changes if change.kind is ChangeKind.FEE)
     times = [change.time for change in changes if change.kind is ChangeKind.RESENT]
     asset = account_text(side.asset)
     return {
-        "fees": tuple(IcmFee(address=asset, value=str(fee.amount), timestamp=fee.time) for fee in fees),
+        "fees": tuple(
+            IcmFee(address=asset, value=str(fee.amount), timestamp=fee.time) for fee in fees
+        ),
         "resent_at": max(times, default=UNSET),
     }
 
@@ -453,15 +542,25 @@ def _describe_signature(
 
     last: why a quorum was missed, if it was. is_open: validators are asked now. is_signed: None: not known.
     """
-    weights = {} if last is None else _describe_weights(last.signed_weight, last.required_weight, last.total_weight)
+    weights = (
+        {}
+        if last is None
+        else _describe_weights(last.signed_weight, last.required_weight, last.total_weight)
+    )
     if is_open:
         return IcmSignature(state="collecting", **weights)
     if is_signed:
         return IcmSignature(state="signed")
     if last is not None:
-        return IcmSignature(state="impossible" if last.verdict is Verdict.NEVER else "collecting", **weights)
+        return IcmSignature(
+            state="impossible" if last.verdict is Verdict.NEVER else "collecting", **weights
+        )
     return UNSET if is_signed is None else IcmSignature(state="not_asked")
 
 
 def _describe_weights(signed: int, required: int, total: int) -> dict[str, Any]:
-    return {"signed_weight": str(signed), "required_weight": str(required), "total_weight": str(total)}
+    return {
+        "signed_weight": str(signed),
+        "required_weight": str(required),
+        "total_weight": str(total),
+    }

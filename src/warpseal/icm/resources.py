@@ -12,7 +12,9 @@ from warpseal.warp.quorum_shortfall import MissingSigner
 MessageState = Literal["sent", "received", "failed"]
 """How far a message has come that is not executed. received: it has no body, so that there is nothing to execute."""
 SignatureState = Literal["signed", "collecting", "impossible", "not_asked", "blocked"]
-RetryAction = Literal["retry_execution", "none", "wait", "top_up", "resend", "sign_again", "raise_gas"]
+RetryAction = Literal[
+    "retry_execution", "none", "wait", "top_up", "resend", "sign_again", "raise_gas"
+]
 
 
 class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):

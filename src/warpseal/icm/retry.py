@@ -12,7 +12,14 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from warpseal.chains.evm.icm_events import decode_tail
-from warpseal.icm.resources import IcmCall, IcmExecution, IcmRetry, IcmSignature, RetryAction, WarpsealBlock
+from warpseal.icm.resources import (
+    IcmCall,
+    IcmExecution,
+    IcmRetry,
+    IcmSignature,
+    RetryAction,
+    WarpsealBlock,
+)
 from warpseal.index.evm.records import ReceivedMessage, SentMessage
 from warpseal.peers.statistics import UnreachableReason
 from warpseal.resources.base import UNSET, UnsetType
@@ -34,7 +41,9 @@ _RECIPIENT_FAILED: Final = (
 )
 # Refusals of validators of an EVM chain that do not have the message.
 _UNKNOWN_MESSAGE_CODES: Final = (1, 2, 3)
-_COLLECTING: Final = IcmRetry(action="wait", text="Validators that have not signed yet may still sign.")
+_COLLECTING: Final = IcmRetry(
+    action="wait", text="Validators that have not signed yet may still sign."
+)
 _UNREACHABLE: Final = frozenset(reason.value for reason in UnreachableReason)
 _OTHER_SET: Final = ("bit_set", "weight", "signature")
 _MAX_NAMED: Final = 3
@@ -75,7 +84,10 @@ def advise_retry(
     if block.state == "failed":
         return _advise_execution(message, block, trial)
     if block.state == "received":
-        return IcmRetry(action="none", text="The message was received. It has no body, so there is nothing to execute.")
+        return IcmRetry(
+            action="none",
+            text="The message was received. It has no body, so there is nothing to execute.",
+        )
     refusal = _destination_refusal(message, block)
     if refusal:
         return IcmRetry(action="none", text=f"The destination takes no such message: {refusal}.")
@@ -84,7 +96,8 @@ def advise_retry(
         return UNSET
     if signature.state == "blocked":
         return IcmRetry(
-            action="none", text=f"The operator of the daemon has disabled its signature: {signature.reason}"
+            action="none",
+            text=f"The operator of the daemon has disabled its signature: {signature.reason}",
         )
     if signature.state == "signed" and signature.missing is UNSET:
         return _advise_delivery(message, block)
@@ -96,7 +109,11 @@ def advise_retry(
         )
     if signature.state == "not_asked":
         return _advise_request(message, signature)
-    if signature.missing is UNSET or signature.required_weight is UNSET or signature.total_weight is UNSET:
+    if (
+        signature.missing is UNSET
+        or signature.required_weight is UNSET
+        or signature.total_weight is UNSET
+    ):
         return _COLLECTING if signature.state == "collecting" else UNSET
     is_new = now < max(message.side.time, block.resent_at or 0) + STORING_S
     lost = _weights_by_kind(signature.missing, is_new=is_new)
@@ -111,7 +128,10 @@ def advise_retry(
         )
     if lost["never"] <= spare:
         return _advise_resending(message, trial)
-    return IcmRetry(action="none", text="Validators that the quorum needs can never sign: change them, or the quorum.")
+    return IcmRetry(
+        action="none",
+        text="Validators that the quorum needs can never sign: change them, or the quorum.",
+    )
 
 
 def _destination_refusal(message: JoinedMessage, block: WarpsealBlock) -> str:
@@ -119,21 +139,31 @@ def _destination_refusal(message: JoinedMessage, block: WarpsealBlock) -> str:
     if message.side.destination == P_CHAIN:
         return "no transaction of the P-Chain delivers the message of a messenger"
     delivery = block.delivery
-    if delivery is UNSET or delivery.statement.accepted is not False or delivery.reason == "already_delivered":
+    if (
+        delivery is UNSET
+        or delivery.statement.accepted is not False
+        or delivery.reason == "already_delivered"
+    ):
         return ""
     return delivery.statement.text
 
 
-def _advise_execution(message: JoinedMessage, block: WarpsealBlock, trial: CallTrial | None) -> IcmRetry:
+def _advise_execution(
+    message: JoinedMessage, block: WarpsealBlock, trial: CallTrial | None
+) -> IcmRetry:
     """Return what to do about a message whose execution failed."""
     text = "The message was received, and its execution failed."
     call = _call(message, _RETRY_EXECUTION, message.side.source)
     if call is UNSET:
-        text += " Call retryMessageExecution with the message, whose fields the indexes do not have."
+        text += (
+            " Call retryMessageExecution with the message, whose fields the indexes do not have."
+        )
     elif trial is None:
         text += " retryMessageExecution may execute it."
     elif trial.succeeds:
-        return _advise_call("retry_execution", f"{text} retryMessageExecution executes it now.", call, trial)
+        return _advise_call(
+            "retry_execution", f"{text} retryMessageExecution executes it now.", call, trial
+        )
     elif trial.succeeds is None:
         text += " No node has tried whether retryMessageExecution executes it now."
         call = UNSET
@@ -142,7 +172,9 @@ def _advise_execution(message: JoinedMessage, block: WarpsealBlock, trial: CallT
         text += " error of the recipient. First change what makes it fail, then call retryMessageExecution."
         return _with_revert(IcmRetry(action="retry_execution", text=text), trial)
     else:
-        text += f' retryMessageExecution does not execute it: the call reverts with "{trial.error}".'
+        text += (
+            f' retryMessageExecution does not execute it: the call reverts with "{trial.error}".'
+        )
         return _with_revert(IcmRetry(action="none", text=text), trial)
     return IcmRetry(action="retry_execution", text=text, call=call)
 
@@ -151,13 +183,17 @@ def _advise_resending(message: JoinedMessage, trial: CallTrial | None) -> IcmRet
     """Return what to do about a message that validators do not have."""
     text = "Validators that the quorum needs do not have the message."
     call = _call(message, _RETRY_SEND, b"")
-    resend_text = f"{text} Send it again with retrySendCrossChainMessage, and request the signature again."
+    resend_text = (
+        f"{text} Send it again with retrySendCrossChainMessage, and request the signature again."
+    )
     if call is UNSET or trial is None:
         return IcmRetry(action="resend", text=resend_text, call=call)
     if trial.succeeds:
         return _advise_call("resend", resend_text, call, trial)
     if trial.succeeds is None:
-        return IcmRetry(action="resend", text=f"{resend_text} No node has tried whether that call succeeds now.")
+        return IcmRetry(
+            action="resend", text=f"{resend_text} No node has tried whether that call succeeds now."
+        )
     text += f' retrySendCrossChainMessage does not send it again: the call reverts with "{trial.error}".'
     return _with_revert(IcmRetry(action="none", text=text), trial)
 
@@ -188,11 +224,16 @@ def _advise_request(message: JoinedMessage, signature: IcmSignature) -> IcmRetry
         text = "The signature was not requested here. A relayer requests it to deliver."
         return IcmRetry(action="wait", text=_with_deliverers(text, message))
     unreachable = [signer for signer in signature.missing or () if signer.reason in _UNREACHABLE]
-    nodes = ", ".join(f"{next(iter(signer.node_ids))} ({signer.reason})" for signer in unreachable[:_MAX_NAMED])
+    nodes = ", ".join(
+        f"{next(iter(signer.node_ids))} ({signer.reason})" for signer in unreachable[:_MAX_NAMED]
+    )
     others = ", and others" if len(unreachable) > _MAX_NAMED else ""
     share = 100 * int(signature.unreachable_weight or 0) / int(signature.total_weight or 1)
     text = f"The quorum is not connected: validators with {share:.1f} % of the weight are unreachable: {nodes}{others}."
-    return IcmRetry(action="wait", text=f"{text} No signature can be made until the daemon reaches more of them.")
+    return IcmRetry(
+        action="wait",
+        text=f"{text} No signature can be made until the daemon reaches more of them.",
+    )
 
 
 def _lacks_connections(signature: IcmSignature) -> bool:
@@ -200,7 +241,11 @@ def _lacks_connections(signature: IcmSignature) -> bool:
     if not (signature.unreachable_weight and signature.required_weight and signature.total_weight):
         return False
     # Some of those that signed may be unreachable now.
-    left = int(signature.total_weight) - int(signature.unreachable_weight) + int(signature.signed_weight or 0)
+    left = (
+        int(signature.total_weight)
+        - int(signature.unreachable_weight)
+        + int(signature.signed_weight or 0)
+    )
     return left < int(signature.required_weight)
 
 
@@ -222,8 +267,14 @@ def _advise_signed(message: JoinedMessage, block: WarpsealBlock) -> IcmRetry:
             advice = delivery.advice
             return IcmRetry(action="wait", text=advice.text, not_before=advice.not_before)
         action: RetryAction = "sign_again" if delivery.reason in _OTHER_SET else "none"
-        return IcmRetry(action=action, text=f"The destination refuses the signed message: {reason_text}.")
-    if gas is not UNSET and gas.block_limit is not UNSET and int(gas.required) > int(gas.block_limit):
+        return IcmRetry(
+            action=action, text=f"The destination refuses the signed message: {reason_text}."
+        )
+    if (
+        gas is not UNSET
+        and gas.block_limit is not UNSET
+        and int(gas.required) > int(gas.block_limit)
+    ):
         text = f"Delivery needs {gas.required} gas, and a block of the destination has {gas.block_limit}."
         return IcmRetry(action="raise_gas", text=text)
     if execution is not UNSET and int(execution.gas_required or 0) > int(execution.gas_limit):
@@ -231,8 +282,13 @@ def _advise_signed(message: JoinedMessage, block: WarpsealBlock) -> IcmRetry:
         text += " will fail. Deliver the message, and then ask here whether retryMessageExecution executes it."
         return IcmRetry(action="raise_gas", text=_with_deliverers(text, message))
     if delivery is not UNSET and delivery.reason is not UNSET:
-        return IcmRetry(action="wait", text=f"The destination refuses the message now: {delivery.reason_text}.")
-    return IcmRetry(action="wait", text=_with_deliverers("The message is signed and waits for a relayer.", message))
+        return IcmRetry(
+            action="wait", text=f"The destination refuses the message now: {delivery.reason_text}."
+        )
+    return IcmRetry(
+        action="wait",
+        text=_with_deliverers("The message is signed and waits for a relayer.", message),
+    )
 
 
 def _with_deliverers(text: str, message: JoinedMessage) -> str:
@@ -258,12 +314,18 @@ def _weights_by_kind(missing: Iterable[MissingSigner], *, is_new: bool) -> Count
             weights["drained"] += int(signer.weight)
         elif signer.verdict is Verdict.NEVER:
             weights["never"] += int(signer.weight)
-        elif signer.reason == "refused" and signer.error_code in _UNKNOWN_MESSAGE_CODES and not is_new:
+        elif (
+            signer.reason == "refused"
+            and signer.error_code in _UNKNOWN_MESSAGE_CODES
+            and not is_new
+        ):
             weights["unknown"] += int(signer.weight)
     return weights
 
 
-def _call(message: JoinedMessage, selectors: tuple[bytes, bytes], source: bytes) -> IcmCall | UnsetType:
+def _call(
+    message: JoinedMessage, selectors: tuple[bytes, bytes], source: bytes
+) -> IcmCall | UnsetType:
     """Return a call of the messenger with the message. source: the argument before it."""
     side = message.side
     encoded = side.encode()
@@ -271,4 +333,6 @@ def _call(message: JoinedMessage, selectors: tuple[bytes, bytes], source: bytes)
         return UNSET
     selector = selectors[side.is_v2]
     offset = (len(source) + WORD_BYTES).to_bytes(WORD_BYTES)
-    return IcmCall(to=account_text(side.messenger), data=hex_text(selector + source + offset + encoded))
+    return IcmCall(
+        to=account_text(side.messenger), data=hex_text(selector + source + offset + encoded)
+    )

@@ -33,7 +33,13 @@ from warpseal.warp.ids import ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import DEFAULT_QUORUM, CanonicalValidatorSet
 
-_PERMANENT_ERRORS: Final = (InvalidRequest, SubnetNotConverted, UnknownChain, UnknownSubnet, WrongNetwork)
+_PERMANENT_ERRORS: Final = (
+    InvalidRequest,
+    SubnetNotConverted,
+    UnknownChain,
+    UnknownSubnet,
+    WrongNetwork,
+)
 _MAX_RUNNING: Final = 2
 _MAX_AGE_S: Final = 7 * DAY_S
 _POLL_S: Final = 0.25
@@ -48,7 +54,9 @@ class DestinationSigner(Protocol):
     """Signs messages for a destination (`delivery.service.DeliveryService`)."""
 
     async def sign(self, request: DeliveryRequest) -> Delivery[Aggregation]: ...
-    async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> CanonicalValidatorSet: ...
+    async def signing_set(
+        self, source_chain_id: ChainID, destination_id: ChainID
+    ) -> CanonicalValidatorSet: ...
 
 
 class IcmSigner:
@@ -94,7 +102,9 @@ class IcmSigner:
                     await self._runner.start_due(attempts)
                 await self._runner.wait(_POLL_S if is_idle else _BUSY_POLL_S)
 
-    async def plan_tasks(self, occurrences: Sequence[IcmOccurrence]) -> Callable[[Connection], None]:
+    async def plan_tasks(
+        self, occurrences: Sequence[IcmOccurrence]
+    ) -> Callable[[Connection], None]:
         """Return the write of the tasks that begin and end with these occurrences. Raises NodeUnavailable."""
         new, message_ids, now = list[IcmTask](), list[bytes](), self._now_unix()
         for occurrence in occurrences:
@@ -102,9 +112,14 @@ class IcmSigner:
             if occurrence.type is EventType.ICM_RECEIVED:
                 message_ids.append(message.message_id)
             elif isinstance(message, SentMessage) and message.receive is None:
-                unsigned = message.warp_message(self._network_id) if message.foreign_warp is None else None
+                unsigned = (
+                    message.warp_message(self._network_id) if message.foreign_warp is None else None
+                )
                 if unsigned is not None and await self._is_ahead(message.source):
-                    route, ends_at = (message.source, message.destination), min(now, occurrence.time) + _MAX_AGE_S
+                    route, ends_at = (
+                        (message.source, message.destination),
+                        min(now, occurrence.time) + _MAX_AGE_S,
+                    )
                     new.append(IcmTask(message.message_id, now, 0, *route, unsigned.raw, ends_at))
         return partial(change_tasks, new=new, message_ids=message_ids)
 
@@ -120,7 +135,9 @@ class IcmSigner:
             await self._tasks.end(task.key)
             return
         message = UnsignedMessage.parse(task.message)
-        request = AggregationRequest(message, b"", None, DEFAULT_QUORUM, 0, None, None, is_ahead=True)
+        request = AggregationRequest(
+            message, b"", None, DEFAULT_QUORUM, 0, None, None, is_ahead=True
+        )
         try:
             delivery = await self._delivery.sign(DeliveryRequest(request, task.destination))
             digest = delivery.result.members.digest
@@ -144,7 +161,9 @@ class IcmSigner:
             await self._leadership.wait_until_held()
             with suppress(StoreDown):
                 settled = await self._tasks.settled()
-                await asyncio.gather(*(self._renew_route(route, digests) for route, digests in settled.items()))
+                await asyncio.gather(
+                    *(self._renew_route(route, digests) for route, digests in settled.items())
+                )
 
     async def _renew_route(self, route: Route, digests: set[bytes]) -> None:
         with suppress(WarpsealError, TimeoutError):

@@ -15,7 +15,15 @@ from msgspec import Struct
 from warpseal.chains.ids import TxID, UtxoID
 from warpseal.index import bulk, schema
 from warpseal.index.bulk import IdTable, Row
-from warpseal.index.columns import PROPOSED, ChainRef, OutputDetail, TxDetail, decode_tx, encode, flags_of
+from warpseal.index.columns import (
+    PROPOSED,
+    ChainRef,
+    OutputDetail,
+    TxDetail,
+    decode_tx,
+    encode,
+    flags_of,
+)
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import chain_of, partition_of, prefix_of, to_column
 from warpseal.index.unspent import UnspentOutput, UnspentOutputs
@@ -28,7 +36,9 @@ _OwnerColumns = tuple[int | None, bytes | None]
 Spend = tuple[int, int]
 """Keys of an output and of the transaction that spent it."""
 
-_MOVE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
+_MOVE: Final = (
+    "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
+)
 
 
 class SpentBeforeMade(Struct, frozen=True):
@@ -114,13 +124,25 @@ class IndexBatch:
         """Write a row in place of the one with the same key."""
         self.changed.setdefault(table.name, (table, []))[1].append(row)
 
-    def put_tx(self, tx: TxInProgress, height: int | None, outcome: int, outputs: range, detail: TxDetail) -> None:
+    def put_tx(
+        self, tx: TxInProgress, height: int | None, outcome: int, outputs: range, detail: TxDetail
+    ) -> None:
         """Write a transaction and the addresses that it touches. outputs: keys of the outputs that it makes.
 
         The row of a decided proposal replaces the row of the proposal.
         """
         moved = len(detail.inputs) + len(outputs) + len(detail.released)
-        columns = (tx.tx_id, height, tx.time_s, tx.kind, outcome, outputs.start, len(outputs), moved, encode(detail))
+        columns = (
+            tx.tx_id,
+            height,
+            tx.time_s,
+            tx.kind,
+            outcome,
+            outputs.start,
+            len(outputs),
+            moved,
+            encode(detail),
+        )
         if outcome > PROPOSED and tx.key not in self._txs:
             self.change(schema.TXS, (tx.key, *columns))
         else:
@@ -133,7 +155,9 @@ class IndexBatch:
 
     # Outputs
 
-    def emit(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], origin: int | None = None) -> range:
+    def emit(
+        self, tx: TxInProgress, outputs: Sequence[LedgerOutput], origin: int | None = None
+    ) -> range:
         """Write the outputs that a transaction makes, and return their keys.
 
         origin: the key of the transaction whose id outputs have that do not have this transaction's id.
@@ -144,7 +168,9 @@ class IndexBatch:
         self.next_keys.output += len(outputs)
         return range(first, first + len(outputs))
 
-    def release(self, tx: TxInProgress, outputs: Sequence[LedgerOutput], first_out: int) -> tuple[int, ...]:
+    def release(
+        self, tx: TxInProgress, outputs: Sequence[LedgerOutput], first_out: int
+    ) -> tuple[int, ...]:
         """Make staked outputs spendable; return their keys. first_out: key of the first output of the staking."""
         keys = [first_out + output.output_index for output in outputs]
         for key, output in zip(keys, outputs, strict=True):
@@ -204,10 +230,14 @@ class IndexBatch:
         elif not output.staked:
             self._add_unspent(key, output, asset, owner)
 
-    def _add_unspent(self, key: int, output: LedgerOutput, asset: int, owner: _OwnerColumns) -> None:
+    def _add_unspent(
+        self, key: int, output: LedgerOutput, asset: int, owner: _OwnerColumns
+    ) -> None:
         held_on = self.chain_numbers.get(output.held_on)
         if held_on is not None:
-            self.unspent[output.id] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, *owner)
+            self.unspent[output.id] = UnspentOutput(
+                key, asset, output.asset_id, output.amount, held_on, *owner
+            )
 
     def _add_unknown(self, tx: TxInProgress, consumed: Consumed) -> int:
         """Write an output that no indexed block has made yet; return its key."""
@@ -240,7 +270,12 @@ class IndexBatch:
         flags = flags_of(output, numbers.get(output.created_on, 0), numbers.get(output.held_on, 0))
         place = (*keys, output.output_index, asset, to_column(output.amount), flags)
         detail = None
-        if output.locktime or output.stakeable_locktime or output.group_id is not None or unindexed is not None:
+        if (
+            output.locktime
+            or output.stakeable_locktime
+            or output.group_id is not None
+            or unindexed is not None
+        ):
             rare = (output.locktime, output.stakeable_locktime, output.group_id, output.payload)
             detail = encode(OutputDetail(*rare, unindexed))
         self._output_rows.append((*place, *owner, detail))
@@ -260,13 +295,17 @@ class IndexBatch:
         # the input showed have the spender in their pages. All of that changes before the placeholder is deleted.
         replaced = {output.early.output: output.output for output in late}
         spenders = sorted({output.early.spender for output in late})
-        for key, raw in bulk.run(connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders):
+        for key, raw in bulk.run(
+            connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders
+        ):
             detail = decode_tx(bytes(raw))
             detail.inputs = tuple([replaced.get(output, output) for output in detail.inputs])
             connection.run("UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)
         placeholders = list(replaced)
         bulk.delete(connection, schema.OUTPUTS, placeholders)
-        self.spends.replace(connection, placeholders, [(output.output, output.early.spender) for output in late])
+        self.spends.replace(
+            connection, placeholders, [(output.output, output.early.spender) for output in late]
+        )
         ids = [(prefix_of(output.utxo_id), output.utxo_id[8:]) for output in late]
         bulk.delete_pairs(connection, schema.EARLY_SPENDS, ids)
         for output in late:
@@ -327,14 +366,18 @@ class SpendWriter:
             connection.run("DELETE FROM recent_spends")
             self._count = 0
 
-    def replace(self, connection: Connection, outputs: Sequence[int], spends: Sequence[Spend]) -> None:
+    def replace(
+        self, connection: Connection, outputs: Sequence[int], spends: Sequence[Spend]
+    ) -> None:
         """Delete the spends of outputs, and write others in their place."""
         bulk.delete(connection, schema.SPENDS, outputs)
         bulk.delete(connection, schema.RECENT_SPENDS, outputs)
         self.write(connection, spends)
 
 
-def load_early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, SpentBeforeMade]:
+def load_early_spends(
+    connection: Connection, ids: Iterable[UtxoID]
+) -> dict[UtxoID, SpentBeforeMade]:
     """Return the outputs among these that were spent before they were made."""
     searched = frozenset(ids)
     text = (

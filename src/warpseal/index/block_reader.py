@@ -7,12 +7,27 @@ from typing import Final, NamedTuple
 
 from warpseal.chains.ids import Address
 from warpseal.index.columns import BLOCK_NAMES, decode_proposer
-from warpseal.index.keys import ACCOUNT, CHAINS, NUMBERS, C, first_key, height_of, last_key, partition_of
+from warpseal.index.keys import (
+    ACCOUNT,
+    CHAINS,
+    NUMBERS,
+    C,
+    first_key,
+    height_of,
+    last_key,
+    partition_of,
+)
 from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
 from warpseal.resources.base import UNSET, UnsetType, or_unset
-from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock, Proposer, ProposerDetails, p_chain
+from warpseal.resources.blocks import (
+    Blockchain,
+    PrimaryNetworkBlock,
+    Proposer,
+    ProposerDetails,
+    p_chain,
+)
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import BlockQuery, Page, PageRequest
 from warpseal.resources.text import hex_text, node_text
@@ -22,7 +37,9 @@ _BLOCKS: Final = (
     "SELECT key, block_id, time, kind, size, first_tx, txs, supply, fees, active, proposer, repeated FROM blocks"
     " WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
 )
-_NEWEST: Final = "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY time DESC, key DESC LIMIT 1"
+_NEWEST: Final = (
+    "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY time DESC, key DESC LIMIT 1"
+)
 _ID_BYTES: Final = 32
 
 
@@ -56,16 +73,22 @@ def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[P
     first = within[: page.size]
     parents = [bytes(row.block_id) for row in rows[1 : len(first) + 1]]
     if first and len(parents) < len(first):
-        parents.append(bytes(session.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0]))
+        parents.append(
+            bytes(session.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0])
+        )
     tx_ids = _tx_ids(session, first)
-    items = tuple([_block(number, row, parent, tx_ids) for row, parent in zip(first, parents, strict=True)])
+    items = tuple(
+        [_block(number, row, parent, tx_ids) for row, parent in zip(first, parents, strict=True)]
+    )
     return Page(items, (height_of(first[-1].key),) if len(within) > page.size else None)
 
 
 def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
     """Return a blockchain that the P-Chain has created, or the P-Chain itself if it is indexed from its genesis."""
     if chain_id == P_CHAIN:
-        genesis_rows = session.rows("SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P]))
+        genesis_rows = session.rows(
+            "SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P])
+        )
         return p_chain(genesis_rows[0][0]) if genesis_rows else None
     key = session.keys_of([chain_id]).get(chain_id)
     text = (
@@ -105,7 +128,11 @@ def chains_of(
     }
     return (
         {address: touched[keys[address]] for address in addresses if address in keys},
-        {account: touched[keys[ACCOUNT + account]] for account in evm_addresses if ACCOUNT + account in keys},
+        {
+            account: touched[keys[ACCOUNT + account]]
+            for account in evm_addresses
+            if ACCOUNT + account in keys
+        },
     )
 
 
@@ -131,12 +158,17 @@ def _tx_ids(session: ReadSession, rows: Sequence[_BlockRow]) -> dict[int, str]:
     return {key: id_text(bytes(tx_id)) for key, tx_id in tx_rows}
 
 
-def _block(chain: int, row: _BlockRow, parent_id: bytes, tx_ids: Mapping[int, str]) -> PrimaryNetworkBlock:
+def _block(
+    chain: int, row: _BlockRow, parent_id: bytes, tx_ids: Mapping[int, str]
+) -> PrimaryNetworkBlock:
     """Return a block. Blocks of the C-Chain have hex names."""
     name, repeated = hex_text if chain == C else id_text, row.repeated
     transactions = [tx_ids[tx] for tx in range(row.first_tx, row.first_tx + row.txs)]
     if repeated is not None:
-        transactions += [id_text(bytes(repeated[at : at + _ID_BYTES])) for at in range(0, len(repeated), _ID_BYTES)]
+        transactions += [
+            id_text(bytes(repeated[at : at + _ID_BYTES]))
+            for at in range(0, len(repeated), _ID_BYTES)
+        ]
     return PrimaryNetworkBlock(
         block_number=str(height_of(row.key)),
         block_hash=name(bytes(row.block_id)),

@@ -37,7 +37,11 @@ class BlockWriter:
     """Writes blocks of all chains; holds the proposal that the P-Chain's next block decides."""
 
     def __init__(
-        self, connection: Connection, stakings: Stakings, sets: ValidatorSetWriter, x_chain_id: ChainID
+        self,
+        connection: Connection,
+        stakings: Stakings,
+        sets: ValidatorSetWriter,
+        x_chain_id: ChainID,
     ) -> None:
         self._stakings = stakings
         self._sets = sets
@@ -68,8 +72,12 @@ class BlockWriter:
         place = chain.append(block.height, block.id, block.parent_id, effects.time_s)
         if block.height == 0:
             # The outputs of the genesis belong to a transaction that no page shows.
-            genesis = TxInProgress(first_key(P), TxID(bytes(32)), columns.UNKNOWN, effects.time_s, effects.time_s)
-            batch.put_tx(genesis, 0, columns.ACCEPTED, batch.emit(genesis, effects.emitted), TxDetail())
+            genesis = TxInProgress(
+                first_key(P), TxID(bytes(32)), columns.UNKNOWN, effects.time_s, effects.time_s
+            )
+            batch.put_tx(
+                genesis, 0, columns.ACCEPTED, batch.emit(genesis, effects.emitted), TxDetail()
+            )
         for started in effects.started:
             self._stakings.start(started)
         for ended in effects.ended:
@@ -77,7 +85,9 @@ class BlockWriter:
         if (settled := effects.settled) is not None:
             proposal, self._proposal = self._proposal, None
             if proposal is None or proposal.tx_id != settled.tx.id:
-                raise IndexDamaged(f"transaction {settled.tx.id.hex()} is decided but was never proposed")
+                raise IndexDamaged(
+                    f"transaction {settled.tx.id.hex()} is decided but was never proposed"
+                )
             proposal.settled_s = effects.time_s
             write_p(batch, self._stakings, settled, proposal)
         first_tx = chain.next_tx
@@ -89,7 +99,10 @@ class BlockWriter:
             else:
                 write_p(batch, self._stakings, tx, row)
         for stop in effects.l1_deactivated:
-            batch.add(VALIDATION_STOPS, (batch.ids.keys[stop.validation_id], place[0], int(stop.after_transactions)))
+            batch.add(
+                VALIDATION_STOPS,
+                (batch.ids.keys[stop.validation_id], place[0], int(stop.after_transactions)),
+            )
         if effects.set_changes is not None and (self._sets.has_sets or not block.height):
             self._sets.write(batch, block.height, effects.set_changes)
         numbers = (columns.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
@@ -101,9 +114,15 @@ class BlockWriter:
     ) -> None:
         chain = chains.setdefault(X, ChainRow.new(X, self._x_chain_id, 0, b""))
         if chain.block_id:
-            raise OutOfOrder(PrimaryChain.X, record.number, "its container is from before blocks that are written")
+            raise OutOfOrder(
+                PrimaryChain.X,
+                record.number,
+                "its container is from before blocks that are written",
+            )
         if record.number != chain.containers and (chain.containers, record.number) != (-1, 0):
-            raise OutOfOrder(PrimaryChain.X, record.number, f"container {chain.containers} is the next")
+            raise OutOfOrder(
+                PrimaryChain.X, record.number, f"container {chain.containers} is the next"
+            )
         chain.containers = record.number + 1
         chain.time = max(chain.time, record.time_s)
         for tx in record.txs:
@@ -127,7 +146,9 @@ def _x(batch: IndexBatch, chains: dict[int, ChainRow], record: XRecord) -> None:
 
 def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
     effects, header = record.effects, record.effects.header
-    chain = chains.setdefault(C, ChainRow.new(C, effects.chain_id, header.number, header.parent_hash))
+    chain = chains.setdefault(
+        C, ChainRow.new(C, effects.chain_id, header.number, header.parent_hash)
+    )
     place = chain.append(header.number, header.hash, header.parent_hash, header.time_s)
     first_tx = chain.next_tx
     for tx in () if effects.is_repeat else effects.txs:
@@ -158,13 +179,17 @@ class ChainRow(Struct):
         place = (first_height, first_parent, first_height - 1, first_parent)
         return cls(chain, chain_id, *place, 0, first_key(chain) + 1, -1, 1)
 
-    def append(self, height: int, block_id: bytes, parent_id: bytes, time_s: int) -> tuple[int, bytes, int]:
+    def append(
+        self, height: int, block_id: bytes, parent_id: bytes, time_s: int
+    ) -> tuple[int, bytes, int]:
         """Advance to the next block; return the first columns of its row. Raises OutOfOrder."""
         name = CHAINS[self.chain]
         if height != self.height + 1:
             raise OutOfOrder(name, height, f"block {self.height + 1} is the next")
         if parent_id != self.block_id:
-            raise OutOfOrder(name, height, f"its parent is {parent_id.hex()}, not {self.block_id.hex()}")
+            raise OutOfOrder(
+                name, height, f"its parent is {parent_id.hex()}, not {self.block_id.hex()}"
+            )
         self.height, self.block_id, self.time = height, block_id, time_s
         return block_key(self.chain, height), block_id, time_s
 
@@ -178,7 +203,11 @@ def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
     """Return the chains of the database by their numbers."""
     rows = [ChainRow(*row) for row in connection.fetch("SELECT * FROM chains")]
     for row in rows:
-        row.chain_id, row.first_parent, row.block_id = bytes(row.chain_id), bytes(row.first_parent), bytes(row.block_id)
+        row.chain_id, row.first_parent, row.block_id = (
+            bytes(row.chain_id),
+            bytes(row.first_parent),
+            bytes(row.block_id),
+        )
     return {row.chain: row for row in rows}
 
 
@@ -187,14 +216,23 @@ def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
     text = "SELECT proposer FROM blocks WHERE key = ?"
     rows = connection.fetch(text, block_key(chain.chain, chain.height)) if chain.height >= 0 else ()
     proposer = decode_proposer(rows[0][0]) if rows else None
-    return Checkpoint(chain.height, chain.block_id, chain.first_height, bool(chain.is_complete), proposer)
+    return Checkpoint(
+        chain.height, chain.block_id, chain.first_height, bool(chain.is_complete), proposer
+    )
 
 
 def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:
     """Lock the rows of the chains. Raises IndexMoved if another process wrote one of them."""
     lock = " FOR UPDATE" if connection.is_postgresql else ""
-    heights = {row[0]: tuple(row[1:]) for row in connection.fetch("SELECT chain, height, next_tx FROM chains" + lock)}
+    heights = {
+        row[0]: tuple(row[1:])
+        for row in connection.fetch("SELECT chain, height, next_tx FROM chains" + lock)
+    }
     expected = {number: (row.height, row.next_tx) for number, row in chains.items()}
     if heights != expected:
-        changed = next(number for number in (*heights, *expected) if heights.get(number) != expected.get(number))
+        changed = next(
+            number
+            for number in (*heights, *expected)
+            if heights.get(number) != expected.get(number)
+        )
         raise IndexMoved(CHAINS[changed])

@@ -50,7 +50,11 @@ def replace(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
 def delete(connection: Connection, table: Table, keys: Sequence[int]) -> None:
     """Remove the rows whose first column is one of these keys."""
     if keys:
-        run(connection, f'DELETE FROM {table.name} WHERE "{table.columns[0].name}" IN {{keys}}', keys)
+        run(
+            connection,
+            f'DELETE FROM {table.name} WHERE "{table.columns[0].name}" IN {{keys}}',
+            keys,
+        )
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -58,7 +62,9 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     _insert(connection, table, rows, table.on_conflict)
 
 
-def delete_pairs(connection: Connection, table: Table, pairs: Sequence[tuple[int, int | bytes]]) -> None:
+def delete_pairs(
+    connection: Connection, table: Table, pairs: Sequence[tuple[int, int | bytes]]
+) -> None:
     """Remove the rows whose first two columns are one of these pairs."""
     if not pairs:
         return
@@ -70,10 +76,14 @@ def delete_pairs(connection: Connection, table: Table, pairs: Sequence[tuple[int
         )
         connection.run(text, *_arrays(pairs))
     else:
-        connection.run_many(f"DELETE FROM {table.name} WHERE {first.name} = ? AND {second.name} = ?", pairs)
+        connection.run_many(
+            f"DELETE FROM {table.name} WHERE {first.name} = ? AND {second.name} = ?", pairs
+        )
 
 
-def fetch_by_pairs(connection: Connection, text: str, pairs: Iterable[tuple[int, int]]) -> Iterator[Any]:
+def fetch_by_pairs(
+    connection: Connection, text: str, pairs: Iterable[tuple[int, int]]
+) -> Iterator[Any]:
     """Yield the rows of a statement that joins `{pairs}`, numbers p.a and p.b; some thousand at a time."""
     listed = sorted(pairs)
     for start in range(0, len(listed), _BATCH_ROWS):
@@ -96,7 +106,9 @@ def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> 
     return fetch_by_keys(connection, text, {prefix_of(raw) for raw in ids})
 
 
-def fetch_by_id(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+def fetch_by_id(
+    connection: Connection, text: str, ids: Iterable[bytes]
+) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of ids, found by their prefixes, `{keys}` in the statement. Its first column is the id."""
     searched = frozenset(ids)
     for raw, *columns in fetch_by_prefix(connection, text, searched):
@@ -111,7 +123,9 @@ def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) ->
     """
     listed = list(keys)
     if connection.is_postgresql:
-        return connection.fetch(text.replace("IN {keys}", "= ANY(?::bigint[])"), _array(listed), *values)
+        return connection.fetch(
+            text.replace("IN {keys}", "= ANY(?::bigint[])"), _array(listed), *values
+        )
     return connection.fetch(_sqlite_text(text), json.dumps(listed), *values)
 
 
@@ -132,7 +146,9 @@ class IdTable:
             for raw in list(keys)[: self._capacity // 2]:
                 del keys[raw]
         missing = {raw for raw in ids if raw not in keys}
-        keys.update(fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", missing))
+        keys.update(
+            fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", missing)
+        )
         # In one order, so that equal batches give equal keys.
         for raw in sorted(missing - keys.keys()):
             keys[raw] = self._next
@@ -172,7 +188,8 @@ def _arrays(rows: Iterable[Sequence[Any]]) -> tuple[str, ...]:
 def _array(values: Iterable[Any]) -> str:
     """Return the text of an array of numbers or bytes. psycopg would write a list by itself, item by item in Python."""
     texts = [
-        str(item) if isinstance(item, int) else "NULL" if item is None else f'"\\\\x{item.hex()}"' for item in values
+        str(item) if isinstance(item, int) else "NULL" if item is None else f'"\\\\x{item.hex()}"'
+        for item in values
     ]
     return f"{{{','.join(texts)}}}"
 

@@ -20,7 +20,13 @@ from warpseal.resources.blocks import Proposer
 UNKNOWN: Final = 0
 TX_NAMES: Final = (
     "UNKNOWN",
-    *("AddValidatorTx", "AddSubnetValidatorTx", "AddDelegatorTx", "CreateChainTx", "CreateSubnetTx"),
+    *(
+        "AddValidatorTx",
+        "AddSubnetValidatorTx",
+        "AddDelegatorTx",
+        "CreateChainTx",
+        "CreateSubnetTx",
+    ),
     *("ImportTx", "ExportTx", "AdvanceTimeTx", "RewardValidatorTx", "RemoveSubnetValidatorTx"),
     *("TransformSubnetTx", "AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx"),
     *("TransferSubnetOwnershipTx", "BaseTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
@@ -30,8 +36,20 @@ TX_NAMES: Final = (
 _TX_NUMBERS: Final = {name: number for number, name in enumerate(TX_NAMES)}
 BLOCK_NAMES: Final = (
     "EvmBlock",
-    *("ApricotProposalBlock", "ApricotAbortBlock", "ApricotCommitBlock", "ApricotStandardBlock", "ApricotAtomicBlock"),
-    *("BanffProposalBlock", "BanffAbortBlock", "BanffCommitBlock", "BanffStandardBlock", "StandardBlock"),
+    *(
+        "ApricotProposalBlock",
+        "ApricotAbortBlock",
+        "ApricotCommitBlock",
+        "ApricotStandardBlock",
+        "ApricotAtomicBlock",
+    ),
+    *(
+        "BanffProposalBlock",
+        "BanffAbortBlock",
+        "BanffCommitBlock",
+        "BanffStandardBlock",
+        "StandardBlock",
+    ),
 )
 BLOCK_NUMBERS: Final = {name: number for number, name in enumerate(BLOCK_NAMES)}
 # Outcomes of transactions.
@@ -118,7 +136,12 @@ def tx_number(name: str) -> int:
 
 def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
     """Return the flags of an output. created_on, held_on: numbers of chains."""
-    flags = created_on | held_on << 2 | _OUTPUT_NUMBERS[output.kind] << 4 | _REWARD_NUMBERS[output.reward] << 9
+    flags = (
+        created_on
+        | held_on << 2
+        | _OUTPUT_NUMBERS[output.kind] << 4
+        | _REWARD_NUMBERS[output.reward] << 9
+    )
     if output.staked:
         flags |= _STAKED
     return flags if output.is_complete else flags | _INCOMPLETE
@@ -142,7 +165,9 @@ class OutputFlags(NamedTuple):
 def parse_flags(flags: int) -> OutputFlags:
     """Return the flags that `flags_of` put into a number."""
     kind, reward = _OUTPUT_KINDS[flags >> 4 & 7], _REWARDS[flags >> 9 & 3]
-    return OutputFlags(flags & 3, flags >> 2 & 3, kind, bool(flags & _STAKED), bool(flags & _INCOMPLETE), reward)
+    return OutputFlags(
+        flags & 3, flags >> 2 & 3, kind, bool(flags & _STAKED), bool(flags & _INCOMPLETE), reward
+    )
 
 
 def encode_proposer(proposer: Proposer | None) -> bytes | None:

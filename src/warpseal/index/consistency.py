@@ -96,7 +96,10 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
 def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:
     """Return the chains of which the index lacks something before the first block, such as the genesis."""
     session = ReadSession(connection)
-    return frozenset(CHAINS[row[0]] for row in session.rows("SELECT chain FROM chain_origin WHERE is_complete = 0"))
+    return frozenset(
+        CHAINS[row[0]]
+        for row in session.rows("SELECT chain FROM chain_origin WHERE is_complete = 0")
+    )
 
 
 def check_file(connection: Connection) -> None:
@@ -110,7 +113,14 @@ def check_file(connection: Connection) -> None:
 def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     """Compare rows that must agree and yield the differences. It reads every row once."""
     session = ReadSession(connection)
-    for check in (_check_unspent, _check_flows, _check_blocks, _check_stakings, _check_supply, _check_sets):
+    for check in (
+        _check_unspent,
+        _check_flows,
+        _check_blocks,
+        _check_stakings,
+        _check_supply,
+        _check_sets,
+    ):
         yield from check(session)
 
 
@@ -118,7 +128,9 @@ def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
     """Compare the unspent outputs with all outputs, less those that were spent or are staked."""
     last, counted = 0, 0
     text = f"SELECT output, prefix, rest, amount, held_on FROM {ALL_UNSPENT} AS u WHERE output BETWEEN ? AND ?"
-    while rows := session.rows("SELECT key FROM outputs WHERE key > ? ORDER BY key LIMIT ?", last, _BATCH_ROWS):
+    while rows := session.rows(
+        "SELECT key FROM outputs WHERE key > ? ORDER BY key LIMIT ?", last, _BATCH_ROWS
+    ):
         keys = [row[0] for row in rows]
         last = keys[-1]
         outputs = OutputReader(session)
@@ -130,14 +142,19 @@ def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
             row, listed = outputs.rows[key], unspent.get(key)
             counted += listed is not None
             own_id = outputs.utxo_id(row)
-            name, expected = f"output {own_id.hex()}", (prefix_of(own_id), own_id[8:], row.amount, row.flags.held_on)
+            name, expected = (
+                f"output {own_id.hex()}",
+                (prefix_of(own_id), own_id[8:], row.amount, row.flags.held_on),
+            )
             is_unspent = key not in outputs.spenders and key not in locked
             if listed is None and is_unspent:
                 yield Inconsistency(name, "unspent, but not listed so")
             elif listed is not None and not is_unspent:
                 yield Inconsistency(name, "listed as unspent, but a spend is recorded")
             elif listed is not None and listed != expected:
-                yield Inconsistency(name, f"unspent row {listed[2:]}, output {expected[2:]}, or the ids differ")
+                yield Inconsistency(
+                    name, f"unspent row {listed[2:]}, output {expected[2:]}, or the ids differ"
+                )
     total = session.rows(f"SELECT count(*) FROM {ALL_UNSPENT} AS u")[0][0]
     if total != counted:
         yield Inconsistency("unspent", f"{total} rows, but {counted} of them belong to outputs")
@@ -155,7 +172,9 @@ def _check_flows(session: ReadSession) -> Iterator[Inconsistency]:
         outputs.load(key for tx in txs for key in (*tx.made, *tx.detail.inputs))
         session.load_assets(asset for tx in txs for asset, _ in tx.detail.burned)
         for tx in txs:
-            burned = {session.asset_of(asset).asset_id: amount for asset, amount in tx.detail.burned}
+            burned = {
+                session.asset_of(asset).asset_id: amount for asset, amount in tx.detail.burned
+            }
             flow = _flow(session, outputs, tx)
             if {asset: amount for asset, amount in flow.items() if amount} != burned:
                 reason = f"its row has {burned} burned, its inputs and outputs {flow}"
@@ -198,7 +217,9 @@ def _still_staked(session: ReadSession, keys: Sequence[int]) -> set[int]:
 def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
     """Compare each chain's blocks with its last height, and the transactions with the blocks that hold them."""
     for number, chain in enumerate(CHAINS):
-        rows = session.rows("SELECT first_height, height, next_tx FROM chains WHERE chain = ?", number)
+        rows = session.rows(
+            "SELECT first_height, height, next_tx FROM chains WHERE chain = ?", number
+        )
         if not rows or rows[0][1] < rows[0][0]:
             continue
         first, last, next_tx = rows[0]
@@ -206,7 +227,9 @@ def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
         count = session.rows("SELECT count(*) FROM blocks WHERE key BETWEEN ? AND ?", *bounds)[0][0]
         if count != last - first + 1:
             yield Inconsistency(chain, f"{count} blocks from {first} to {last}")
-        newest = session.rows("SELECT coalesce(max(key), ?) FROM txs WHERE key BETWEEN ? AND ?", bounds[0], *bounds)
+        newest = session.rows(
+            "SELECT coalesce(max(key), ?) FROM txs WHERE key BETWEEN ? AND ?", bounds[0], *bounds
+        )
         if newest[0][0] != next_tx - 1:
             yield Inconsistency(chain, f"the last transaction is {newest[0][0]}, not {next_tx - 1}")
         lost = session.rows(
@@ -231,9 +254,15 @@ def _check_stakings(session: ReadSession) -> Iterator[Inconsistency]:
         "SELECT tx, active_count, active_weight FROM stakings WHERE is_delegation = 0"
     ):
         if (count, weight) != counted.get(tx, (0, 0)):
-            yield Inconsistency(f"staking {tx}", f"{count} delegations of {weight}, not {counted.get(tx, (0, 0))}")
-    total = "SELECT coalesce(sum(weight), 0) FROM stakings s WHERE s.subnet = n.subnet AND s.state = 1"
-    for subnet, total_stake, stake in session.rows(f"SELECT n.subnet, n.total_stake, ({total}) FROM subnets n"):
+            yield Inconsistency(
+                f"staking {tx}", f"{count} delegations of {weight}, not {counted.get(tx, (0, 0))}"
+            )
+    total = (
+        "SELECT coalesce(sum(weight), 0) FROM stakings s WHERE s.subnet = n.subnet AND s.state = 1"
+    )
+    for subnet, total_stake, stake in session.rows(
+        f"SELECT n.subnet, n.total_stake, ({total}) FROM subnets n"
+    ):
         if total_stake != int(stake):
             yield Inconsistency(f"subnet {subnet}", f"a stake of {total_stake}, not {stake}")
 
@@ -261,7 +290,9 @@ def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
     )[0][0]
     expected = before - int(of_genesis) + int(minted)
     if expected != now:
-        yield Inconsistency("supply", f"the last block has {now}, the stakings add up to {expected}")
+        yield Inconsistency(
+            "supply", f"the last block has {now}, the stakings add up to {expected}"
+        )
 
 
 def _check_sets(session: ReadSession) -> Iterator[Inconsistency]:
@@ -279,25 +310,32 @@ def _check_sets(session: ReadSession) -> Iterator[Inconsistency]:
             weights = {member: weight for member, weight in weights.items() if weight}
             if decode_weights(body) != weights:
                 yield Inconsistency(
-                    f"subnet {subnet}", f"the snapshot of height {height} is not the sum of the changes"
+                    f"subnet {subnet}",
+                    f"the snapshot of height {height} is not the sum of the changes",
                 )
             last = height
         weights.update(session.rows(changes, subnet, last, last_key(P)))
         total, stake = sum(map(from_column, weights.values())), from_column(stakes.get(subnet, 0))
         # An L1's validators stake nothing.
         if subnet not in l1s and total != stake:
-            yield Inconsistency(f"subnet {subnet}", f"its validators weigh {total}, and its stake is {stake}")
+            yield Inconsistency(
+                f"subnet {subnet}", f"its validators weigh {total}, and its stake is {stake}"
+            )
 
 
 def indexed_height(connection: Connection, chain: PrimaryChain) -> int | None:
     """Return the last indexed height of a chain; None if it is not indexed."""
-    rows = connection.fetch("SELECT height FROM chains WHERE chain = ? AND height >= 0", NUMBERS[chain])
+    rows = connection.fetch(
+        "SELECT height FROM chains WHERE chain = ? AND height >= 0", NUMBERS[chain]
+    )
     return int(rows[0][0]) if rows else None
 
 
 def current_supply(connection: Connection) -> int | None:
     """Return the Primary Network's supply after the last indexed block; None if it is not known."""
-    rows = connection.fetch("SELECT supply FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P)
+    rows = connection.fetch(
+        "SELECT supply FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P
+    )
     return None if not rows or rows[0][0] is None else int(rows[0][0])
 
 
@@ -316,7 +354,10 @@ def sample_addresses(connection: Connection, count: int, random: Random) -> list
 def sample_validations(connection: Connection, count: int, random: Random) -> list[ValidationID]:
     """Draw at most `count` L1 validations."""
     text = "SELECT validation FROM validations WHERE validation >= ? ORDER BY validation LIMIT 1"
-    return [ValidationID(raw) for raw in _sample_ids(connection, text, ("validations", "validation"), count, random)]
+    return [
+        ValidationID(raw)
+        for raw in _sample_ids(connection, text, ("validations", "validation"), count, random)
+    ]
 
 
 def _sample_ids(
@@ -326,7 +367,10 @@ def _sample_ids(
     session = ReadSession(connection)
     table, column = drawn_from
     low, high = session.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]
-    results = [session.rows(text, random.randint(low, high)) for _ in range(count if low is not None else 0)]
+    results = [
+        session.rows(text, random.randint(low, high))
+        for _ in range(count if low is not None else 0)
+    ]
     keys = dict.fromkeys(rows[0][0] for rows in results if rows)
     session.load_ids(keys)
     return [session.id_of(key) for key in keys]

@@ -18,7 +18,13 @@ from warpseal.index.settings import PRIMARY_INDEX, IndexSettings
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.zstd import ZstdError
 from warpseal.store.connection import DriverError, Engine
-from warpseal.store.engine import PAGE_BYTES, create_private, is_file_damage, reading_engine, writing_engine
+from warpseal.store.engine import (
+    PAGE_BYTES,
+    create_private,
+    is_file_damage,
+    reading_engine,
+    writing_engine,
+)
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
@@ -31,7 +37,15 @@ MIGRATIONS: Final = Migrations(VERSIONS, create_all_tables)
 UNDECODABLE: Final = (msgspec.DecodeError, ZstdError, UnicodeDecodeError)
 """Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""
 
-BAD_ROWS: Final = (AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, struct.error)
+BAD_ROWS: Final = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    struct.error,
+)
 """Errors of code that reads rows which contradict each other, or hold what no writer wrote."""
 BAD_ROWS_REASON: Final = "rows contradict each other"
 

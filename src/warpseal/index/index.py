@@ -23,7 +23,14 @@ from warpseal.index.settings import IndexSettings
 from warpseal.index.validator_sets import ValidatorSetReader
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
-from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.resources.queries import (
+    BlockQuery,
+    Page,
+    PageRequest,
+    RewardQuery,
+    TransactionQuery,
+    ValidationQuery,
+)
 from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import Reward, Transaction, Validation
 from warpseal.store.errors import StoreDown
@@ -46,7 +53,11 @@ class Index:
     """
 
     def __init__(
-        self, url: StoreUrl, text: NetworkText | None, settings: IndexSettings, now: Callable[[], float] = time.time
+        self,
+        url: StoreUrl,
+        text: NetworkText | None,
+        settings: IndexSettings,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.text = text
         self._settings = settings
@@ -54,7 +65,9 @@ class Index:
         # Signing reads with threads and a queue of its own: no number of pages keeps it from the index.
         half = replace(settings, cache_bytes=settings.cache_bytes // 2)
         self._reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights)
-        self._signing_reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights, self._reader.damage)
+        self._signing_reader = ReplicatedReader(
+            url, half, MIGRATIONS, _read_heights, self._reader.damage
+        )
         self.validator_sets = ValidatorSetReader(self._signing_reader)
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
@@ -96,7 +109,8 @@ class Index:
         oldest = self._now() - self._settings.node_height_ttl_s
         recent = {status.chain for status in statuses.values() if status.reported_at >= oldest}
         self._freshness = tuple(
-            replace(chain, is_node_behind=True) if chain.chain not in recent else chain for chain in chains
+            replace(chain, is_node_behind=True) if chain.chain not in recent else chain
+            for chain in chains
         )
         heights = {chain.chain: chain.height for chain in self._freshness}
         if any(heights.get(chain.chain, -1) < chain.height for chain in before):
@@ -125,12 +139,16 @@ class Index:
         text = self.text
         assert text is not None
         return await self.page(
-            "transactions", lambda session: tx_reader.transactions(session, text, query, page), query.chain
+            "transactions",
+            lambda session: tx_reader.transactions(session, text, query, page),
+            query.chain,
         )
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         """Return blocks, newest first. Raises StoreDown."""
-        return await self.page("blocks", lambda session: block_reader.blocks(session, query, page), query.chain)
+        return await self.page(
+            "blocks", lambda session: block_reader.blocks(session, query, page), query.chain
+        )
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain of any subnet, None if the P-Chain has none with this id. Raises StoreDown."""
@@ -140,21 +158,29 @@ class Index:
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         """Return the indexed chains that addresses and accounts have touched; none: left out. Raises StoreDown."""
-        return await self._reader.read(lambda session: block_reader.chains_of(session, addresses, evm_addresses))
+        return await self._reader.read(
+            lambda session: block_reader.chains_of(session, addresses, evm_addresses)
+        )
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order. Raises StoreDown."""
-        return await self.page("rewards", lambda session: staking_reader.rewards(session, query, page))
+        return await self.page(
+            "rewards", lambda session: staking_reader.rewards(session, query, page)
+        )
 
     async def validations(self, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
         """Return the validations of a node, in order. Raises StoreDown."""
-        return await self.page("validations", lambda session: staking_reader.validations(session, query, page))
+        return await self.page(
+            "validations", lambda session: staking_reader.validations(session, query, page)
+        )
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
         """Return the result of a query of signing in one snapshot. Raises StoreDown."""
         return await self._signing_reader.read(query)
 
-    async def page(self, kind: str, query: Callable[[ReadSession], P], chain: PrimaryChain = PrimaryChain.P) -> P:
+    async def page(
+        self, kind: str, query: Callable[[ReadSession], P], chain: PrimaryChain = PrimaryChain.P
+    ) -> P:
         """Return a page that a query reads in one snapshot, and count it. Raises StoreDown.
 
         kind: what it lists. chain: the chain whose items it lists.
@@ -169,7 +195,9 @@ def _read_heights(session: ReadSession) -> Mapping[str, int]:
     return {chain.value: heights.get(number, -1) for number, chain in enumerate(CHAINS)}
 
 
-def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], dict[PrimaryChain, ChainStatus]]:
+def _read_chains(
+    session: ReadSession,
+) -> tuple[tuple[ChainFreshness, ...], dict[PrimaryChain, ChainStatus]]:
     text = (
         "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
         " c.block_id FROM chains c LEFT JOIN chain_status n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
@@ -177,9 +205,18 @@ def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], dict
     fresh = [
         # A damaged row may hold text in a column of numbers, which must not reach a caller's arithmetic.
         ChainFreshness(
-            CHAINS[number], height, max(height, node), int(time), bool(is_behind), int(first_height), bytes(block_id)
+            CHAINS[number],
+            height,
+            max(height, node),
+            int(time),
+            bool(is_behind),
+            int(first_height),
+            bytes(block_id),
         )
         for number, height, node, time, is_behind, first_height, block_id in session.rows(text)
     ]
-    statuses = [decode_status(row[0]) for row in session.rows("SELECT body FROM chain_status ORDER BY chain")]
+    statuses = [
+        decode_status(row[0])
+        for row in session.rows("SELECT body FROM chain_status ORDER BY chain")
+    ]
     return tuple(fresh), {PrimaryChain(status.chain): status for status in statuses}

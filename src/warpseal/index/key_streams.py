@@ -58,7 +58,9 @@ class KeyPage(Struct, frozen=True):
     scanned_to: int | None = None
 
 
-def transaction_keys(session: ReadSession, query: TransactionQuery, after: int | None, limit: int) -> KeyPage:
+def transaction_keys(
+    session: ReadSession, query: TransactionQuery, after: int | None, limit: int
+) -> KeyPage:
     """Return the keys of at most `limit` transactions behind `after`."""
     key_range = _key_range(session, query)
     if after is not None:
@@ -69,25 +71,35 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
     kinds = sorted(map(tx_number, query.kinds))
     addresses = list(session.keys_of(ids).values())
     if query.validation_id is not None:
-        return _validation_keys(session, query.validation_id, key_range, kinds, addresses if ids else None, limit)
+        return _validation_keys(
+            session, query.validation_id, key_range, kinds, addresses if ids else None, limit
+        )
     if ids:
         return KeyPage(_address_keys(session, addresses, kinds, key_range, limit))
     return _chain_keys(session, kinds, key_range, limit)
 
 
 def merged_keys(
-    session: ReadSession, text: str, filters: Sequence[Sequence[int]], values: Sequence[int], key_range: KeyRange
+    session: ReadSession,
+    text: str,
+    filters: Sequence[Sequence[int]],
+    values: Sequence[int],
+    key_range: KeyRange,
 ) -> list[int]:
     """Return the first keys that a statement finds for any combination of the filters' keys, without duplicates.
 
     text: has `{0}` and, for two filters, `{1}` for a key of each, and `?` for the values, the limit last.
     """
     if session.is_postgresql:
-        lists = " CROSS JOIN ".join(f"unnest(?::bigint[]) AS k{number}(key)" for number in range(len(filters)))
+        lists = " CROSS JOIN ".join(
+            f"unnest(?::bigint[]) AS k{number}(key)" for number in range(len(filters))
+        )
         one_key = text.format(*(f"k{number}.key" for number in range(len(filters))))
         lateral = f"SELECT t.key FROM {lists} CROSS JOIN LATERAL ({one_key}) AS t(key)"
         # The server returns the keys unordered.
-        rows = sorted(session.rows(lateral, *map(list, filters), *values), reverse=key_range.is_newest_first)
+        rows = sorted(
+            session.rows(lateral, *map(list, filters), *values), reverse=key_range.is_newest_first
+        )
         streams = [[row[0] for row in rows]]
     else:
         statement = text.format("?", "?")
@@ -124,7 +136,9 @@ def _first_at(session: ReadSession, number: int, time_s: int) -> int:
 def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) -> int:
     """Return the first key at or after a time among the X-Chain's pre-linearization transactions."""
     rows = session.rows("SELECT first_tx FROM blocks WHERE chain = ? ORDER BY key LIMIT 1", X)
-    newest = session.rows("SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X))[0][0]
+    newest = session.rows(
+        "SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X)
+    )[0][0]
     low, high = first_key(X) + 1, rows[0][0] if rows else (newest or first_key(X)) + 1
     if low == high or (rows and before > high):
         return before
@@ -139,14 +153,26 @@ def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) 
 
 
 def _address_keys(
-    session: ReadSession, addresses: Sequence[int], kinds: Sequence[int], key_range: KeyRange, limit: int
+    session: ReadSession,
+    addresses: Sequence[int],
+    kinds: Sequence[int],
+    key_range: KeyRange,
+    limit: int,
 ) -> list[int]:
     places = {"table": "address_txs", "kind": str(ANY_KIND), "same_kind": ""}
     if kinds:
         places = {"table": "address_kind_txs", "kind": "{1}", "same_kind": " AND t.kind = p.kind"}
     text = _OF_PARTITIONS.format(order=key_range.order, **places)
-    ends = (partition_of(key_range.low), partition_of(key_range.high), key_range.low, key_range.high, limit)
-    return merged_keys(session, text, (addresses, kinds) if kinds else (addresses,), ends, key_range)
+    ends = (
+        partition_of(key_range.low),
+        partition_of(key_range.high),
+        key_range.low,
+        key_range.high,
+        limit,
+    )
+    return merged_keys(
+        session, text, (addresses, kinds) if kinds else (addresses,), ends, key_range
+    )
 
 
 def _validation_keys(
@@ -170,7 +196,9 @@ def _validation_keys(
     if addresses is not None:
         touched = _with_address(session, keys, addresses)
         keys = [key for key in keys if key in touched]
-    return KeyPage(keys[:limit], rows[-1][0] if len(rows) == MOST_SCANNED and len(keys) < limit else None)
+    return KeyPage(
+        keys[:limit], rows[-1][0] if len(rows) == MOST_SCANNED and len(keys) < limit else None
+    )
 
 
 def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence[int]) -> set[int]:
@@ -187,7 +215,9 @@ def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence
     }
 
 
-def _chain_keys(session: ReadSession, kinds: Sequence[int], key_range: KeyRange, limit: int) -> KeyPage:
+def _chain_keys(
+    session: ReadSession, kinds: Sequence[int], key_range: KeyRange, limit: int
+) -> KeyPage:
     """Filter all transactions of a chain."""
     most = MOST_SCANNED if kinds else limit
     text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {key_range.order} LIMIT ?"

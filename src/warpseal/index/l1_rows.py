@@ -40,17 +40,24 @@ class L1ValidatorRow(NamedTuple):
     balance: int
 
 
-def read_l1_rows(session: ReadSession, height: int, condition: str, *values: int) -> list[L1ValidatorRow]:
+def read_l1_rows(
+    session: ReadSession, height: int, condition: str, *values: int
+) -> list[L1ValidatorRow]:
     """Return validators after the last indexed block, which has this height.
 
     condition: behind WHERE, on `validations v`, with `?` for the values.
     """
     rows = session.rows(_VALIDATIONS + condition, *values)
     touches = {key for _, _, _, _, first, last, _ in rows for key in (first, last)}
-    txs = {key: (time, tx_height, detail) for key, time, tx_height, detail in session.by_keys(_TXS, touches)}
+    txs = {
+        key: (time, tx_height, detail)
+        for key, time, tx_height, detail in session.by_keys(_TXS, touches)
+    }
     tip = block_key(P, height)
     blocks = {block_key(P, tx_height) for _, tx_height, _ in txs.values()}
-    fees = {key: from_column(sum_of_fees) for key, sum_of_fees in session.by_keys(_FEES, {tip, *blocks})}
+    fees = {
+        key: from_column(sum_of_fees) for key, sum_of_fees in session.by_keys(_FEES, {tip, *blocks})
+    }
     # A conversion may have touched a thousand validators, so it is decoded once.
     changes = {key: _changes_in(txs[key][2]) for key in {last for *_, last, _ in rows}}
     validators = []
@@ -64,7 +71,9 @@ def read_l1_rows(session: ReadSession, height: int, condition: str, *values: int
         has_stopped = stop is not None and stop > 2 * block
         is_active = balance > 0 and not has_stopped
         rest = balance - (fees[tip] - fees[block]) if is_active else 0
-        row = L1ValidatorRow(validation, node, subnet, bytes(bls), start_s, began_in, weight, max(0, rest))
+        row = L1ValidatorRow(
+            validation, node, subnet, bytes(bls), start_s, began_in, weight, max(0, rest)
+        )
         validators.append(row)
     return validators
 

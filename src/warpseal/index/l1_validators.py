@@ -67,7 +67,9 @@ def l1_validators(
     return L1ValidatorPage(_describe(session, text, matches), position, height)
 
 
-def _scan(session: ReadSession, height: int, query: L1ValidatorQuery, page: PageRequest) -> Iterator[L1ValidatorRow]:
+def _scan(
+    session: ReadSession, height: int, query: L1ValidatorQuery, page: PageRequest
+) -> Iterator[L1ValidatorRow]:
     """Yield the validators behind the position that match the ids of the query."""
     columns = {"validation": query.validation_id, "node": query.node_id, "subnet": query.subnet_id}
     ids = {column: raw for column, raw in columns.items() if raw is not None}
@@ -108,7 +110,9 @@ def _describe_row(
         weight=row.weight,
         remaining_balance=row.balance,
         creation_timestamp=row.start_s,
-        bls_credentials=BlsCredentials(public_key=hex_text(public_key), proof_of_possession=hex_text(proof)),
+        bls_credentials=BlsCredentials(
+            public_key=hex_text(public_key), proof_of_possession=hex_text(proof)
+        ),
         remaining_balance_owner=_describe_owner(remaining_balance_owner, text),
         deactivation_owner=_describe_owner(deactivation_owner, text),
     )
@@ -120,7 +124,9 @@ def _owners_in(block: bytes) -> dict[bytes, _Owners]:
     for tx in parse_p_block(inner_block(block)).txs:
         unsigned = tx.unsigned
         if isinstance(unsigned, ConvertSubnetToL1Tx):
-            for validation_id, initial in zip(unsigned.validation_ids, unsigned.validators, strict=True):
+            for validation_id, initial in zip(
+                unsigned.validation_ids, unsigned.validators, strict=True
+            ):
                 owners[validation_id] = initial.remaining_balance_owner, initial.deactivation_owner
         elif isinstance(unsigned, RegisterL1ValidatorTx):
             request = unsigned.registration()

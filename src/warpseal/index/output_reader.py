@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.index import columns
-from warpseal.index.columns import OutputDetail, OutputFlags, TxDetail, decode_output, decode_owners, parse_flags
+from warpseal.index.columns import (
+    OutputDetail,
+    OutputFlags,
+    TxDetail,
+    decode_output,
+    decode_owners,
+    parse_flags,
+)
 from warpseal.index.keys import CHAINS, P, chain_of, from_column
 from warpseal.index.read_session import ReadSession
 from warpseal.ledger.outputs import OutputKind
@@ -21,15 +28,12 @@ from warpseal.resources.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredenti
 from warpseal.resources.text import NetworkText, hex_text
 from warpseal.warp.ids import id_text
 
-_OUTPUTS: Final = (
-    'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail FROM outputs WHERE key IN {keys}'
-)
+_OUTPUTS: Final = 'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail FROM outputs WHERE key IN {keys}'
 _SPENDS: Final = tuple(
-    f"SELECT output, tx FROM {table} WHERE output IN {{keys}}" for table in ("spends", "recent_spends")
+    f"SELECT output, tx FROM {table} WHERE output IN {{keys}}"
+    for table in ("spends", "recent_spends")
 )
-_TXS: Final = (
-    "SELECT key, tx_id, height, time, kind, outcome, first_out, outs, moved, detail FROM txs WHERE key IN {keys}"
-)
+_TXS: Final = "SELECT key, tx_id, height, time, kind, outcome, first_out, outs, moved, detail FROM txs WHERE key IN {keys}"
 _TIMES: Final = "SELECT tx, start_s, end_s FROM stakings WHERE tx IN {keys}"
 _KIND_NAMES: Final = {kind: kind.value.upper().replace("-", "_") for kind in OutputKind}
 _NO_DETAIL: Final = OutputDetail()
@@ -213,7 +217,12 @@ class OutputReader:
 
     def _fields(self, row: OutputRow, text: NetworkText) -> dict[str, Any]:
         """Return the fields that outputs of all chains have."""
-        detail, flags, addresses, tx_id = row.detail, row.flags, self.addresses(row), self.tx_id(row)
+        detail, flags, addresses, tx_id = (
+            row.detail,
+            row.flags,
+            self.addresses(row),
+            self.tx_id(row),
+        )
         maker = None if row.tx is None else self._txs[row.tx]
         height = 0 if maker is None else maker.height or 0
         if maker is not None and maker.outcome >= columns.COMMITTED:
@@ -244,7 +253,9 @@ class OutputReader:
             "consuming_tx_hash": UNSET if spender is None else id_text(spender.tx_id),
             "consuming_block_number": UNSET if spender is None else str(spender.height or 0),
             "consuming_block_timestamp": UNSET if spender is None else spender.time,
-            "utxo_bytes": UNSET if is_incomplete else hex_text(encode_utxo(place, kind, row.amount, owners, detail)),
+            "utxo_bytes": UNSET
+            if is_incomplete
+            else hex_text(encode_utxo(place, kind, row.amount, owners, detail)),
             "incomplete": is_incomplete or UNSET,
         }
 

@@ -27,7 +27,9 @@ _LEVEL: Final = 3
 
 encode: Final = msgspec.msgpack.Encoder().encode
 parse_output: Final = msgspec.msgpack.Decoder(LedgerOutput).decode
-_decode_c_block: Final = msgspec.msgpack.Decoder(tuple[int, bytes, bytes, int, int, int, bytes]).decode
+_decode_c_block: Final = msgspec.msgpack.Decoder(
+    tuple[int, bytes, bytes, int, int, int, bytes]
+).decode
 _decode_entries: Final = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 
 

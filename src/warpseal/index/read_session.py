@@ -131,7 +131,9 @@ class ReadSession:
         cached = self._cache.keys
         keys: dict[bytes, int] = {}
         missing = _copy_cached(cached, ids, keys)
-        rows = self.by_keys("SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing))
+        rows = self.by_keys(
+            "SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing)
+        )
         by_id = {bytes(raw): key for key, raw in rows}
         for raw in missing:
             if raw in by_id:
@@ -143,7 +145,9 @@ class ReadSession:
         cached, loaded = self._cache.assets, self._assets
         missing = _copy_cached(cached, keys, loaded)
         for key, raw, name, symbol, denomination, is_nft in self.by_keys(_ASSETS, missing):
-            loaded[key] = cached[key] = Asset(AssetID(bytes(raw)), name, symbol, denomination, bool(is_nft))
+            loaded[key] = cached[key] = Asset(
+                AssetID(bytes(raw)), name, symbol, denomination, bool(is_nft)
+            )
         unknown = [key for key in missing if key not in loaded]
         self.load_ids(unknown)
         for key in unknown:
@@ -158,7 +162,9 @@ class ReadSession:
         """Return members of validator sets by number."""
         cached = self._cache.set_members
         members: dict[int, SetMember] = {}
-        for number, node_id, public_key in self.by_keys(_SET_MEMBERS, _copy_cached(cached, numbers, members)):
+        for number, node_id, public_key in self.by_keys(
+            _SET_MEMBERS, _copy_cached(cached, numbers, members)
+        ):
             key = None if public_key is None else bytes(public_key)
             members[number] = cached[number] = NodeID(bytes(node_id)), key
         return members
@@ -176,7 +182,10 @@ class IndexDamage:
     def note(self, reason: str) -> None:
         """Remember why the index is damaged."""
         if self.reason is None:
-            log.error("index is damaged", extra={"reason": reason, "hint": database.rebuild_hint(self._url)})
+            log.error(
+                "index is damaged",
+                extra={"reason": reason, "hint": database.rebuild_hint(self._url)},
+            )
         self.reason, self._file = reason, database.file_number(self._url.path)
 
     def forget(self) -> None:
@@ -192,7 +201,11 @@ class IndexReader:
     """
 
     def __init__(
-        self, url: StoreUrl, settings: IndexSettings, migrations: Migrations, damage: IndexDamage | None = None
+        self,
+        url: StoreUrl,
+        settings: IndexSettings,
+        migrations: Migrations,
+        damage: IndexDamage | None = None,
     ) -> None:
         self._url = url
         self._settings = settings
@@ -226,7 +239,9 @@ class IndexReader:
             # The file was deleted or made again, and open connections would show the old one.
             self._engine.dispose()
             self._opened_file, self._is_checked = file, False
-        return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
+        return await self._reader.read(
+            lambda connection: self._query(connection, query), self._settings.read_timeout_s
+        )
 
     def _query(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
         try:
@@ -245,7 +260,9 @@ class IndexReader:
             if not self._has_contradiction:
                 self._has_contradiction = True
                 hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
-                log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
+                log.error(
+                    "rows of the index contradict each other", exc_info=error, extra={"hint": hint}
+                )
             raise IndexDamaged(database.BAD_ROWS_REASON) from None
 
     def _translate(self, error: BaseException) -> StoreDown:
@@ -264,7 +281,9 @@ class IndexReader:
             raise StoreDown("the indexer has not created the index yet")
         head = self._migrations.head
         if version != head:
-            raise StoreDown(f"the index has schema version {version}, and this program reads {head}")
+            raise StoreDown(
+                f"the index has schema version {version}, and this program reads {head}"
+            )
         self.cache.clear()
         self._is_checked = True
 
@@ -298,18 +317,25 @@ class ReplicatedReader(IndexReader):
         """Return the result of a query. Raises StoreDown."""
         if not self._replicas:
             return await super().read(query)
-        is_request, client = CLIENT_HEIGHTS.get() is not None, CLIENT_HEIGHTS.get() or ClientHeights()
+        is_request, client = (
+            CLIENT_HEIGHTS.get() is not None,
+            CLIENT_HEIGHTS.get() or ClientHeights(),
+        )
         for replica in self._in_turn() if is_request else ():
             result = await replica.read(partial(self._query_replica, replica, query, client))
             if result is not None:
                 break
         else:
-            result = await super().read(lambda session: (self._read_heights(session), query(session)))
+            result = await super().read(
+                lambda session: (self._read_heights(session), query(session))
+            )
         heights, content = result
         client.add(heights)
         # Outside of requests lower ones also count: the index was made again.
         own = self._heights if is_request else {}
-        self._heights = {chain: max(height, own.get(chain, -1)) for chain, height in heights.items()}
+        self._heights = {
+            chain: max(height, own.get(chain, -1)) for chain, height in heights.items()
+        }
         return content
 
     def _in_turn(self) -> Iterator[_Replica]:
@@ -318,7 +344,11 @@ class ReplicatedReader(IndexReader):
         return (replica for replica in tuple(self._replicas) if replica.is_usable())
 
     def _query_replica(
-        self, replica: _Replica, query: Callable[[ReadSession], T], client: ClientHeights, session: ReadSession
+        self,
+        replica: _Replica,
+        query: Callable[[ReadSession], T],
+        client: ClientHeights,
+        session: ReadSession,
     ) -> tuple[Heights, T] | None:
         """Return heights and result; None if the replica is behind. It runs in a thread of the replica."""
         heights = self._read_heights(session)
@@ -360,7 +390,10 @@ class _Replica:
             result = await self.reader.read(query)
         except StoreDown as error:
             if self._is_alive is not False:
-                log.warning("replica cannot be read", extra={"url": self._url.redacted, "reason": error.reason})
+                log.warning(
+                    "replica cannot be read",
+                    extra={"url": self._url.redacted, "reason": error.reason},
+                )
             self._is_alive, self._retry_at = False, time.monotonic() + RETRY_S
             return None
         finally:

@@ -18,8 +18,22 @@ from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.index.database import translate_errors
 from warpseal.index.keys import CHAINS, P, X
-from warpseal.index.raw_blocks import RecordKind, Segment, parse_c_block, parse_container, parse_output, read_segments
-from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord, proposer_of
+from warpseal.index.raw_blocks import (
+    RecordKind,
+    Segment,
+    parse_c_block,
+    parse_container,
+    parse_output,
+    read_segments,
+)
+from warpseal.index.records import (
+    CRecord,
+    PRecord,
+    Record,
+    XPreLinearizationRecord,
+    XRecord,
+    proposer_of,
+)
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
@@ -85,8 +99,12 @@ class RowRebuilder:
     def block_counts(self) -> tuple[int, int]:
         """Return how many blocks have rows and how many are stored; of a chain that begins later, from height 0 on."""
         with translate_errors(self._engine), self._engine.connect() as connection:
-            stored = [_last_stored(connection, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))]
-        written = [_last_written(self._writer, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))]
+            stored = [
+                _last_stored(connection, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))
+            ]
+        written = [
+            _last_written(self._writer, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))
+        ]
         return sum(height + 1 for height in written), sum(max(0, height + 1) for height in stored)
 
     def _is_needed(self) -> bool:
@@ -116,7 +134,9 @@ def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
 def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
     with translate_errors(engine), engine.connect() as connection:
         complete = dict(connection.fetch("SELECT chain, is_complete FROM chain_origin"))
-        replay = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
+        replay = _RecordReplay(
+            writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()}
+        )
         for segment in read_segments(connection):
             try:
                 replay.write(segment)
@@ -127,7 +147,9 @@ def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterato
 
 
 class _RecordReplay:
-    def __init__(self, writer: IndexWriter, params: Parameters, is_complete: dict[PrimaryChain, bool]) -> None:
+    def __init__(
+        self, writer: IndexWriter, params: Parameters, is_complete: dict[PrimaryChain, bool]
+    ) -> None:
         self._writer = writer
         self._params = params
         self._is_complete = is_complete
@@ -158,7 +180,9 @@ class _RecordReplay:
 
     def _due(self) -> bytes | None:
         state = self._state
-        if state is None or (self._ledger_height >= 0 and state.height - self._ledger_height < _LEDGER_EVERY):
+        if state is None or (
+            self._ledger_height >= 0 and state.height - self._ledger_height < _LEDGER_EVERY
+        ):
             return None
         self._ledger_height = state.height
         return encode_checkpoint(state)
@@ -168,7 +192,11 @@ class _RecordReplay:
         if segment.chain == P:
             return self._p(entries) if is_block else self._p_genesis(entries[0])
         if segment.chain == X:
-            return self._x(entries) if is_block else self._x_pre_linearization(segment.kind, first, entries)
+            return (
+                self._x(entries)
+                if is_block
+                else self._x_pre_linearization(segment.kind, first, entries)
+            )
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
@@ -189,11 +217,15 @@ class _RecordReplay:
         outputs = self._writer.outputs
         is_complete = self._is_complete.get(PrimaryChain.X, False)
         for block, proposer, raw in self._unwrapped(X, parse_x_block, entries):
-            effects = apply_x_block(self._params.x_chain_id, block, outputs, is_complete=is_complete)
+            effects = apply_x_block(
+                self._params.x_chain_id, block, outputs, is_complete=is_complete
+            )
             outputs.follow(effects.txs)
             yield XRecord(effects, raw, proposer)
 
-    def _x_pre_linearization(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
+    def _x_pre_linearization(
+        self, kind: RecordKind, first: int, entries: Sequence[bytes]
+    ) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
         containers = [parse_container(entry) for entry in entries]
         if kind is RecordKind.GENESIS:
@@ -214,7 +246,9 @@ class _RecordReplay:
         self._prefetch(tx for _, txs in blocks for tx in txs)
         for (header, txs), raw in zip(blocks, entries, strict=True):
             is_repeat = header.number in self._params.repeated_c_blocks
-            effects = apply_c_block(self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat)
+            effects = apply_c_block(
+                self._params.c_chain_id, header, txs, outputs, is_repeat=is_repeat
+            )
             outputs.follow(effects.txs)
             yield CRecord(effects, raw)
 
@@ -225,7 +259,9 @@ class _RecordReplay:
         blocks = []
         for raw in entries:
             outer = recognize_proposervm_block(raw)
-            self._before[chain] = proposer = None if outer is None else proposer_of(outer, self._before[chain])
+            self._before[chain] = proposer = (
+                None if outer is None else proposer_of(outer, self._before[chain])
+            )
             blocks.append((parse(raw if outer is None else outer.inner), proposer, raw))
         self._prefetch(tx for block, *_ in blocks for tx in block.txs)
         return blocks

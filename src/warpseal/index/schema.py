@@ -83,7 +83,9 @@ UNSPENT: Final = declare_table(
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
 ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
 # Outputs that were spent before the index had read the chain that made them that far.
-EARLY_SPENDS: Final = declare_table(DERIVED, "early_spends", "prefix int64*, rest bytes*, output int64, tx int64")
+EARLY_SPENDS: Final = declare_table(
+    DERIVED, "early_spends", "prefix int64*, rest bytes*, output int64, tx int64"
+)
 # The transaction that spent an output, in two tables as well: new rows go into the small one, and from there into the
 # large one, many at a time.
 RECENT_SPENDS: Final = declare_table(DERIVED, "recent_spends", "output int64*, tx int64")
@@ -91,11 +93,15 @@ SPENDS: Final = declare_table(DERIVED, "spends", "output int64*, tx int64")
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
 # Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
-IDS: Final = declare_table(DERIVED, "ids", "key key, prefix int64, id bytes", TableIndex("ids_by_prefix", "prefix"))
+IDS: Final = declare_table(
+    DERIVED, "ids", "key key, prefix int64, id bytes", TableIndex("ids_by_prefix", "prefix")
+)
 
 # By partition, as tx_ids. address_partitions: the partitions in which an address has transactions, for each type
 # (ANY_KIND for all types).
-ADDRESS_TXS: Final = declare_table(DERIVED, "address_txs", "partition int64*, address int64*, tx int64*")
+ADDRESS_TXS: Final = declare_table(
+    DERIVED, "address_txs", "partition int64*, address int64*, tx int64*"
+)
 ADDRESS_KIND_TXS: Final = declare_table(
     DERIVED, "address_kind_txs", "partition int64*, address int64*, kind int64*, tx int64*"
 )
@@ -110,9 +116,13 @@ ASSETS: Final = declare_table(
     "asset key, name text, symbol text, denomination int16, is_nft int16, is_fixed int16, made_at int64",
 )
 # total_stake: of all active stakings. max_stake, factor: bounds of a validator's weight, None without delegations.
-SUBNETS: Final = declare_table(DERIVED, "subnets", "subnet key, total_stake int64, max_stake int64?, factor int32?")
+SUBNETS: Final = declare_table(
+    DERIVED, "subnets", "subnet key, total_stake int64, max_stake int64?, factor int32?"
+)
 BLOCKCHAINS: Final = declare_table(
-    DERIVED, "blockchains", "chain key, subnet int64, vm_id bytes, name text, tx int64, genesis bytes"
+    DERIVED,
+    "blockchains",
+    "chain key, subnet int64, vm_id bytes, name text, tx int64, genesis bytes",
 )
 
 # state: see stakings.py. validator: of a delegation, the staking that it delegates to. closed_by: the transaction that
@@ -131,13 +141,21 @@ STAKINGS: Final = declare_table(
 )
 
 # One row a reward, in the order of payment.
-REWARDS: Final = declare_table(DERIVED, "rewards", "key key, output int64, staking int64, tx int64, time int64")
-REWARD_ADDRESSES: Final = declare_table(DERIVED, "reward_addresses", "address int64*, reward int64*")
+REWARDS: Final = declare_table(
+    DERIVED, "rewards", "key key, output int64, staking int64, tx int64, time int64"
+)
+REWARD_ADDRESSES: Final = declare_table(
+    DERIVED, "reward_addresses", "address int64*, reward int64*"
+)
 REWARD_NODES: Final = declare_table(DERIVED, "reward_nodes", "node int64*, reward int64*")
 
 # bls: public key and proof of possession.
-VALIDATIONS: Final = declare_table(DERIVED, "validations", "validation key, node int64, subnet int64, bls bytes")
-VALIDATION_TXS: Final = declare_table(DERIVED, "validation_txs", "validation int64*, tx int64*, kind int16")
+VALIDATIONS: Final = declare_table(
+    DERIVED, "validations", "validation key, node int64, subnet int64, bls bytes"
+)
+VALIDATION_TXS: Final = declare_table(
+    DERIVED, "validation_txs", "validation int64*, tx int64*, kind int16"
+)
 # A block in which an L1 validator's balance ran out; is_behind: after the block's transactions, else before them.
 VALIDATION_STOPS: Final = declare_table(
     DERIVED, "validation_stops", "validation int64*, block int64*, is_behind int64*"
@@ -145,9 +163,13 @@ VALIDATION_STOPS: Final = declare_table(
 
 # Validator sets. A member is a node that joined a subnet's set, with its key then, None without one; it leaves with
 # weight 0, and gets another number if it joins again.
-SET_MEMBERS: Final = declare_table(DERIVED, "set_members", "number key, subnet int64, node bytes, public_key bytes?")
+SET_MEMBERS: Final = declare_table(
+    DERIVED, "set_members", "number key, subnet int64, node bytes, public_key bytes?"
+)
 # weight: after the block. Of each member that a block changed.
-SET_CHANGES: Final = declare_table(DERIVED, "set_changes", "subnet int64*, height int64*, member int64*, weight int64")
+SET_CHANGES: Final = declare_table(
+    DERIVED, "set_changes", "subnet int64*, height int64*, member int64*, weight int64"
+)
 # The whole set of a subnet after some of the blocks that changed it; see validator_sets.py.
 SET_SNAPSHOTS: Final = declare_table(
     DERIVED,

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from warpseal.runtime.settings import MEBIBYTE, Group, Parser, Settings, integer, json_object, list_of, setting
+from warpseal.runtime.settings import (
+    MEBIBYTE,
+    Group,
+    Parser,
+    Settings,
+    integer,
+    json_object,
+    list_of,
+    setting,
+)
 from warpseal.store.settings import database_url, replica_url
 from warpseal.store.url import redacted_url
 from warpseal.warp.ids import ChainID
@@ -36,7 +45,9 @@ def by_part(parse: Parser[Any]) -> Parser[Any]:
 
 def index_url(value: Any, path: str) -> str:
     """Accept the URL of an index."""
-    return database_url(value, path, "to index nothing, leave out index-chains and every index of evm-chains")
+    return database_url(
+        value, path, "to index nothing, leave out index-chains and every index of evm-chains"
+    )
 
 
 def _redacted(value: Any) -> Any:
@@ -99,5 +110,7 @@ class IndexSettings(Settings, frozen=True):
         if chain_id is not None and chain_id in self.chains:
             return self.chains[chain_id]
         url = self.url.get(part, "") if isinstance(self.url, Mapping) else self.url
-        read_urls = self.read_urls.get(part, ()) if isinstance(self.read_urls, Mapping) else self.read_urls
+        read_urls = (
+            self.read_urls.get(part, ()) if isinstance(self.read_urls, Mapping) else self.read_urls
+        )
         return IndexPlace(url, read_urls)

@@ -41,7 +41,9 @@ class _SubnetLimits(NamedTuple):
     factor: int
 
 
-def validations(session: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[resources.Validation]:
+def validations(
+    session: ReadSession, query: ValidationQuery, page: PageRequest
+) -> Page[resources.Validation]:
     """Return the validations of a node, by when they began."""
     node = session.keys_of([query.node_id]).get(query.node_id)
     if node is None:
@@ -51,7 +53,9 @@ def validations(session: ReadSession, query: ValidationQuery, page: PageRequest)
     text = _VALIDATIONS.format(
         beyond="<" if is_newest_first else ">",
         order="DESC" if is_newest_first else "ASC",
-        state="" if query.status is None else f" AND s.state = {_STATUSES.index(query.status.value)}",
+        state=""
+        if query.status is None
+        else f" AND s.state = {_STATUSES.index(query.status.value)}",
     )
     rows = session.rows(text, node, *begin, page.size + 1)
     first = [
@@ -97,7 +101,12 @@ def _validations(
 
 def _state(
     row: Staking, limits: _SubnetLimits, addresses: tuple[Address, ...], closed_by: TxID | None
-) -> resources.PendingState | resources.ActiveState | resources.CompletedState | resources.RemovedState:
+) -> (
+    resources.PendingState
+    | resources.ActiveState
+    | resources.CompletedState
+    | resources.RemovedState
+):
     if row.state == PENDING:
         return resources.PendingState()
     if row.state == REMOVED:
@@ -107,7 +116,9 @@ def _state(
     if row.state == COMPLETED:
         return resources.CompletedState(
             delegator_count=row.total_count,
-            rewards=resources.Rewards(row.earned, row.fees, addresses, closed_by if row.earned or row.fees else None),
+            rewards=resources.Rewards(
+                row.earned, row.fees, addresses, closed_by if row.earned or row.fees else None
+            ),
             delegated=None if row.shares is None else row.total_weight,
         )
     delegated, capacity = row.active_weight, None
@@ -117,7 +128,9 @@ def _state(
     return resources.ActiveState(
         delegator_count=row.active_count,
         total_stake=from_column(limits.total_stake or 0),
-        potential=resources.Rewards((row.potential or 0) + row.kept, row.fees_due + row.kept_fees, addresses),
+        potential=resources.Rewards(
+            (row.potential or 0) + row.kept, row.fees_due + row.kept_fees, addresses
+        ),
         delegated=None if row.shares is None else delegated,
         capacity=capacity,
     )
@@ -134,7 +147,9 @@ def rewards(session: ReadSession, query: RewardQuery, page: PageRequest) -> Page
     return Page(_rewards(session, keys), None if more is None else (more,))
 
 
-def _reward_keys(session: ReadSession, query: RewardQuery, key_range: KeyRange, limit: int) -> KeyPage:
+def _reward_keys(
+    session: ReadSession, query: RewardQuery, key_range: KeyRange, limit: int
+) -> KeyPage:
     addresses = list(session.keys_of(query.addresses).values())
     nodes = list(session.keys_of(query.node_ids).values())
     if query.addresses and query.node_ids:
@@ -149,7 +164,9 @@ def _reward_keys(session: ReadSession, query: RewardQuery, key_range: KeyRange, 
     return KeyPage(_merged(session, "address", addresses, key_range, limit))
 
 
-def _merged(session: ReadSession, column: str, keys: Sequence[int], key_range: KeyRange, limit: int) -> list[int]:
+def _merged(
+    session: ReadSession, column: str, keys: Sequence[int], key_range: KeyRange, limit: int
+) -> list[int]:
     """Return the rewards of nodes or addresses."""
     tables = {"node": "reward_nodes", "address": "reward_addresses"}
     text = (

@@ -25,7 +25,9 @@ PENDING, ACTIVE, COMPLETED, REMOVED = range(4)
 
 _NAMES: Final = tuple(column.name for column in STAKINGS.columns)
 _columns: Final = attrgetter(*_NAMES)
-_OPEN: Final = "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state < 2 ORDER BY s.tx"
+_OPEN: Final = (
+    "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state < 2 ORDER BY s.tx"
+)
 
 
 class Staking(Struct, kw_only=True):
@@ -60,12 +62,16 @@ class Staking(Struct, kw_only=True):
     @classmethod
     def from_row(cls, columns: Iterable[Any], tx_id: bytes = b"") -> Staking:
         """Return the staking of a row."""
-        values: list[Any] = [from_column(value) if isinstance(value, int) else value for value in columns]
+        values: list[Any] = [
+            from_column(value) if isinstance(value, int) else value for value in columns
+        ]
         return cls(tx_id=TxID(bytes(tx_id)), **dict(zip(_NAMES, values, strict=True)))
 
     def row(self) -> tuple[object, ...]:
         """Return the row."""
-        return tuple([to_column(value) if isinstance(value, int) else value for value in _columns(self)])
+        return tuple(
+            [to_column(value) if isinstance(value, int) else value for value in _columns(self)]
+        )
 
 
 class Stakings:
@@ -95,11 +101,14 @@ class Stakings:
             subnet_row[1:] = [max_stake, factor]
             self._changed_subnets.add(subnet)
 
-    def begin(self, ids: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
+    def begin(
+        self, ids: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int
+    ) -> None:
         """Add a staking that a transaction opened in a block of this time."""
         owners = (period.validation_owner, period.delegation_owner)
         addresses = [
-            () if owner is None else tuple([ids.keys[address] for address in owner.addresses]) for owner in owners
+            () if owner is None else tuple([ids.keys[address] for address in owner.addresses])
+            for owner in owners
         ]
         bls = b"" if period.signer is None else period.signer.public_key + period.signer.proof
         staking = Staking(
@@ -151,7 +160,11 @@ class Stakings:
         if staking is None:
             return
         self._add_stake(staking, -1)
-        staking.end_s, staking.weight, staking.potential = renewed.end_s, renewed.weight, renewed.potential_reward
+        staking.end_s, staking.weight, staking.potential = (
+            renewed.end_s,
+            renewed.weight,
+            renewed.potential_reward,
+        )
         staking.earned += earned
         staking.fees += fees
         staking.kept += renewed.kept_validation
@@ -160,7 +173,9 @@ class Stakings:
         self._add_stake(staking, 1)
         self._changed[staking.tx] = staking
 
-    def end(self, tx_id: TxID, state: int, by: int | None = None, time_s: int | None = None) -> None:
+    def end(
+        self, tx_id: TxID, state: int, by: int | None = None, time_s: int | None = None
+    ) -> None:
         """End a staking without a reward. by: the transaction with which the subnet's owner removed it, if any."""
         staking = self._open.get(tx_id)
         if staking is not None:
@@ -234,4 +249,8 @@ def ids_of(period: StakingPeriod) -> Iterable[bytes]:
 
 
 def _share(staking: Staking, validator: Staking) -> int:
-    return split_reward(staking.potential or 0, validator.shares)[0] if validator.shares is not None else 0
+    return (
+        split_reward(staking.potential or 0, validator.shares)[0]
+        if validator.shares is not None
+        else 0
+    )

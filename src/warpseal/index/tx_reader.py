@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, BlockID
-from warpseal.index.columns import BLS_KEY_BYTES, TX_NAMES, ChainRef, StakeDetail, TxDetail, decode_stake, tx_number
+from warpseal.index.columns import (
+    BLS_KEY_BYTES,
+    TX_NAMES,
+    ChainRef,
+    StakeDetail,
+    TxDetail,
+    decode_stake,
+    tx_number,
+)
 from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
 from warpseal.index.output_reader import OutputReader, TxRow, credentials
@@ -19,14 +27,23 @@ from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.evm_genesis import evm_genesis, genesis_text
 from warpseal.resources.outputs import AssetAmount, asset_amount
 from warpseal.resources.queries import Page, PageRequest, TransactionQuery
-from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
+from warpseal.resources.text import (
+    NetworkText,
+    account_text,
+    hex_text,
+    node_text,
+    percent_text,
+    shared_id_text,
+)
 from warpseal.warp.ids import ChainID, NodeID, id_text
 
 MAX_PAGE_OUTPUTS: Final = 1_000
 """The outputs of all transactions of a page; a single transaction may have more."""
 # By the number of the chain.
 _TX_TYPES: Final = (base.P_CHAIN_TX_TYPES, base.X_CHAIN_TX_TYPES, base.C_CHAIN_TX_TYPES)
-_VALIDATIONS: Final = "SELECT validation, node, subnet, bls FROM validations WHERE validation IN {keys}"
+_VALIDATIONS: Final = (
+    "SELECT validation, node, subnet, bls FROM validations WHERE validation IN {keys}"
+)
 _BLOCKCHAINS: Final = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
 _ASSETS: Final = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
 
@@ -53,22 +70,33 @@ def transactions(
 class _TxReader:
     """Transactions as resources. outputs: has the rows of the transactions, and gets their outputs."""
 
-    def __init__(self, session: ReadSession, text: NetworkText, outputs: OutputReader, rows: Sequence[TxRow]) -> None:
+    def __init__(
+        self, session: ReadSession, text: NetworkText, outputs: OutputReader, rows: Sequence[TxRow]
+    ) -> None:
         self._session = session
         self._text = text
         self._outputs = outputs
         staking_keys = (row.key for row in rows if row.kind in _STAKING_TYPES)
         staking_rows = session.by_keys("SELECT * FROM stakings WHERE tx IN {keys}", staking_keys)
         self._stakings = {values[0]: Staking.from_row(values) for values in staking_rows}
-        more = {staking.closed_by for staking in self._stakings.values() if staking.closed_by is not None}
+        more = {
+            staking.closed_by
+            for staking in self._stakings.values()
+            if staking.closed_by is not None
+        }
         more.update(row.detail.closes for row in rows if isinstance(row.detail.closes, int))
-        self._outputs.load((key for row in rows for key in (*row.detail.inputs, *row.emitted)), more)
-        blocks = {block_key(chain_of(row.key), row.height) for row in rows if row.height is not None}
+        self._outputs.load(
+            (key for row in rows for key in (*row.detail.inputs, *row.emitted)), more
+        )
+        blocks = {
+            block_key(chain_of(row.key), row.height) for row in rows if row.height is not None
+        }
         block_ids = session.by_keys("SELECT key, block_id FROM blocks WHERE key IN {keys}", blocks)
         self._block_ids = {key: BlockID(bytes(block_id)) for key, block_id in block_ids}
         validations = {change[0] for row in rows for change in row.detail.l1}
         self._validations: dict[int, tuple[int, int, bytes]] = {
-            key: (node, subnet, bytes(bls)) for key, node, subnet, bls in session.by_keys(_VALIDATIONS, validations)
+            key: (node, subnet, bytes(bls))
+            for key, node, subnet, bls in session.by_keys(_VALIDATIONS, validations)
         }
         chains = (row.detail.blockchain for row in rows if row.detail.blockchain is not None)
         self._blockchains: dict[int, tuple[str, bytes, bytes]] = {
@@ -126,7 +154,9 @@ class _TxReader:
             fields["subnet_id"] = shared_id_text(self._session.id_of(detail.subnet))
         if detail.closes is not None:
             closes = detail.closes
-            fields["staking_tx_hash"] = id_text(self._outputs.tx(closes).tx_id if isinstance(closes, int) else closes)
+            fields["staking_tx_hash"] = id_text(
+                self._outputs.tx(closes).tx_id if isinstance(closes, int) else closes
+            )
         if row.kind in _STAKING_TYPES:
             fields["amount_staked"] = self._amounts(self._outputs.sums(emitted, staked_only=True))
             self._add_staking(row, fields)
@@ -142,7 +172,10 @@ class _TxReader:
         if staking.shares is not None:
             fields["delegation_fee_percent"] = percent_text(staking.shares)
         # Subnets without a token of their own pay nothing.
-        if staking.potential is not None and fields["tx_type"] is not base.PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR:
+        if (
+            staking.potential is not None
+            and fields["tx_type"] is not base.PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR
+        ):
             fields["estimated_reward"] = str(staking.potential)
         if staking.state == COMPLETED and staking.closed_by is not None:
             fields["reward_tx_hash"] = id_text(self._outputs.tx(staking.closed_by).tx_id)
@@ -168,9 +201,13 @@ class _TxReader:
                 vm_id=shared_id_text(vm_id),
                 genesis_data=evm_genesis(genesis) or genesis_text(genesis),
             )
-        fields["l1_validator_details"] = tuple([self._l1_details(*change) for change in detail.l1]) or UNSET
+        fields["l1_validator_details"] = (
+            tuple([self._l1_details(*change) for change in detail.l1]) or UNSET
+        )
 
-    def _l1_details(self, validation: int, weight: int, balance: int, change: int) -> resources.L1ValidatorDetails:
+    def _l1_details(
+        self, validation: int, weight: int, balance: int, change: int
+    ) -> resources.L1ValidatorDetails:
         node, subnet, bls = self._validations[validation]
         id_of = self._session.id_of
         return resources.L1ValidatorDetails(
@@ -210,7 +247,9 @@ class _TxReader:
             denomination=asset.denomination,
             type=asset.type,
             created_at_timestamp=created_at,
-            cap=base.PrimaryNetworkAssetCap.FIXED if is_fixed else base.PrimaryNetworkAssetCap.VARIABLE,
+            cap=base.PrimaryNetworkAssetCap.FIXED
+            if is_fixed
+            else base.PrimaryNetworkAssetCap.VARIABLE,
         )
 
     def _c(self, row: TxRow) -> resources.CChainTransaction:
@@ -222,14 +261,23 @@ class _TxReader:
         for account, asset, amount, signed in detail.accounts:
             sums = spent if is_export else created
             sums[asset] = sums.get(asset, 0) + amount
-            text, value = account_text(self._session.id_of(account)[1:]), self._amount(asset, amount)
+            text, value = (
+                account_text(self._session.id_of(account)[1:]),
+                self._amount(asset, amount),
+            )
             moved.append((text, value, signed))
         inputs = tuple(
-            resources.EvmInput(from_address=text, asset=value, credentials=credentials(detail, signed))
+            resources.EvmInput(
+                from_address=text, asset=value, credentials=credentials(detail, signed)
+            )
             for text, value, signed in moved
             if is_export
         )
-        outputs = tuple(resources.EvmOutput(to_address=text, asset=value) for text, value, _ in moved if not is_export)
+        outputs = tuple(
+            resources.EvmOutput(to_address=text, asset=value)
+            for text, value, _ in moved
+            if not is_export
+        )
         return resources.CChainTransaction(
             **self._avm_fields(row, spent, created),
             block_number=str(row.height),
@@ -252,10 +300,14 @@ class _TxReader:
         }
         if detail.source is not None or detail.destination is not None:
             fields["source_chain"] = self._chain(own if detail.source is None else detail.source)
-            fields["destination_chain"] = self._chain(own if detail.destination is None else detail.destination)
+            fields["destination_chain"] = self._chain(
+                own if detail.destination is None else detail.destination
+            )
         return fields
 
-    def _avm_fields(self, row: TxRow, spent: Mapping[int, int], created: Mapping[int, int]) -> dict[str, Any]:
+    def _avm_fields(
+        self, row: TxRow, spent: Mapping[int, int], created: Mapping[int, int]
+    ) -> dict[str, Any]:
         """Return the fields that transactions of X and C have. spent, created: amounts by key of the asset."""
         burned = {asset: amount - created.get(asset, 0) for asset, amount in spent.items()}
         amounts = self._ordered_amounts(created)
@@ -266,7 +318,9 @@ class _TxReader:
             "amount_unlocked": self._ordered_amounts(spent),
             "amount_created": amounts,
             "value": amounts,
-            "amount_burned": self._ordered_amounts({asset: amount for asset, amount in burned.items() if amount > 0}),
+            "amount_burned": self._ordered_amounts(
+                {asset: amount for asset, amount in burned.items() if amount > 0}
+            ),
         }
 
     def _amounts(self, sums: Mapping[int, int]) -> tuple[AssetAmount, ...]:
@@ -282,7 +336,11 @@ class _TxReader:
         return asset_amount(self._session.asset_of(asset), amount)
 
     def _chain(self, chain: ChainRef) -> str:
-        return self._text.chain_id(CHAINS[chain]) if isinstance(chain, int) else shared_id_text(ChainID(chain))
+        return (
+            self._text.chain_id(CHAINS[chain])
+            if isinstance(chain, int)
+            else shared_id_text(ChainID(chain))
+        )
 
 
 def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address, ...]:
@@ -304,7 +362,12 @@ def bls_credentials(raw: bytes) -> resources.BlsCredentials | UnsetType:
 _STAKING_TYPES: Final = frozenset(
     tx_number(name)
     for name in (
-        *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AddPermissionlessValidatorTx"),
+        *(
+            "AddValidatorTx",
+            "AddDelegatorTx",
+            "AddSubnetValidatorTx",
+            "AddPermissionlessValidatorTx",
+        ),
         *("AddPermissionlessDelegatorTx", "UNKNOWN"),
     )
 )

@@ -89,7 +89,9 @@ def write_p(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgr
     closed = tx.closed or tx.renewed
     staking = stakings.find(closed.tx_id) if closed is not None else None
     new_outputs = batch.emit(row, tx.emitted, None if staking is None else staking.tx)
-    detail = TxDetail(inputs, () if staking is None else batch.release(row, tx.released, staking.first_out))
+    detail = TxDetail(
+        inputs, () if staking is None else batch.release(row, tx.released, staking.first_out)
+    )
     if closed is not None:
         detail.closes = closed.tx_id if staking is None else staking.tx
     _add_fields(batch, detail, tx)
@@ -104,7 +106,10 @@ def write_p(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgr
         batch.add(schema.VALIDATION_TXS, (validation, row.key, row.kind))
         if change.is_new:
             bls = validator.public_key + _proof(tx.tx.unsigned, validator.public_key)
-            batch.add(schema.VALIDATIONS, (validation, keys[validator.node_id], keys[validator.subnet_id], bls))
+            batch.add(
+                schema.VALIDATIONS,
+                (validation, keys[validator.node_id], keys[validator.subnet_id], bls),
+            )
     if tx.chain is not None:
         unsigned = tx.tx.unsigned
         assert isinstance(unsigned, p_txs.CreateChainTx)
@@ -124,23 +129,37 @@ def _add_fields(batch: IndexBatch, detail: TxDetail, tx: TxEffects) -> None:
         detail.burned = tuple([(keys[asset_id], amount) for asset_id, amount in tx.burned])
     if tx.l1_balance:
         detail.l1_funded = (batch.avax, tx.l1_balance)
-    detail.source, detail.destination = map(batch.chain_ref, (tx.source_chain_id, tx.destination_chain_id))
+    detail.source, detail.destination = map(
+        batch.chain_ref, (tx.source_chain_id, tx.destination_chain_id)
+    )
     if tx.opened is not None:
         detail.node, detail.subnet = keys[tx.opened.node_id], keys[tx.opened.subnet_id]
     if isinstance(unsigned, p_txs.RemoveSubnetValidatorTx):
         detail.node, detail.subnet = keys[unsigned.node_id], keys[unsigned.subnet_id]
     elif isinstance(unsigned, p_txs.AddSubnetValidatorTx):
-        detail.node, detail.subnet = keys[unsigned.validator.validator.node_id], keys[unsigned.validator.subnet_id]
+        detail.node, detail.subnet = (
+            keys[unsigned.validator.validator.node_id],
+            keys[unsigned.validator.subnet_id],
+        )
     if tx.subnet is not None:
         detail.subnet = keys[tx.subnet.subnet_id]
     if isinstance(tx.subnet, effects.SubnetCreated | effects.SubnetOwnerChanged):
         owner = tx.subnet.owner
-        detail.owner = (owner.locktime, owner.threshold, tuple([keys[address] for address in owner.addresses]))
+        detail.owner = (
+            owner.locktime,
+            owner.threshold,
+            tuple([keys[address] for address in owner.addresses]),
+        )
     elif isinstance(tx.subnet, effects.SubnetConverted):
         detail.manager = (tx.subnet.manager_chain_id, tx.subnet.manager_address)
     detail.l1 = tuple(
         [
-            (keys[change.validator.validation_id], change.validator.weight, change.balance, change.balance_change)
+            (
+                keys[change.validator.validation_id],
+                change.validator.weight,
+                change.balance,
+                change.balance_change,
+            )
             for change in tx.l1
         ]
     )
@@ -157,10 +176,14 @@ def _proof(unsigned: object, public_key: bytes) -> bytes:
     if isinstance(unsigned, p_txs.RegisterL1ValidatorTx):
         return unsigned.proof_of_possession
     validators = unsigned.validators if isinstance(unsigned, p_txs.ConvertSubnetToL1Tx) else ()
-    return next((new.signer.proof for new in validators if new.signer.public_key == public_key), b"")
+    return next(
+        (new.signer.proof for new in validators if new.signer.public_key == public_key), b""
+    )
 
 
-def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking, row: TxInProgress, new_outputs: range) -> None:
+def _write_rewards(
+    batch: IndexBatch, tx: TxEffects, staking: Staking, row: TxInProgress, new_outputs: range
+) -> None:
     for output_key, output in zip(new_outputs, tx.emitted, strict=True):
         if output.reward is None:
             continue
@@ -172,7 +195,9 @@ def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking, row: TxIn
             batch.add(schema.REWARD_ADDRESSES, (batch.ids.keys[address], reward))
 
 
-def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgress, first_out: int) -> None:
+def _move_stakings(
+    batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgress, first_out: int
+) -> None:
     if tx.opened is not None:
         stakings.begin(batch.ids, tx.opened, row.key, first_out, row.settled_s)
     if tx.closed is not None:
@@ -189,7 +214,9 @@ def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: Tx
         unsigned = tx.tx.unsigned
         assert isinstance(unsigned, p_txs.TransformSubnetTx)
         factor = unsigned.max_validator_weight_factor
-        stakings.set_limits(batch.ids.keys[tx.subnet.subnet_id], to_column(unsigned.max_validator_stake), factor)
+        stakings.set_limits(
+            batch.ids.keys[tx.subnet.subnet_id], to_column(unsigned.max_validator_stake), factor
+        )
 
 
 def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approximate: bool) -> None:
@@ -220,7 +247,14 @@ def asset_row(ids: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ..
     """Return the row of an asset; its names without zero bytes, which a text column cannot store."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
-    return (ids.keys[asset.asset_id], *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
+    return (
+        ids.keys[asset.asset_id],
+        *texts,
+        asset.denomination,
+        int(asset.is_nft),
+        int(is_fixed),
+        made_at,
+    )
 
 
 def _accounts(tx: CTxEffects) -> tuple[AtomicEvmInput | AtomicEvmOutput, ...]:
@@ -228,17 +262,24 @@ def _accounts(tx: CTxEffects) -> tuple[AtomicEvmInput | AtomicEvmOutput, ...]:
 
 
 def _move(
-    batch: IndexBatch, tx: XTxEffects | CTxEffects, row: TxInProgress, spent: Sequence[Consumed | Any]
+    batch: IndexBatch,
+    tx: XTxEffects | CTxEffects,
+    row: TxInProgress,
+    spent: Sequence[Consumed | Any],
 ) -> tuple[TxDetail, range]:
     """Write the outputs that a transaction spends and makes; return its detail with its signatures, and the keys."""
     detail = TxDetail(batch.consume(row, tx.consumed))
     new_outputs = batch.emit(row, tx.emitted)
-    detail.source, detail.destination = map(batch.chain_ref, (tx.source_chain_id, tx.destination_chain_id))
+    detail.source, detail.destination = map(
+        batch.chain_ref, (tx.source_chain_id, tx.destination_chain_id)
+    )
     _add_signatures(detail, tx.tx, spent)
     return detail, new_outputs
 
 
-def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:
+def _add_signatures(
+    detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]
+) -> None:
     """Set all signatures, each once, their public keys, and the signatures of each input."""
     places: dict[bytes, int] = {}
     used: list[tuple[int, ...]] = []

@@ -20,13 +20,17 @@ from warpseal.ledger.outputs import KnownUtxo, LedgerOutput, UtxoChanges
 from warpseal.store.connection import Connection, Engine
 from warpseal.warp.ids import ChainID
 
-_COLUMNS: Final = "u.rest, u.prefix, u.output, u.asset, i.id, u.amount, u.held_on, u.owner, u.owners"
-_FIND: Final = f"SELECT {_COLUMNS} FROM unspent u JOIN ids i ON i.key = u.asset WHERE u.prefix IN {{keys}}"
-_RECENT: Final = f"SELECT {_COLUMNS} FROM recent_unspent u JOIN ids i ON i.key = u.asset ORDER BY u.output"
-_MOVED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
-_MOVE: Final = (
-    f"INSERT INTO unspent ({_MOVED}) SELECT {_MOVED} FROM recent_unspent WHERE output <= ? ORDER BY prefix, rest"
+_COLUMNS: Final = (
+    "u.rest, u.prefix, u.output, u.asset, i.id, u.amount, u.held_on, u.owner, u.owners"
 )
+_FIND: Final = (
+    f"SELECT {_COLUMNS} FROM unspent u JOIN ids i ON i.key = u.asset WHERE u.prefix IN {{keys}}"
+)
+_RECENT: Final = (
+    f"SELECT {_COLUMNS} FROM recent_unspent u JOIN ids i ON i.key = u.asset ORDER BY u.output"
+)
+_MOVED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
+_MOVE: Final = f"INSERT INTO unspent ({_MOVED}) SELECT {_MOVED} FROM recent_unspent WHERE output <= ? ORDER BY prefix, rest"
 # The fraction of the recent outputs that stays when there are too many; and of other outputs that are cached.
 _KEPT_FRACTION: Final = 0.75
 _CACHED_FRACTION: Final = 0.25
@@ -110,15 +114,31 @@ class UnspentOutputs:
         rows = ((utxo_id, recent.get(utxo_id) or self._cached.get(utxo_id)) for utxo_id in ids)
         return {utxo_id: row for utxo_id, row in rows if row is not None}
 
-    def write(self, connection: Connection, unspent: Mapping[UtxoID, UnspentOutput], spent: Sequence[UtxoID]) -> None:
+    def write(
+        self,
+        connection: Connection,
+        unspent: Mapping[UtxoID, UnspentOutput],
+        spent: Sequence[UtxoID],
+    ) -> None:
         """Insert new unspent outputs, and delete spent ones."""
         recent = self._read_recent(connection)
         newer = sorted(recent[utxo_id].output for utxo_id in spent if utxo_id in recent)
         bulk.delete(connection, RECENT_UNSPENT, newer)
-        older = sorted((prefix_of(utxo_id), utxo_id[8:]) for utxo_id in spent if utxo_id not in recent)
+        older = sorted(
+            (prefix_of(utxo_id), utxo_id[8:]) for utxo_id in spent if utxo_id not in recent
+        )
         bulk.delete_pairs(connection, UNSPENT, older)
         rows = [
-            (row.output, prefix_of(key), key[8:], row.asset, to_column(row.amount), row.held_on, row.owner, row.owners)
+            (
+                row.output,
+                prefix_of(key),
+                key[8:],
+                row.asset,
+                to_column(row.amount),
+                row.held_on,
+                row.owner,
+                row.owners,
+            )
             for key, row in unspent.items()
         ]
         bulk.insert(connection, RECENT_UNSPENT, sorted(rows))
@@ -127,7 +147,9 @@ class UnspentOutputs:
             keys = [row.output for utxo_id, row in recent.items() if utxo_id not in deleted]
             keys = sorted(keys + [row.output for row in unspent.values()])
             # The oldest move many at a time and in order.
-            self._moved_through = through = keys[len(keys) - int(self._capacity * _KEPT_FRACTION) - 1]
+            self._moved_through = through = keys[
+                len(keys) - int(self._capacity * _KEPT_FRACTION) - 1
+            ]
             connection.run(_MOVE, through)
             connection.run("DELETE FROM recent_unspent WHERE output <= ?", through)
 
@@ -176,7 +198,9 @@ class UnspentOutputs:
             with translate_errors(self._engine), self._engine.begin() as connection:
                 self._load(connection, unknown)
 
-    def _unknown(self, recent: Mapping[UtxoID, UnspentOutput], ids: Iterable[UtxoID]) -> set[UtxoID]:
+    def _unknown(
+        self, recent: Mapping[UtxoID, UnspentOutput], ids: Iterable[UtxoID]
+    ) -> set[UtxoID]:
         looked_up = (recent, self._cached, self._absent)
         return {utxo_id for utxo_id in ids if not any(utxo_id in outputs for outputs in looked_up)}
 
@@ -191,5 +215,7 @@ class UnspentOutputs:
 def _output(columns: Sequence[Any]) -> tuple[UtxoID, UnspentOutput]:
     rest, prefix, output, asset, asset_id, amount, held_on, owner, owners = columns
     utxo_id = UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest))
-    row = UnspentOutput(output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, owner, owners)
+    row = UnspentOutput(
+        output, asset, AssetID(bytes(asset_id)), from_column(amount), held_on, owner, owners
+    )
     return utxo_id, row

@@ -26,24 +26,18 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal.warp.validator_set import ValidatorEntry
 
 # Every index with sets has a snapshot of the Primary Network's at the first height.
-_HEIGHTS: Final = (
-    "SELECT (SELECT min(height) FROM set_snapshots WHERE subnet = ?), (SELECT height FROM chains WHERE chain = ?)"
-)
-_SNAPSHOT: Final = (
-    "SELECT height, body FROM set_snapshots WHERE subnet = ? AND height <= ? ORDER BY height DESC LIMIT 1"
-)
-_CHANGES: Final = (
-    "SELECT member, weight FROM set_changes WHERE subnet = ? AND height > ? AND height <= ? ORDER BY height"
-)
+_HEIGHTS: Final = "SELECT (SELECT min(height) FROM set_snapshots WHERE subnet = ?), (SELECT height FROM chains WHERE chain = ?)"
+_SNAPSHOT: Final = "SELECT height, body FROM set_snapshots WHERE subnet = ? AND height <= ? ORDER BY height DESC LIMIT 1"
+_CHANGES: Final = "SELECT member, weight FROM set_changes WHERE subnet = ? AND height > ? AND height <= ? ORDER BY height"
 _NEWEST: Final = "(SELECT subnet, max(height) AS height FROM set_snapshots WHERE height <= ? GROUP BY subnet) AS n"
-_SNAPSHOTS: Final = (
-    f"SELECT s.subnet, s.body FROM {_NEWEST} JOIN set_snapshots s ON s.subnet = n.subnet AND s.height = n.height"
-)
+_SNAPSHOTS: Final = f"SELECT s.subnet, s.body FROM {_NEWEST} JOIN set_snapshots s ON s.subnet = n.subnet AND s.height = n.height"
 _ALL_CHANGES: Final = (
     f"SELECT c.subnet, c.member, c.weight FROM {_NEWEST} JOIN set_changes c"
     " ON c.subnet = n.subnet AND c.height > n.height AND c.height <= ? ORDER BY c.height"
 )
-_LAST_NUMBERS: Final = "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
+_LAST_NUMBERS: Final = (
+    "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
+)
 _MEMBERS: Final = "SELECT number, subnet, node, public_key FROM set_members WHERE number IN {keys}"
 _CHANGE_COUNTS: Final = (
     "SELECT n.subnet, count(*) FROM (SELECT subnet, max(height) AS height FROM set_snapshots GROUP BY subnet) AS n"
@@ -76,13 +70,18 @@ class ValidatorSetWriter:
         self._next_member, self._next_snapshot = (member or 0) + 1, (snapshot or 0) + 1
         self._sets: dict[int, _Set] = {}
         rows = connection.fetch("SELECT height FROM chains WHERE chain = ?", P) if snapshot else ()
-        for subnet, weights in read_weights(ReadSession(connection), rows[0][0]).items() if rows else ():
+        for subnet, weights in (
+            read_weights(ReadSession(connection), rows[0][0]).items() if rows else ()
+        ):
             self._sets[subnet] = _Set(
                 weights={number: weight for number, weight in weights.items() if weight}, changes=0
             )
         members = [number for members in self._sets.values() for number in members.weights]
         for number, subnet, node_id, key in bulk.fetch_by_keys(connection, _MEMBERS, members):
-            self._sets[subnet].numbers[NodeID(bytes(node_id))] = number, None if key is None else bytes(key)
+            self._sets[subnet].numbers[NodeID(bytes(node_id))] = (
+                number,
+                None if key is None else bytes(key),
+            )
         for subnet, count in connection.fetch(_CHANGE_COUNTS):
             self._sets[subnet].changes = count
 
@@ -106,12 +105,19 @@ class ValidatorSetWriter:
             changed[subnet] = members
             self._write_member(batch, (subnet, height), members, change)
         for subnet, members in changed.items():
-            if members.changes is None or members.changes >= max(self._changes_per_snapshot, len(members.weights)):
-                batch.add(SET_SNAPSHOTS, (self._next_snapshot, subnet, height, encode_weights(members.weights)))
+            if members.changes is None or members.changes >= max(
+                self._changes_per_snapshot, len(members.weights)
+            ):
+                batch.add(
+                    SET_SNAPSHOTS,
+                    (self._next_snapshot, subnet, height, encode_weights(members.weights)),
+                )
                 self._next_snapshot += 1
                 members.changes = 0
 
-    def _write_member(self, batch: IndexBatch, place: tuple[int, int], members: _Set, change: SetChange) -> None:
+    def _write_member(
+        self, batch: IndexBatch, place: tuple[int, int], members: _Set, change: SetChange
+    ) -> None:
         number, key = members.numbers.get(change.node_id, (None, None))
         if number is not None and (not change.weight or key != change.public_key):
             _add_change(batch, place, members, number, 0)
@@ -126,7 +132,9 @@ class ValidatorSetWriter:
             _add_change(batch, place, members, number, members.weights[number])
 
 
-def _add_change(batch: IndexBatch, place: tuple[int, int], members: _Set, number: int, weight: int) -> None:
+def _add_change(
+    batch: IndexBatch, place: tuple[int, int], members: _Set, number: int, weight: int
+) -> None:
     batch.add(SET_CHANGES, (*place, number, weight))
     if members.changes is not None:
         members.changes += 1
@@ -148,14 +156,18 @@ class ValidatorSetReader:
     def __init__(self, reader: IndexReader) -> None:
         self._reader = reader
 
-    async def members_at(self, subnet_id: SubnetID, height: int) -> tuple[ValidatorEntry, ...] | None:
+    async def members_at(
+        self, subnet_id: SubnetID, height: int
+    ) -> tuple[ValidatorEntry, ...] | None:
         """Return the members of a subnet's set after a block, by node id, as `platform.getValidatorsAt` lists them.
 
         None: the index does not have the height. A subnet without validators, also an unknown one, has no members.
         """
         return await self._reader.read(lambda session: read_members(session, subnet_id, height))
 
-    async def all_members_at(self, height: int) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
+    async def all_members_at(
+        self, height: int
+    ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
         """Return the members of all sets that have any; None if the index does not have the height."""
         return await self._reader.read(lambda session: read_all_members(session, height))
 
@@ -173,7 +185,9 @@ def read_heights(session: ReadSession) -> SetHeights | None:
     return None if oldest is None or newest is None else SetHeights(oldest, newest)
 
 
-def read_members(session: ReadSession, subnet_id: SubnetID, height: int) -> tuple[ValidatorEntry, ...] | None:
+def read_members(
+    session: ReadSession, subnet_id: SubnetID, height: int
+) -> tuple[ValidatorEntry, ...] | None:
     """Return the members of a subnet's set after a block, by node id; None if the index does not have the height."""
     heights = read_heights(session)
     if heights is None or not heights.oldest <= height <= heights.newest:
@@ -189,15 +203,22 @@ def read_members(session: ReadSession, subnet_id: SubnetID, height: int) -> tupl
     return _list_entries(members, weights)
 
 
-def read_all_members(session: ReadSession, height: int) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
+def read_all_members(
+    session: ReadSession, height: int
+) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
     """Return the members of all sets that have any after a block; None if the index does not have the height."""
     heights = read_heights(session)
     if heights is None or not heights.oldest <= height <= heights.newest:
         return None
     sets = read_weights(session, height)
-    members = session.set_members(number for weights in sets.values() for number, weight in weights.items() if weight)
+    members = session.set_members(
+        number for weights in sets.values() for number, weight in weights.items() if weight
+    )
     session.load_ids(sets)
-    entries = {SubnetID(session.id_of(subnet)): _list_entries(members, weights) for subnet, weights in sets.items()}
+    entries = {
+        SubnetID(session.id_of(subnet)): _list_entries(members, weights)
+        for subnet, weights in sets.items()
+    }
     return {subnet_id: entry for subnet_id, entry in entries.items() if entry}
 
 
@@ -230,7 +251,9 @@ def sample_sets(connection: Connection, count: int, random: Random) -> list[tupl
 def encode_weights(weights: Mapping[int, int]) -> bytes:
     """Return the body of a snapshot: zstd of MessagePack. weights: as columns hold them, by number of the member."""
     numbers = sorted(weights)
-    return Compressor(has_checksum=True).compress(encode((numbers, [weights[number] for number in numbers])))
+    return Compressor(has_checksum=True).compress(
+        encode((numbers, [weights[number] for number in numbers]))
+    )
 
 
 def decode_weights(body: bytes) -> dict[int, int]:
@@ -238,6 +261,10 @@ def decode_weights(body: bytes) -> dict[int, int]:
     return dict(zip(*_decode_weights(decompress(bytes(body))), strict=True))
 
 
-def _list_entries(members: Mapping[int, SetMember], weights: Mapping[int, int]) -> tuple[ValidatorEntry, ...]:
+def _list_entries(
+    members: Mapping[int, SetMember], weights: Mapping[int, int]
+) -> tuple[ValidatorEntry, ...]:
     present = ((members[number], weight) for number, weight in weights.items() if weight)
-    return tuple(sorted(ValidatorEntry(node, key, from_column(weight)) for (node, key), weight in present))
+    return tuple(
+        sorted(ValidatorEntry(node, key, from_column(weight)) for (node, key), weight in present)
+    )

@@ -14,15 +14,42 @@ from msgspec.structs import astuple, replace
 
 from warpseal.chains.ids import UtxoID
 from warpseal.index import bulk
-from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys, SpendWriter, load_early_spends
-from warpseal.index.block_writer import BlockWriter, ChainRow, lock_chains, read_chain_rows, read_checkpoint
+from warpseal.index.batch import (
+    AddressTxWriter,
+    IndexBatch,
+    NextKeys,
+    SpendWriter,
+    load_early_spends,
+)
+from warpseal.index.block_writer import (
+    BlockWriter,
+    ChainRow,
+    lock_chains,
+    read_chain_rows,
+    read_checkpoint,
+)
 from warpseal.index.bulk import IdTable
 from warpseal.index.checkpoint import ChainStatus, Checkpoint
 from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.keys import NUMBERS, C, P, X
-from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, encode, pack_segments, read_blocks
+from warpseal.index.raw_blocks import (
+    Entry,
+    PreLinearizationTx,
+    RecordKind,
+    encode,
+    pack_segments,
+    read_blocks,
+)
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, CHAINS, EARLY_SPENDS, LEDGERS, RAW_BLOCKS
+from warpseal.index.schema import (
+    ASSETS,
+    CHAIN_ORIGIN,
+    CHAIN_STATUS,
+    CHAINS,
+    EARLY_SPENDS,
+    LEDGERS,
+    RAW_BLOCKS,
+)
 from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
 from warpseal.index.tx_rows import asset_row, ids_in, ids_of_output
@@ -40,9 +67,7 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 AnyTx = TxEffects | XTxEffects | CTxEffects
 
 _PRIMARY_FACTOR: Final = 5
-_LAST_KEYS: Final = (
-    "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FROM rewards), (SELECT max(number) FROM raw_blocks)"
-)
+_LAST_KEYS: Final = "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FROM rewards), (SELECT max(number) FROM raw_blocks)"
 
 
 class IndexWriter:
@@ -149,14 +174,21 @@ class IndexWriter:
         members = state.sets.members()
         with self._transaction() as connection:
             batch = self._batch(connection, ())
-            self._id_table.load(connection, {PRIMARY_NETWORK, *(member.subnet_id for member in members)})
+            self._id_table.load(
+                connection, {PRIMARY_NETWORK, *(member.subnet_id for member in members)}
+            )
             self._sets.write(batch, state.height, members)
             self._id_table.flush(connection)
             batch.flush()
 
     def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
-        row = (NUMBERS[PrimaryChain(status.chain)], status.node_height, int(status.is_node_behind), encode(status))
+        row = (
+            NUMBERS[PrimaryChain(status.chain)],
+            status.node_height,
+            int(status.is_node_behind),
+            encode(status),
+        )
         with translate_errors(self._engine), self._engine.begin() as connection:
             bulk.replace(connection, CHAIN_STATUS, [row])
 
@@ -175,16 +207,24 @@ class IndexWriter:
     def _open(self) -> None:
         if self._is_open:
             return
-        with translate_errors(self._engine), self._engine.begin() as connection, translate_bad_rows():
+        with (
+            translate_errors(self._engine),
+            self._engine.begin() as connection,
+            translate_bad_rows(),
+        ):
             self._id_table = IdTable(connection, self._settings.known_addresses)
             self._address_txs = AddressTxWriter()
             self._spends = SpendWriter(self._settings.recent_outputs)
             self._stakings = Stakings(connection)
             self._sets = ValidatorSetWriter(connection, self._settings.changes_per_snapshot)
-            self._blocks = BlockWriter(connection, self._stakings, self._sets, self._params.x_chain_id)
+            self._blocks = BlockWriter(
+                connection, self._stakings, self._sets, self._params.x_chain_id
+            )
             self._chains = read_chain_rows(connection)
             ((output, reward, raw),) = connection.fetch(_LAST_KEYS)
-            self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
+            self._next_keys = NextKeys(
+                (output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1
+            )
             self._has_early = bool(connection.fetch("SELECT 1 FROM early_spends LIMIT 1"))
             self.outputs.forget()
         self._is_open = True
@@ -192,7 +232,8 @@ class IndexWriter:
     def _store_blocks(self, batch: IndexBatch, records: Sequence[Record]) -> None:
         # Before the blocks that spend them.
         external = [
-            (X, RecordKind.OUTPUT, number, encode(output)) for number, output in enumerate(batch.external_outputs)
+            (X, RecordKind.OUTPUT, number, encode(output))
+            for number, output in enumerate(batch.external_outputs)
         ]
         for row in pack_segments((*external, *map(_entry, records)), self._settings.raw_bytes):
             batch.add(RAW_BLOCKS, (self._next_keys.raw, *row))
@@ -209,7 +250,9 @@ class IndexWriter:
                 ids.update(ids_in(tx))
                 spent += [consumed.id for consumed in tx.consumed]
                 new_outputs.update([output.id for output in tx.emitted])
-                crossing += [output.id for output in tx.emitted if output.created_on != output.held_on]
+                crossing += [
+                    output.id for output in tx.emitted if output.created_on != output.held_on
+                ]
             if isinstance(record, PRecord):
                 ids.update(stop.validation_id for stop in record.effects.l1_deactivated)
                 ids.update([change.subnet_id for change in record.effects.set_changes or ()])
@@ -218,14 +261,25 @@ class IndexWriter:
         for output in filter(None, map(self.outputs.external, spent)):
             ids.update(ids_of_output(output))
         self._id_table.load(connection, ids)
-        stored = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in new_outputs])
+        stored = self.outputs.rows(
+            connection, [utxo_id for utxo_id in spent if utxo_id not in new_outputs]
+        )
         early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._id_table.keys[self._params.staking_asset_id]
-        shared = (self._id_table, self.outputs, self._chain_numbers, self._next_keys, self._address_txs, self._spends)
+        shared = (
+            self._id_table,
+            self.outputs,
+            self._chain_numbers,
+            self._next_keys,
+            self._address_txs,
+            self._spends,
+        )
         batch = IndexBatch(connection, *shared, avax, stored, early)
         # A new index has AVAX, and the bounds of the Primary Network's validators.
         if not self._chains:
-            avax_asset = AssetCreation(self._params.staking_asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False)
+            avax_asset = AssetCreation(
+                self._params.staking_asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False
+            )
             batch.change(ASSETS, asset_row(self._id_table, avax_asset, 0))
         primary = self._id_table.keys[PRIMARY_NETWORK]
         self._stakings.set_limits(primary, self._params.max_validator_stake, _PRIMARY_FACTOR)

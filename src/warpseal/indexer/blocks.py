@@ -22,7 +22,10 @@ class UnwrappedBlock(Struct, Generic[B], frozen=True):
 
 
 def unwrap_blocks(
-    parse: Callable[[bytes], B], raw_blocks: Sequence[RawBlock], first_height: int, parent_proposer: Proposer | None
+    parse: Callable[[bytes], B],
+    raw_blocks: Sequence[RawBlock],
+    first_height: int,
+    parent_proposer: Proposer | None,
 ) -> tuple[list[UnwrappedBlock[B]], ChainStopped | None]:
     """Return the decoded blocks up to the first that cannot be the block of its height, and the reason for that one."""
     blocks: list[UnwrappedBlock[B]] = []

@@ -98,14 +98,20 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
             return first_block
         await self._worker.run(self.chain, XChainProcessor.begin)
         while True:
-            first = max(0, await self._worker.run(self.chain, XChainProcessor.pre_linearization_count))
+            first = max(
+                0, await self._worker.run(self.chain, XChainProcessor.pre_linearization_count)
+            )
             read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
             containers = await self._retrier.call(read)
             if not containers:
                 return first_block
-            unknown = await self._worker.run(self.chain, XChainProcessor.prepare_pre_linearization, containers)
+            unknown = await self._worker.run(
+                self.chain, XChainProcessor.prepare_pre_linearization, containers
+            )
             fetched = await self._fetch_txs(unknown)
-            await self._worker.run(self.chain, XChainProcessor.write_pre_linearization, containers, fetched)
+            await self._worker.run(
+                self.chain, XChainProcessor.write_pre_linearization, containers, fetched
+            )
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         """Write the next blocks; the transactions of unknown outputs that they spend are fetched first."""
@@ -118,7 +124,9 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
 
         async def fetch(tx_id: TxID) -> bytes | None:
             async with limit:
-                return await self._retrier.call(partial(self._client.transaction, tx_id, CallOrigin.FOLLOWER))
+                return await self._retrier.call(
+                    partial(self._client.transaction, tx_id, CallOrigin.FOLLOWER)
+                )
 
         async with asyncio.TaskGroup() as tasks:
             fetches = [tasks.create_task(fetch(tx_id)) for tx_id in tx_ids]

@@ -71,15 +71,22 @@ class Indexer:
                     if isinstance(error, IndexDamaged):
                         # The status may be in a part of the file that is not damaged.
                         reason = StopReason.INDEX_DAMAGED.value
-                        stops = (ChainStatus(name, 0, False, reason, detail=error.reason) for name in self.chains)
+                        stops = (
+                            ChainStatus(name, 0, False, reason, detail=error.reason)
+                            for name in self.chains
+                        )
                         await self._write_statuses(stops)
                 failure = str(error)
                 await asyncio.sleep(delays.next())
                 continue
             except RebuildFailed as error:
-                log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
+                log.error(
+                    "index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)}
+                )
                 reason = StopReason.CONTRADICTION.value
-                await self._write_statuses([ChainStatus(error.chain, 0, False, reason, error.height, str(error))])
+                await self._write_statuses(
+                    [ChainStatus(error.chain, 0, False, reason, error.height, str(error))]
+                )
                 await asyncio.sleep(settings.retry_stopped_s)
                 continue
             if progress is None:
@@ -89,14 +96,21 @@ class Indexer:
                 await self._report_rebuild(*progress)
             if clock() - logged_at >= settings.log_every_s:
                 logged_at = clock()
-                log.info("rebuilding index rows", extra={"chain": progress[0].value, "height": progress[1]})
+                log.info(
+                    "rebuilding index rows",
+                    extra={"chain": progress[0].value, "height": progress[1]},
+                )
 
     async def _report_rebuild(self, chain: PrimaryChain, height: int) -> None:
         """Say in the status of each chain that it waits for the rebuild."""
-        waiting = f"rows of the {chain} are being rebuilt from stored blocks, now at height {height}"
+        waiting = (
+            f"rows of the {chain} are being rebuilt from stored blocks, now at height {height}"
+        )
         # No node has been called, so nothing proves that the index is not behind.
         now = int(time.time())
-        await self._write_statuses(ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains)
+        await self._write_statuses(
+            ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains
+        )
 
     async def _report(self, progress: ChainProgress) -> None:
         await self._write_status(status_row(progress))
@@ -114,15 +128,25 @@ class Indexer:
         retrier = Retrier(settings.pace.retry, {NodeUnavailable: "nodes"})
         consumer: ChainConsumer[Any]
         if chain is PrimaryChain.P:
-            containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
-            consumer = PChainConsumer(PChainSource(upstream.blocks, containers, retrier), worker, retrier)
+            containers = ContainerSource(
+                upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier
+            )
+            consumer = PChainConsumer(
+                PChainSource(upstream.blocks, containers, retrier), worker, retrier
+            )
         elif chain is PrimaryChain.X:
-            containers = ContainerSource(upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier)
+            containers = ContainerSource(
+                upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier
+            )
             source = LinearSource(upstream.x_chain, containers, retrier)
-            consumer = XChainConsumer(source, upstream.x_chain, upstream.containers, worker, retrier)
+            consumer = XChainConsumer(
+                source, upstream.x_chain, upstream.containers, worker, retrier
+            )
         else:
             consumer = CChainConsumer(CChainSource(upstream.c_blocks, retrier), worker, retrier)
         # The members are named like the aliases of the chains.
         is_bootstrapped = partial(upstream.info.is_bootstrapped, chain.name)
         first_height = settings.first_heights.get(chain, 0)
-        return ChainFollower(consumer, retrier, settings.pace, self._report, is_bootstrapped, first_height)
+        return ChainFollower(
+            consumer, retrier, settings.pace, self._report, is_bootstrapped, first_height
+        )

@@ -52,7 +52,9 @@ class IndexedNetwork(Struct, frozen=True):
         return self.genesis is not None and self.params.upgrades.cortina_s <= self.genesis.timestamp
 
 
-async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis | None) -> IndexedNetwork:
+async def fetch_network(
+    upstream: Upstream, network_id: int, genesis: PGenesis | None
+) -> IndexedNetwork:
     """Return a network; a node reports the parameters of those that are not public. Raises NodeUnavailable."""
     parameters = builtin_parameters(network_id)
     if parameters is not None:
@@ -61,10 +63,14 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis |
     l1_fee = await node.fee_config() or _DEFAULT_L1_FEE
     asset_id, times_s = await node.staking_asset(), await upstream.info.upgrades()
     if genesis is not None:
-        return IndexedNetwork(parameters_from_node(network_id, asset_id, genesis, times_s, l1_fee), genesis)
+        return IndexedNetwork(
+            parameters_from_node(network_id, asset_id, genesis, times_s, l1_fee), genesis
+        )
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
     upgrades = UpgradeTimes.from_node(times_s)
-    return IndexedNetwork(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, l1_fee), None)
+    return IndexedNetwork(
+        Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, l1_fee), None
+    )
 
 
 def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:

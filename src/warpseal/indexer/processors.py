@@ -35,11 +35,21 @@ from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
 from warpseal.ledger.outputs import LedgerError
-from warpseal.ledger.p_chain import DECISIONS, apply_p_block, state_from_genesis, state_without_genesis
+from warpseal.ledger.p_chain import (
+    DECISIONS,
+    apply_p_block,
+    state_from_genesis,
+    state_without_genesis,
+)
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
-from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
+from warpseal.ledger.x_chain import (
+    apply_x_block,
+    build_x_genesis_effects,
+    build_x_tx_effects,
+    list_x_outputs,
+)
 from warpseal.node.containers import CChainBlock, Container
 from warpseal.resources.blocks import Proposer
 from warpseal.resources.chains import PrimaryChain
@@ -52,7 +62,11 @@ class PChainProcessor:
     chain = PrimaryChain.P
 
     def __init__(
-        self, index: IndexWriter, params: Parameters, genesis: PGenesis | None, settings: IndexerSettings
+        self,
+        index: IndexWriter,
+        params: Parameters,
+        genesis: PGenesis | None,
+        settings: IndexerSettings,
     ) -> None:
         self._index = index
         self._params = params
@@ -121,7 +135,9 @@ class PChainProcessor:
         try:
             effects = apply_p_block(state, block, outputs)
         except LedgerError as error:
-            raise ChainStopped(StopReason.CONTRADICTION, block.height, str(error), block.raw) from None
+            raise ChainStopped(
+                StopReason.CONTRADICTION, block.height, str(error), block.raw
+            ) from None
         outputs.follow(effects.executed)
         return PRecord(effects, unwrapped.raw, unwrapped.proposer)
 
@@ -149,7 +165,9 @@ class PChainProcessor:
         if state is None and checkpoint.first_height == 0 and self._genesis is not None:
             state = state_from_genesis(self._genesis, self._params)[0]
         elif state is None:
-            raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
+            raw = next(
+                self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height)
+            )
             state = state_without_genesis(self._params, parse_p_block(inner_block(raw)))
         for raw in self._index.raw_blocks(self.chain, state.height + 1, checkpoint.height):
             try:
@@ -181,7 +199,12 @@ class XChainProcessor:
     chain = PrimaryChain.X
 
     def __init__(
-        self, index: IndexWriter, chain_id: ChainID, origin: XChainOrigin | None, *, is_complete: bool
+        self,
+        index: IndexWriter,
+        chain_id: ChainID,
+        origin: XChainOrigin | None,
+        *,
+        is_complete: bool,
     ) -> None:
         self._index = index
         self._chain_id = chain_id
@@ -247,11 +270,15 @@ class XChainProcessor:
             try:
                 txs.append(parse_x_tx(container.raw))
             except MalformedChainBytes as error:
-                raise undecodable(error, 0, container.raw, f"container {container.index}: ") from None
+                raise undecodable(
+                    error, 0, container.raw, f"container {container.index}: "
+                ) from None
         self._prepared_txs = tuple(txs)
         return self._find_unknown(txs)
 
-    def write_pre_linearization(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
+    def write_pre_linearization(
+        self, containers: Sequence[Container], fetched: Iterable[bytes]
+    ) -> None:
         """Write the prepared transactions. Raises ChainStopped.
 
         Their time is when the node accepted them, at most the time of the first block: a node may have been late.
@@ -268,17 +295,27 @@ class XChainProcessor:
             except LedgerError as error:
                 raise ChainStopped(StopReason.CONTRADICTION, 0, str(error), container.raw) from None
             self._index.outputs.follow((effects,))
-            time_s = min(container.accepted_at_s, linearized_s) if linearized_s else container.accepted_at_s
-            records.append(XPreLinearizationRecord(container.index, time_s, (effects,), container.raw))
+            time_s = (
+                min(container.accepted_at_s, linearized_s)
+                if linearized_s
+                else container.accepted_at_s
+            )
+            records.append(
+                XPreLinearizationRecord(container.index, time_s, (effects,), container.raw)
+            )
         self._index.write(records, is_complete=self._is_complete)
 
     def _apply(self, unwrapped: UnwrappedBlock[XBlock]) -> XRecord:
         block = unwrapped.block
         check_parent(block.parent_id, self._parent_id, block.height, unwrapped.raw)
         try:
-            effects = apply_x_block(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
+            effects = apply_x_block(
+                self._chain_id, block, self._index.outputs, is_complete=self._is_complete
+            )
         except LedgerError as error:
-            raise ChainStopped(StopReason.CONTRADICTION, block.height, str(error), unwrapped.raw) from None
+            raise ChainStopped(
+                StopReason.CONTRADICTION, block.height, str(error), unwrapped.raw
+            ) from None
         self._index.outputs.follow(effects.txs)
         self._parent_id, self._proposer = block.id, unwrapped.proposer
         return XRecord(effects, unwrapped.raw, unwrapped.proposer)
@@ -299,7 +336,9 @@ class XChainProcessor:
             return ()
         own = {tx.id for tx in txs}
         spent = [pair for tx in txs for pair in _own_spent(tx) if pair[1] not in own]
-        unknown = (tx_id for utxo_id, tx_id in spent if outputs.find(utxo_id, self._chain_id) is None)
+        unknown = (
+            tx_id for utxo_id, tx_id in spent if outputs.find(utxo_id, self._chain_id) is None
+        )
         return tuple(dict.fromkeys(unknown))
 
 
@@ -342,13 +381,17 @@ class CChainProcessor:
         if stop is not None:
             raise stop
 
-    def _decode(self, blocks: Sequence[CChainBlock]) -> tuple[list[_DecodedBlock], ChainStopped | None]:
+    def _decode(
+        self, blocks: Sequence[CChainBlock]
+    ) -> tuple[list[_DecodedBlock], ChainStopped | None]:
         decoded: list[_DecodedBlock] = []
         # From then on a block may hold several atomic transactions.
         batch_from_s = self._params.upgrades.apricot_5_s
         for block in blocks:
             try:
-                decoded.append((block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s)))
+                decoded.append(
+                    (block, parse_atomic_txs(block.extra_data, batch=block.time_s >= batch_from_s))
+                )
             except MalformedChainBytes as error:
                 return decoded, undecodable(error, block.number, block.extra_data)
         return decoded, None
@@ -356,12 +399,23 @@ class CChainProcessor:
     def _apply(self, decoded: _DecodedBlock) -> CRecord:
         block, txs = decoded
         check_parent(block.parent_hash, self._parent_hash, block.number, block.extra_data)
-        header = CHeader(block.number, block.hash, block.parent_hash, block.time_s, block.size_bytes, block.tx_count)
+        header = CHeader(
+            block.number,
+            block.hash,
+            block.parent_hash,
+            block.time_s,
+            block.size_bytes,
+            block.tx_count,
+        )
         is_repeat = block.number in self._params.repeated_c_blocks
         try:
-            effects = apply_c_block(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
+            effects = apply_c_block(
+                self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat
+            )
         except LedgerError as error:
-            raise ChainStopped(StopReason.CONTRADICTION, block.number, str(error), block.extra_data) from None
+            raise ChainStopped(
+                StopReason.CONTRADICTION, block.number, str(error), block.extra_data
+            ) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash
         return CRecord(effects, encode_c_block(header, txs))

@@ -34,7 +34,9 @@ from warpseal.runtime.settings import (
 )
 from warpseal.upstream.address_policy import ExemptServer, allowed_host, display_hosts
 
-DEFAULT_GATEWAYS: Final = Gateways(("https://ipfs.io", "https://dweb.link"), ("https://arweave.net",))
+DEFAULT_GATEWAYS: Final = Gateways(
+    ("https://ipfs.io", "https://dweb.link"), ("https://arweave.net",)
+)
 
 
 def primary_chain(value: Any, path: str) -> PrimaryChain:
@@ -80,7 +82,10 @@ def parse_gateways(value: Any, path: str) -> Gateways:
 
 def display_origins(gateways: Gateways) -> Mapping[str, tuple[str, ...]]:
     """Return scheme, host and port of gateways: a path may hold a key."""
-    return {kind: tuple(str(URL(base).origin()) for base in urls) for kind, urls in asdict(gateways).items()}
+    return {
+        kind: tuple(str(URL(base).origin()) for base in urls)
+        for kind, urls in asdict(gateways).items()
+    }
 
 
 class IndexerSettings(Settings, frozen=True):
@@ -137,7 +142,9 @@ class IndexerSettings(Settings, frozen=True):
     @property
     def pace(self) -> Pace:
         """The pace of each chain."""
-        return Pace(self.poll_s, Backoff(self.retry_first_s, self.retry_cap_s), self.retry_stopped_s)
+        return Pace(
+            self.poll_s, Backoff(self.retry_first_s, self.retry_cap_s), self.retry_stopped_s
+        )
 
 
 class MetadataSettings(Settings, frozen=True):

@@ -62,7 +62,9 @@ class ChainReport(Struct, frozen=True):
         progress = self.progress()
         state = IndexedChainState(
             waiting=progress.waiting or UNSET,
-            blocks_per_second=UNSET if progress.blocks_per_s is None else round(progress.blocks_per_s, 1),
+            blocks_per_second=UNSET
+            if progress.blocks_per_s is None
+            else round(progress.blocks_per_s, 1),
             eta_seconds=UNSET if progress.eta_s is None else round(progress.eta_s),
             stopped=or_unset(progress.stopped),
             stopped_at=_text(progress.stopped_at),
@@ -110,7 +112,11 @@ def indexed_progress(
     """Return how far a chain is indexed. status: what the indexer wrote last, None if it wrote nothing yet."""
     progress = ChainProgress(chain=chain)
     if status is not None:
-        stop = ChainStop(status.stopped, status.stopped_at, status.detail, status.raw) if status.stopped else None
+        stop = (
+            ChainStop(status.stopped, status.stopped_at, status.detail, status.raw)
+            if status.stopped
+            else None
+        )
         progress = ChainProgress(
             chain=chain,
             node_height=status.node_height,
@@ -165,7 +171,9 @@ class EvmIndexStatus:
             for chain, report in zip(indexes, reports, strict=True)
             if report.icm_since is not None
         }
-        stuck = await asyncio.gather(*(self._read_stuck(index, since) for index in indexes.values()))
+        stuck = await asyncio.gather(
+            *(self._read_stuck(index, since) for index in indexes.values())
+        )
         self.reports = {
             chain: replace(report, icm_stuck=counts)
             for chain, report, counts in zip(indexes, reports, stuck, strict=True)
@@ -177,7 +185,11 @@ class EvmIndexStatus:
 
     def stalled_chains(self) -> list[str]:
         """Return one sentence for each chain that stopped or waits for minutes, with the reason; damages first."""
-        damages = [f"indexing {chain}: {report.error}" for chain, report in self.reports.items() if report.is_damaged]
+        damages = [
+            f"indexing {chain}: {report.error}"
+            for chain, report in self.reports.items()
+            if report.is_damaged
+        ]
         return damages + _describe_stalls(report.status for report in self.reports.values())
 
     def samples(self) -> Iterator[IndexSample]:
@@ -197,11 +209,16 @@ class EvmIndexStatus:
             return ChainReport(error=f"the index cannot be read: {error.reason}")
         if status is None:
             return ChainReport(freshness, error="the indexer has not begun with this chain")
-        return ChainReport(freshness, status.at(self._now()), requests=requests, icm_since=icm_since)
+        return ChainReport(
+            freshness, status.at(self._now()), requests=requests, icm_since=icm_since
+        )
 
     async def _read_stuck(self, index: EvmIndex, since: Mapping[ChainID, int]) -> Mapping[str, int]:
         with suppress(StoreDown):
-            return {id_text(chain_id): count for chain_id, count in (await index.icm_stuck(since)).items()}
+            return {
+                id_text(chain_id): count
+                for chain_id, count in (await index.icm_stuck(since)).items()
+            }
         # The report says why.
         return {}
 
@@ -222,7 +239,11 @@ class IndexStatus:
         """Return the chains for the body of /ready; None without an index."""
         reports = self._read_primary().items()
         # A chain that stopped before its first block is listed under "degraded" only.
-        chains = {chain: report.state() for chain, report in reports if report.freshness or report.progress().waiting}
+        chains = {
+            chain: report.state()
+            for chain, report in reports
+            if report.freshness or report.progress().waiting
+        }
         chains |= self.evm.states()
         return chains if self.index is not None or chains else None
 
@@ -270,7 +291,9 @@ def _text(height: int | None) -> str | UnsetType:
 
 
 def _describe_stalls(statuses: Iterable[ChainStatus | None]) -> list[str]:
-    written = (indexed_progress(status.chain, None, status) for status in statuses if status is not None)
+    written = (
+        indexed_progress(status.chain, None, status) for status in statuses if status is not None
+    )
     return [_describe_stall(progress) for progress in written if progress.is_stalled]
 
 

@@ -47,14 +47,18 @@ class IndexSubprocess:
             if clock() - started_at >= _HEALTHY_AFTER_S:
                 delays.reset()
             delay_s = delays.next()
-            log.warning("indexer process ended", extra={"exit_code": exit_code, "next_start_s": delay_s})
+            log.warning(
+                "indexer process ended", extra={"exit_code": exit_code, "next_start_s": delay_s}
+            )
             await asyncio.sleep(delay_s)
 
     async def _run_once(self) -> int | None:
         """Return its exit code, None if it could not be started."""
         self.starts += 1
         try:
-            process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=DEVNULL)
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=DEVNULL
+            )
         except OSError as error:
             fields = {"command": self._command[0], "reason": os_error_text(error)}
             log.error("indexer process cannot be started", extra=fields)

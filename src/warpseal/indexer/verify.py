@@ -42,7 +42,9 @@ _MAX_ATTEMPTS: Final = 5
 _RETRY_DELAY_S: Final = 1.0
 # For all checks together: an index that lags behind its node makes none of them wait for long.
 _MAX_RETRIES: Final = 20
-_INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
+_INCOMPLETE: Final = (
+    "without a genesis-file, or because of index-from, the index lacks the beginning of the"
+)
 
 
 class IndexFinding(Struct, frozen=True):
@@ -100,7 +102,9 @@ class SnapshotReader:
 class IndexVerifier:
     """Verifies an index, which the indexer may be writing at the same time. Used once, from one event loop."""
 
-    def __init__(self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings) -> None:
+    def __init__(
+        self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings
+    ) -> None:
         self._upstream = upstream
         self._params = params
         self._index = SnapshotReader(url, settings)
@@ -125,18 +129,28 @@ class IndexVerifier:
         try:
             await self._read(consistency.check_file)
             self._incomplete = await self._read(consistency.incomplete_chains)
-            inconsistencies = await self._read(lambda connection: list(consistency.find_inconsistencies(connection)))
+            inconsistencies = await self._read(
+                lambda connection: list(consistency.find_inconsistencies(connection))
+            )
             findings = [IndexFinding(row.subject, row.reason) for row in inconsistencies]
             findings = findings or [IndexFinding("the rows of the index against each other")]
-            sampled = await self._read(partial(consistency.sample_addresses, count=count, random=random))
-            validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
+            sampled = await self._read(
+                partial(consistency.sample_addresses, count=count, random=random)
+            )
+            validations = await self._read(
+                partial(consistency.sample_validations, count=count, random=random)
+            )
             sets = await self._read(partial(validator_sets.sample_sets, count=count, random=random))
             for place, (subnet_id, height) in enumerate(sets):
                 progress("comparing validator sets", place, len(sets))
                 findings.append(await compare_set(self._upstream, self._index, subnet_id, height))
             if not sets:
                 reason = "the index has none: it lacks the genesis, or this version has not written to it yet"
-                findings.append(IndexFinding("validator sets", is_compared=False, reason=reason, is_comparable=False))
+                findings.append(
+                    IndexFinding(
+                        "validator sets", is_compared=False, reason=reason, is_comparable=False
+                    )
+                )
             node = await self._upstream.state.first_available()
             checks = list(self._checks(tuple(dict.fromkeys((*requested, *sampled))), validations))
             for place, check in enumerate(checks):
@@ -146,14 +160,22 @@ class IndexVerifier:
         finally:
             self._index.close()
 
-    def _checks(self, addresses: Iterable[Address], validations: Iterable[ValidationID]) -> Iterator[_Check]:
+    def _checks(
+        self, addresses: Iterable[Address], validations: Iterable[ValidationID]
+    ) -> Iterator[_Check]:
         for address in addresses:
             for chain in (PrimaryChain.P, PrimaryChain.X):
                 text = address_text(self._params.network_id, address, chain.value[0].upper())
-                yield _Check(f"balance of {text}", chain, partial(self._compare_outputs, chain, address, text))
+                yield _Check(
+                    f"balance of {text}",
+                    chain,
+                    partial(self._compare_outputs, chain, address, text),
+                )
         for validation in validations:
             yield _Check(
-                f"balance of {id_text(validation)}", PrimaryChain.P, partial(self._compare_l1_balance, validation)
+                f"balance of {id_text(validation)}",
+                PrimaryChain.P,
+                partial(self._compare_l1_balance, validation),
             )
         yield _Check("supply", PrimaryChain.P, self._compare_supply)
 
@@ -161,7 +183,9 @@ class IndexVerifier:
         """Compare while the node and the index stay at one height; the check is not made if they never do."""
         if check.chain in self._incomplete:
             reason = f"{_INCOMPLETE} {check.chain.value}"
-            return IndexFinding(check.subject, is_compared=False, reason=reason, is_comparable=False)
+            return IndexFinding(
+                check.subject, is_compared=False, reason=reason, is_comparable=False
+            )
         tip = node.p_height if check.chain is PrimaryChain.P else node.x_height
         height = partial(consistency.indexed_height, chain=check.chain)
         if await self._read(height) is None:
@@ -176,12 +200,18 @@ class IndexVerifier:
             if await self._read(height) == before:
                 difference = await _difference(check, node)
                 if await tip() == before == await self._read(height):
-                    return IndexFinding(check.subject, difference or "", is_compared=difference is not None)
+                    return IndexFinding(
+                        check.subject, difference or "", is_compared=difference is not None
+                    )
         return IndexFinding(check.subject, is_compared=False)
 
-    async def _compare_outputs(self, chain: PrimaryChain, address: Address, text: str, node: NodeState) -> str | None:
+    async def _compare_outputs(
+        self, chain: PrimaryChain, address: Address, text: str, node: NodeState
+    ) -> str | None:
         is_p = chain is PrimaryChain.P
-        outputs: Sequence[Utxo[Any]] = await (node.p_outputs(text) if is_p else node.x_outputs(text))
+        outputs: Sequence[Utxo[Any]] = await (
+            node.p_outputs(text) if is_p else node.x_outputs(text)
+        )
         held = await self._read(partial(consistency.held_outputs, address=address, chain=chain))
         return describe_outputs(held, list(map(held_output, outputs)))
 
@@ -189,7 +219,9 @@ class IndexVerifier:
         expected = await node.l1_balance(validation)
         ours = await self._read(lambda connection: consistency.l1_balance(connection, validation))
         # A removed validation has no balance, and the node does not know it.
-        return "" if (ours or 0) == (expected or 0) else f"the index has {ours}, the node {expected}"
+        return (
+            "" if (ours or 0) == (expected or 0) else f"the index has {ours}, the node {expected}"
+        )
 
     async def _compare_supply(self, node: NodeState) -> str | None:
         expected = await node.supply()
@@ -199,12 +231,16 @@ class IndexVerifier:
         return "" if ours == expected else f"the index has {ours}, the node {expected}"
 
 
-async def compare_set(upstream: Upstream, index: SnapshotReader, subnet_id: SubnetID, height: int) -> IndexFinding:
+async def compare_set(
+    upstream: Upstream, index: SnapshotReader, subnet_id: SubnetID, height: int
+) -> IndexFinding:
     """Compare a validator set of the index with the nodes'. Raises StoreDown."""
     subject = f"validators of {id_text(subnet_id)} at height {height}"
     try:
         members = await index.read(
-            lambda connection: validator_sets.read_members(ReadSession(connection), subnet_id, height)
+            lambda connection: validator_sets.read_members(
+                ReadSession(connection), subnet_id, height
+            )
         )
         of_nodes = await upstream.platform.validators_at(subnet_id, height, CallOrigin.DAEMON)
     except IndexDamaged as error:
@@ -212,7 +248,9 @@ async def compare_set(upstream: Upstream, index: SnapshotReader, subnet_id: Subn
     except (NodeUnavailable, RpcRefusal) as error:
         return IndexFinding(subject, is_compared=False, reason=str(error))
     if members is None:
-        return IndexFinding(subject, is_compared=False, reason="the index does not have this height any more")
+        return IndexFinding(
+            subject, is_compared=False, reason="the index does not have this height any more"
+        )
     return IndexFinding(subject, describe_members(differing_members(members, of_nodes)))
 
 
@@ -245,11 +283,17 @@ def held_output(utxo: Utxo[Any]) -> consistency.HeldOutput:
     )
 
 
-def describe_outputs(ours: Iterable[consistency.HeldOutput], theirs: Iterable[consistency.HeldOutput]) -> str:
+def describe_outputs(
+    ours: Iterable[consistency.HeldOutput], theirs: Iterable[consistency.HeldOutput]
+) -> str:
     """Return how the outputs of an address differ between the index and a node; "" if they are the same."""
-    indexed, at_node = ({output.utxo_id: output for output in outputs} for outputs in (ours, theirs))
+    indexed, at_node = (
+        {output.utxo_id: output for output in outputs} for outputs in (ours, theirs)
+    )
     differing = sorted(
-        utxo_id for utxo_id in indexed.keys() | at_node.keys() if indexed.get(utxo_id) != at_node.get(utxo_id)
+        utxo_id
+        for utxo_id in indexed.keys() | at_node.keys()
+        if indexed.get(utxo_id) != at_node.get(utxo_id)
     )
     if not differing:
         return ""

@@ -34,7 +34,12 @@ from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.network import IndexedNetwork
-from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainOrigin, XChainProcessor
+from warpseal.indexer.processors import (
+    CChainProcessor,
+    PChainProcessor,
+    XChainOrigin,
+    XChainProcessor,
+)
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.params import Parameters
 from warpseal.resources.chains import PrimaryChain
@@ -72,7 +77,11 @@ class Worker:
         await self.call(_open, open_index)
 
     async def run(
-        self, key: PrimaryChain | type[Any], method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
+        self,
+        key: PrimaryChain | type[Any],
+        method: Callable[Concatenate[Any, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         """Run a method of an opened object, such as `PChainProcessor.write`; arguments and result are picklable.
 
@@ -126,17 +135,25 @@ class IndexOpener(Struct, frozen=True):
         genesis = None if self.genesis is None else parse_p_genesis(self.genesis)
         writer = IndexWriter(writing_index(self.url, self.index), self.params, self.index)
         rebuilder = RowRebuilder(writer, reading_index(self.url, self.index), self.params)
-        return writer, build_processors(writer, IndexedNetwork(self.params, genesis), self.indexer), rebuilder
+        return (
+            writer,
+            build_processors(writer, IndexedNetwork(self.params, genesis), self.indexer),
+            rebuilder,
+        )
 
 
-def build_processors(index: IndexWriter, network: IndexedNetwork, settings: IndexerSettings) -> Processors:
+def build_processors(
+    index: IndexWriter, network: IndexedNetwork, settings: IndexerSettings
+) -> Processors:
     """Return the processor of each chain, which applies and writes its blocks."""
     params, first_heights = network.params, settings.first_heights
     p_genesis = None if first_heights.get(PrimaryChain.P, 0) else network.genesis
     is_x_complete = network.is_x_complete and not first_heights.get(PrimaryChain.X, 0)
     return {
         PrimaryChain.P: PChainProcessor(index, params, p_genesis, settings),
-        PrimaryChain.X: XChainProcessor(index, params.x_chain_id, _x_chain_origin(network), is_complete=is_x_complete),
+        PrimaryChain.X: XChainProcessor(
+            index, params.x_chain_id, _x_chain_origin(network), is_complete=is_x_complete
+        ),
         PrimaryChain.C: CChainProcessor(index, params),
     }
 
@@ -175,7 +192,9 @@ def _x_chain_origin(network: IndexedNetwork) -> XChainOrigin | None:
     genesis, params = network.genesis, network.params
     if genesis is None:
         return None
-    creation = next((tx.unsigned for tx in genesis.chains if bytes(tx.id) == bytes(params.x_chain_id)), None)
+    creation = next(
+        (tx.unsigned for tx in genesis.chains if bytes(tx.id) == bytes(params.x_chain_id)), None
+    )
     if not isinstance(creation, CreateChainTx):
         # The genesis is of another network, which the P-Chain's processor will report.
         return None

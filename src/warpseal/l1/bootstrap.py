@@ -46,7 +46,9 @@ class BootstrapSearch:
     ) -> None:
         self._fetch_subnets = list_subnets
         self._subnets_ttl_s = settings.subnets_ttl_s
-        self._suffixes = tuple(index.to_bytes(4, "big") for index in range(settings.bootstrap_indices))
+        self._suffixes = tuple(
+            index.to_bytes(4, "big") for index in range(settings.bootstrap_indices)
+        )
         self._executor = executor
         self._now = now
         # In the order of discovery, so that a position says which of them were tried.
@@ -63,7 +65,9 @@ class BootstrapSearch:
         """Add a converted subnet, which is tried before all others."""
         self._likely[subnet_id] = None
 
-    async def find(self, validation_id: ValidationID, likely: Iterable[SubnetID]) -> BootstrapOrigin | None:
+    async def find(
+        self, validation_id: ValidationID, likely: Iterable[SubnetID]
+    ) -> BootstrapOrigin | None:
         """Return the origin, or None if no known subnet has such an initial validator.
 
         likely: subnets to try first. Raises NodeUnavailable if the list of subnets cannot be fetched.
@@ -73,11 +77,19 @@ class BootstrapSearch:
 
     def progress(self, validation_id: ValidationID) -> InitialValidatorsProgress:
         """Return the number of subnets that were tried, and of those that are known."""
-        return InitialValidatorsProgress(subnets_tried=self._position(validation_id), subnets=len(self._subnets))
+        return InitialValidatorsProgress(
+            subnets_tried=self._position(validation_id), subnets=len(self._subnets)
+        )
 
-    async def _try_likely(self, validation_id: ValidationID, likely: Iterable[SubnetID]) -> BootstrapOrigin | None:
+    async def _try_likely(
+        self, validation_id: ValidationID, likely: Iterable[SubnetID]
+    ) -> BootstrapOrigin | None:
         candidates = dict.fromkeys((*likely, *self._likely))
-        untried = [subnet_id for subnet_id in candidates if (validation_id, subnet_id) not in self._likely_tried]
+        untried = [
+            subnet_id
+            for subnet_id in candidates
+            if (validation_id, subnet_id) not in self._likely_tried
+        ]
         for start in range(0, len(untried), _SUBNETS_PER_CHUNK):
             chunk = untried[start : start + _SUBNETS_PER_CHUNK]
             await self._hash(chunk, {validation_id})
@@ -89,9 +101,9 @@ class BootstrapSearch:
         self._waiting[validation_id] = self._waiting.get(validation_id, 0) + 1
         try:
             await self._list_subnets()
-            while (origin := self._origins.get(validation_id)) is None and self._position(validation_id) < len(
-                self._subnets
-            ):
+            while (origin := self._origins.get(validation_id)) is None and self._position(
+                validation_id
+            ) < len(self._subnets):
                 await self._passes.run("pass", self._pass)
             return origin
         finally:
@@ -124,10 +136,16 @@ class BootstrapSearch:
         A request that comes during the pass joins at the current position. The next pass tries the subnets before it.
         """
         subnets = list(self._subnets)
-        start = min((self._position(validation_id) for validation_id in self._waiting), default=len(subnets))
+        start = min(
+            (self._position(validation_id) for validation_id in self._waiting), default=len(subnets)
+        )
         for begin in range(start, len(subnets), _SUBNETS_PER_CHUNK):
             chunk = subnets[begin : begin + _SUBNETS_PER_CHUNK]
-            targets = [validation_id for validation_id in self._waiting if validation_id not in self._origins]
+            targets = [
+                validation_id
+                for validation_id in self._waiting
+                if validation_id not in self._origins
+            ]
             if not targets:
                 return
             await self._hash(chunk, set(targets))

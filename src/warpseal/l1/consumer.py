@@ -47,7 +47,11 @@ class FollowerStore(Protocol):
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]: ...
     async def append(
-        self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
+        self,
+        chain_id: ChainID,
+        read: BlockRange,
+        transactions: Sequence[L1Transaction],
+        origins: Sequence[Origin],
     ) -> None: ...
 
 
@@ -131,8 +135,12 @@ class L1Consumer(ChainConsumer[RawBlock]):
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         newest = self._newest
-        parent_id = next((below.high_block_id for below in self._ranges if below.high + 1 == first_height), None)
-        is_between = newest is not None and not any(first_height + 1 == above.low for above in self._ranges)
+        parent_id = next(
+            (below.high_block_id for below in self._ranges if below.high + 1 == first_height), None
+        )
+        is_between = newest is not None and not any(
+            first_height + 1 == above.low for above in self._ranges
+        )
         if parent_id is None and is_between:
             # The first block of the backfill: only the block above it says which one is right.
             blocks = (await self._choose_first(first_height, blocks[0]), *blocks[1:])
@@ -175,7 +183,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
         backfill = None
         if self._first is not None:
             total = max(0, newest.high - self._first + 1)
-            counts = (max(0, stored.high + 1 - max(stored.low, self._first)) for stored in self._ranges)
+            counts = (
+                max(0, stored.high + 1 - max(stored.low, self._first)) for stored in self._ranges
+            )
             remaining = total - sum(counts)
             fraction = (total - remaining) / total if total else 1.0
             backfill = Backfill(self._first, remaining, fraction)
@@ -228,8 +238,14 @@ class L1Consumer(ChainConsumer[RawBlock]):
             for candidate in candidates:
                 if sha256(candidate.raw).digest() in parent_ids:
                     return candidate
-            candidates = (block, *await self._retrier.call(partial(self.source.alternatives, height)))
-            children = (*children, *await self._retrier.call(partial(self.source.alternatives, height + 1)))
+            candidates = (
+                block,
+                *await self._retrier.call(partial(self.source.alternatives, height)),
+            )
+            children = (
+                *children,
+                *await self._retrier.call(partial(self.source.alternatives, height + 1)),
+            )
         decode_block(self._decode, block.raw, height, block.raw)
         if not parent_ids:
             decode_block(self._decode, children[0].raw, height + 1, children[0].raw)
@@ -237,7 +253,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
         raise ChainStopped(StopReason.WRONG_PARENT, height, detail)
 
     async def _decode_alternatives(self, height: int) -> Iterator[FollowedBlock]:
-        return self._decodable(height, await self._retrier.call(partial(self.source.alternatives, height)))
+        return self._decodable(
+            height, await self._retrier.call(partial(self.source.alternatives, height))
+        )
 
     def _decodable(self, height: int, blocks: Sequence[RawBlock]) -> Iterator[FollowedBlock]:
         for block in blocks:
@@ -262,7 +280,10 @@ class L1Consumer(ChainConsumer[RawBlock]):
 
     def _check_child(self, block: FollowedBlock) -> None:
         """Raise ChainStopped if the block above was read, and names another parent."""
-        if any(block.height == above.low - 1 and block.id != above.low_parent_id for above in self._ranges):
+        if any(
+            block.height == above.low - 1 and block.id != above.low_parent_id
+            for above in self._ranges
+        ):
             detail = "it is not the parent of the block above, which was read earlier"
             raise ChainStopped(StopReason.WRONG_PARENT, block.height, detail)
 
@@ -273,7 +294,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
         transactions = tuple(tx for block in linked for tx in block.transactions)
         origins = tuple(origin for block in linked for origin in block.origins)
         try:
-            await self._retrier.call(partial(self._store.append, P_CHAIN, read, transactions, origins))
+            await self._retrier.call(
+                partial(self._store.append, P_CHAIN, read, transactions, origins)
+            )
         except BlockRangesMismatch as error:
             raise ChainStopped(StopReason.ANOTHER_CHAIN, read.low, str(error)) from None
         self._note_read(read)
@@ -299,7 +322,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
         for listener in tuple(self.listeners):
             try:
                 listener(tx)
-            except Exception:  # The blocks are stored: no error of a listener may make them be read again.
+            except (
+                Exception
+            ):  # The blocks are stored: no error of a listener may make them be read again.
                 log.exception("internal error, a listener of L1 transactions failed")
 
 
@@ -307,7 +332,9 @@ def _join(lower: BlockRange, upper: BlockRange) -> BlockRange:
     return BlockRange(lower.low, upper.high, lower.low_parent_id, upper.high_block_id)
 
 
-async def find_first_block(time_s: int, tip: int, time_of: Callable[[int], Awaitable[int | None]]) -> int:
+async def find_first_block(
+    time_s: int, tip: int, time_of: Callable[[int], Awaitable[int | None]]
+) -> int:
     """Return the lowest height whose block is not before `time_s` (Unix seconds), or tip + 1 if all blocks are.
 
     time_of: returns the time of the block at a height, never decreasing; None for the oldest blocks, which have none.

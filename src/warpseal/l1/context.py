@@ -64,11 +64,15 @@ class L1Lookups:
         self.find_subnet = chains.subnet_of
         self._find_quorum = find_quorum
         self.current_validations = platform.current_validations
-        self.transactions = TransactionFinder(platform, upstream.x_chain.transaction, records, network_id, settings)
+        self.transactions = TransactionFinder(
+            platform, upstream.x_chain.transaction, records, network_id, settings
+        )
         self.heights = HeightChooser(epochs.height, settings)
         self.validity = ValidityLookup(platform, records, settings)
         bootstrap = BootstrapSearch(platform.subnets, settings, executor=executor)
-        self.origins = OriginFinder(records, self.transactions, bootstrap, ManagerLogs(evm, settings), progress)
+        self.origins = OriginFinder(
+            records, self.transactions, bootstrap, ManagerLogs(evm, settings), progress
+        )
 
     async def resolve(self, request: L1Request) -> SigningContext:
         """Return the context of a request.

@@ -26,8 +26,12 @@ class TransactionNotFound(WarpsealError):
     http_status = 404
 
     def __init__(self, tx_id: str, status: str | None = None) -> None:
-        status_text = f"is not accepted yet ({status})" if status else "is not known to the P-Chain (yet)"
-        super().__init__(f"transaction {tx_id} {status_text}", tx_hash=tx_id, status=status or UNSET)
+        status_text = (
+            f"is not accepted yet ({status})" if status else "is not known to the P-Chain (yet)"
+        )
+        super().__init__(
+            f"transaction {tx_id} {status_text}", tx_hash=tx_id, status=status or UNSET
+        )
         self.status = status
 
 

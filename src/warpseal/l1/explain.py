@@ -27,10 +27,18 @@ from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.resources.text import hex_text
 from warpseal.store.values import ArchiveEntry
 from warpseal.upstream.errors import RpcRefusal
-from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE, describe_underfunded
+from warpseal.validators.balances import (
+    FIXED_HEIGHT_ADVICE,
+    UNDERFUNDED_ADVICE,
+    describe_underfunded,
+)
 from warpseal.validators.errors import HeightTooNew
 from warpseal.warp.ids import SubnetID, id_text
-from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+)
 from warpseal.warp.quorum_shortfall import MissingSigner
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
@@ -196,7 +204,9 @@ class Explainer:
                 tx_hash=id_text(self._request.tx_id), status=located.status or "Unknown"
             )
         if not isinstance(located, LocatedTransaction):
-            self._check(check, False if isinstance(located, TransactionNotFound) else None, str(located))
+            self._check(
+                check, False if isinstance(located, TransactionNotFound) else None, str(located)
+            )
             return None
         height = or_unset(None if located.height is None else str(located.height))
         self._parts["transaction"] = ExplainedTransaction(
@@ -207,7 +217,9 @@ class Explainer:
             p_chain_height=height if located.is_exact else UNSET,
             p_chain_height_at_most=UNSET if located.is_exact else height,
         )
-        self._check(check, True, f"accepted, by the report of a node or the store ({located.chain})")
+        self._check(
+            check, True, f"accepted, by the report of a node or the store ({located.chain})"
+        )
         if located.attestation is None:
             self._check("has_message", False, str(NoMessage(located.kind, located.chain)))
         else:
@@ -227,7 +239,9 @@ class Explainer:
             subnet_id=UNSET if attestation.subnet_id is None else id_text(attestation.subnet_id),
         )
         self._check(
-            "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
+            "p_chain_message",
+            True,
+            "an addressed call of the P-Chain, its source address empty (codes 1 to 4)",
         )
         manager = attestation.manager_chain_id
         subnet_id = await self._try(self._lookups.find_subnet(manager))
@@ -238,7 +252,8 @@ class Explainer:
             self._check("signing_allowed", False, str(error))
         await self._add_justification(attestation, subnet_id)
         self._add_validity(
-            attestation, await self._try(self._lookups.validity.current(attestation, located.height or 0))
+            attestation,
+            await self._try(self._lookups.validity.current(attestation, located.height or 0)),
         )
         if isinstance(subnet_id, str | WarpsealError):
             self._check("signing_subnet", None, str(subnet_id))
@@ -246,26 +261,38 @@ class Explainer:
         self._parts["signing_subnet_id"] = id_text(subnet_id)
         self._check("signing_subnet", True, f"it validates the manager's chain {id_text(manager)}")
         choice = await self._lookups.heights.choose(self._request.height, manager)
-        members = await self._add_set(subnet_id, choice, await self._lookups.quorum(self._request, manager))
+        members = await self._add_set(
+            subnet_id, choice, await self._lookups.quorum(self._request, manager)
+        )
         if members is not None:
             entry = await self._try(self._archive.load(attestation.message.id))
             if isinstance(entry, ArchiveEntry):
                 self._add_archive(entry, members)
 
-    async def _add_justification(self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str) -> None:
+    async def _add_justification(
+        self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
+    ) -> None:
         check = "justification"
         if attestation.justification is not None:
-            self._parts[check] = ExplainedJustification(hex=hex_text(attestation.justification), source="transaction")
-            self._check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
+            self._parts[check] = ExplainedJustification(
+                hex=hex_text(attestation.justification), source="transaction"
+            )
+            self._check(
+                check, True, "it follows from the transaction, or none is needed (codes 5 to 10)"
+            )
             return
         origin = await self._find_origin(attestation, subnet_id)
         if isinstance(origin, FoundOrigin):
-            self._parts[check] = ExplainedJustification(hex=hex_text(origin.origin.justification), source=origin.source)
+            self._parts[check] = ExplainedJustification(
+                hex=hex_text(origin.origin.justification), source=origin.source
+            )
             self._check(check, True, f"the origin of the validation is known ({origin.source})")
             return
         progress = origin.detail["progress"] if isinstance(origin, OriginNotIndexed) else UNSET
         self._parts[check] = ExplainedJustification(hex=None, progress=progress)
-        self._check(check, None if isinstance(origin, OriginNotIndexed | str) else False, str(origin))
+        self._check(
+            check, None if isinstance(origin, OriginNotIndexed | str) else False, str(origin)
+        )
 
     async def _find_origin(
         self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
@@ -274,24 +301,38 @@ class Explainer:
         origin = await self._try(origins.find_known(attestation, self._request))
         if origin is not None or not isinstance(subnet_id, bytes):
             return _TIMED_OUT if origin is None else origin
-        return await self._try(origins.search(attestation, subnet_id, self._deadline), _SEARCH_GRACE_S)
+        return await self._try(
+            origins.search(attestation, subnet_id, self._deadline), _SEARCH_GRACE_S
+        )
 
-    def _add_validity(self, attestation: Attestation, validity: Validity | WarpsealError | str) -> None:
+    def _add_validity(
+        self, attestation: Attestation, validity: Validity | WarpsealError | str
+    ) -> None:
         _, check = _describe_payload(attestation)
         if isinstance(validity, Valid):
             is_forever = validity.height is None
-            reason = "a conversion is valid forever" if is_forever else f"at a node of height {validity.height}"
+            reason = (
+                "a conversion is valid forever"
+                if is_forever
+                else f"at a node of height {validity.height}"
+            )
             self._parts["truth"] = ExplainedTruth(state="true")
             self._check(check, True, reason)
         elif isinstance(validity, Superseded):
-            self._parts["truth"] = ExplainedTruth(state="superseded", **asdict(validity.statement()))
+            self._parts["truth"] = ExplainedTruth(
+                state="superseded", **asdict(validity.statement())
+            )
             refused = f"validators refuse it with code {validity.refusal}, only stored signatures can serve it"
             self._check(check, False, f"superseded: {refused}")
         else:
             self._parts["truth"] = ExplainedTruth(state="unknown")
-            self._check(check, None, validity.reason if isinstance(validity, Unknown) else str(validity))
+            self._check(
+                check, None, validity.reason if isinstance(validity, Unknown) else str(validity)
+            )
 
-    async def _add_set(self, subnet_id: SubnetID, choice: HeightChoice, quorum: int) -> CanonicalValidatorSet | None:
+    async def _add_set(
+        self, subnet_id: SubnetID, choice: HeightChoice, quorum: int
+    ) -> CanonicalValidatorSet | None:
         """Add the height and the weights of the set, and return it; None if it is not known."""
         reason = f"chosen by: {choice.source}"
         height, members = await self._find_members(subnet_id, choice)
@@ -314,7 +355,11 @@ class Explainer:
         )
         self._check("validator_set", total > 0, f"{len(members)} validators that can sign")
         advice = await self._add_inactive(subnet_id) if members.keyless_weight else ""
-        self._check("quorum_possible", 0 < required <= able, f"{able} of {total} can sign, {required} must{advice}")
+        self._check(
+            "quorum_possible",
+            0 < required <= able,
+            f"{able} of {total} can sign, {required} must{advice}",
+        )
         return members
 
     async def _add_inactive(self, subnet_id: SubnetID) -> str:
@@ -323,7 +368,9 @@ class Explainer:
             current = await self._try(self._lookups.current_validations(subnet_id))
         except RpcRefusal:
             return ""
-        inactive = [item for item in current if item.balance == 0] if isinstance(current, tuple) else []
+        inactive = (
+            [item for item in current if item.balance == 0] if isinstance(current, tuple) else []
+        )
         if not inactive:
             return ""
         heaviest = nlargest(_MAX_INACTIVE, inactive, key=attrgetter("weight"))
@@ -335,7 +382,11 @@ class Explainer:
         self, subnet_id: SubnetID, choice: HeightChoice
     ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
         """Return the height of a choice and the set there, or why they are not known."""
-        height = choice.height if choice.height is not None else await self._try(self._proposed_height.first())
+        height = (
+            choice.height
+            if choice.height is not None
+            else await self._try(self._proposed_height.first())
+        )
         if not isinstance(height, int):
             return height, height
         is_named = choice.height is not None
@@ -352,7 +403,9 @@ class Explainer:
             keys.update(signature.public_keys)
         indices = [index for index in map(members.index_of_key, keys) if index is not None]
         self._parts["stored"] = ExplainedArchive(
-            signatures=len(entry.signatures), shares=len(entry.shares), weight=str(members.weight_of(indices))
+            signatures=len(entry.signatures),
+            shares=len(entry.shares),
+            weight=str(members.weight_of(indices)),
         )
 
     def _check(self, name: str, is_ok: bool | None, reason: str) -> None:
@@ -384,7 +437,11 @@ def _describe_payload(attestation: Attestation) -> tuple[ExplainedFields, str]:
             return ExplainedFields(conversion_id=id_text(conversion_id)), "conversion_recorded"
         case L1ValidatorRegistration(validation_id=validation_id, registered=registered):
             check = "validation_exists" if registered else "validation_removed"
-            return ExplainedFields(validation_id=id_text(validation_id), registered=registered), check
+            return ExplainedFields(
+                validation_id=id_text(validation_id), registered=registered
+            ), check
         case L1ValidatorWeight(validation_id=validation_id, nonce=nonce, weight=weight):
-            fields = ExplainedFields(validation_id=id_text(validation_id), nonce=str(nonce), weight=str(weight))
+            fields = ExplainedFields(
+                validation_id=id_text(validation_id), nonce=str(nonce), weight=str(weight)
+            )
             return fields, "latest_weight"

@@ -46,7 +46,9 @@ def _rows(block: PBlock) -> Iterator[L1Transaction]:
     for position, tx in enumerate(block.txs):
         subjects = _find_subjects(tx)
         if subjects is not None:
-            yield L1Transaction(tx.id, block.height, position, block.id, block.time or 0, tx.kind, tx.raw, *subjects)
+            yield L1Transaction(
+                tx.id, block.height, position, block.id, block.time or 0, tx.kind, tx.raw, *subjects
+            )
 
 
 def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:

@@ -61,7 +61,9 @@ class PChainFollower:
         # About a second of calls, so that new blocks wait no longer for the backfill.
         batch = max(_MIN_BATCH, min(_MAX_BATCH, blocks.max_calls_per_s))
         source = PChainSource(blocks, None, retrier, indexed, batch)
-        self._consumer = L1Consumer(source, blocks, store, retrier, settings.follow_from_height, decode)
+        self._consumer = L1Consumer(
+            source, blocks, store, retrier, settings.follow_from_height, decode
+        )
         self._follower = ChainFollower(self._consumer, retrier, settings.pace)
         # What a node reported while another process led.
         self._watched_tip: int | None = None

@@ -42,7 +42,9 @@ class _Scan(Struct):
     low: int | None = None
     high: int = -1
     range: int = _FIRST_RANGE
-    registrations: LRUCache[ValidationID, bytes] = field(default_factory=lambda: LRUCache(_MAX_REGISTRATIONS))
+    registrations: LRUCache[ValidationID, bytes] = field(
+        default_factory=lambda: LRUCache(_MAX_REGISTRATIONS)
+    )
 
 
 class ManagerLogs(Struct, eq=False):
@@ -82,7 +84,9 @@ class ManagerLogs(Struct, eq=False):
         scan = self._scans.get((chain_id, manager_address))
         if scan is None or scan.low is None:
             return ManagerLogsProgress(configured=chain_id in self._chains)
-        return ManagerLogsProgress(configured=True, from_block=str(scan.low), to_block=str(scan.high))
+        return ManagerLogsProgress(
+            configured=True, from_block=str(scan.low), to_block=str(scan.high)
+        )
 
     async def _read_range(self, manager: _Manager, scan: _Scan) -> None:
         """Read one more range: the new blocks first, then older ones."""
@@ -97,7 +101,9 @@ class ManagerLogs(Struct, eq=False):
             return
         topics = (SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + manager[1])
         try:
-            logs = await self._chains[manager[0]].logs(LogFilter(first, last, WARP_PRECOMPILE, topics))
+            logs = await self._chains[manager[0]].logs(
+                LogFilter(first, last, WARP_PRECOMPILE, topics)
+            )
         except LogsRefused:
             if first == last:
                 raise
@@ -105,7 +111,10 @@ class ManagerLogs(Struct, eq=False):
             return
         for log in logs:
             registration = parse_registration_log(manager[0], log)
-            if registration is not None and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES:
+            if (
+                registration is not None
+                and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES
+            ):
                 scan.registrations[registration.validation_id] = payload
         scan.low, scan.high = min(scan.low, first), max(scan.high, last)
         scan.range = min(_MAX_RANGE, scan.range * 2)

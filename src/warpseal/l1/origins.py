@@ -48,7 +48,9 @@ class OriginFinder(Struct, eq=False):
     _bootstrap: BootstrapSearch
     _logs: ManagerLogs
     _progress: ReadProgress
-    _cache: LRUCache[ValidationID, FoundOrigin] = field(default_factory=lambda: LRUCache(_MAX_CACHED))
+    _cache: LRUCache[ValidationID, FoundOrigin] = field(
+        default_factory=lambda: LRUCache(_MAX_CACHED)
+    )
 
     def learn(self, attestation: Attestation) -> None:
         """Remember the origins that a transaction contains."""
@@ -74,14 +76,18 @@ class OriginFinder(Struct, eq=False):
         NodeUnavailable, UndecodableTransaction.
         """
         validation_id = attestation.required_validation_id
-        origin = _parse_proof(request.justification, validation_id) if request.justification else None
+        origin = (
+            _parse_proof(request.justification, validation_id) if request.justification else None
+        )
         if request.registration_tx_id is not None:
             origin = await self._origin_in(request.registration_tx_id, validation_id) or origin
         if origin is None:
             return await self.load(validation_id)
         return await self._store(origin, "caller")
 
-    async def search(self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
+    async def search(
+        self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
+    ) -> FoundOrigin:
         """Return the origin of the validation that a transaction removed, after a search. Raises OriginNotIndexed."""
         try:
             async with asyncio.timeout_at(deadline):
@@ -89,12 +95,16 @@ class OriginFinder(Struct, eq=False):
         except TimeoutError:
             raise self.not_indexed(attestation) from None
 
-    async def _search(self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float) -> FoundOrigin:
+    async def _search(
+        self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
+    ) -> FoundOrigin:
         validation_id = attestation.required_validation_id
         initial = await self._find_initial_validator(attestation, signing_subnet_id, deadline)
         if initial is not None:
             return await self._store(initial, "bootstrap")
-        logged = await self._logs.find(validation_id, attestation.manager_chain_id, attestation.manager_address)
+        logged = await self._logs.find(
+            validation_id, attestation.manager_chain_id, attestation.manager_address
+        )
         if logged is not None:
             return await self._store(logged, "manager_chain")
         # The follower may have stored it during the search.
@@ -108,10 +118,14 @@ class OriginFinder(Struct, eq=False):
     ) -> Origin | None:
         """Try initial validators, for half of the time if the logs of the manager's chain can be read as well."""
         now = asyncio.get_running_loop().time()
-        until = (now + deadline) / 2 if self._logs.has_chain(attestation.manager_chain_id) else deadline
+        until = (
+            (now + deadline) / 2 if self._logs.has_chain(attestation.manager_chain_id) else deadline
+        )
         try:
             async with asyncio.timeout_at(until):
-                return await self._bootstrap.find(attestation.required_validation_id, (signing_subnet_id,))
+                return await self._bootstrap.find(
+                    attestation.required_validation_id, (signing_subnet_id,)
+                )
         except (NodeUnavailable, TimeoutError):
             return None
 
@@ -121,9 +135,13 @@ class OriginFinder(Struct, eq=False):
         progress = OriginProgress(
             follower=self._progress(),
             initial_validators=self._bootstrap.progress(validation_id),
-            manager_chain_logs=self._logs.progress(attestation.manager_chain_id, attestation.manager_address),
+            manager_chain_logs=self._logs.progress(
+                attestation.manager_chain_id, attestation.manager_address
+            ),
         )
-        retry_after_s = min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, float(progress.follower.eta or 0)))
+        retry_after_s = min(
+            _MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, float(progress.follower.eta or 0))
+        )
         return OriginNotIndexed(id_text(validation_id), progress, retry_after_s)
 
     async def _store(self, origin: Origin, source: Source) -> FoundOrigin:
@@ -145,10 +163,14 @@ class OriginFinder(Struct, eq=False):
                 return RegistrationOrigin(attested.registration.encode())
         elif attested is not None and attested.subnet_id is not None:
             for index in range(attested.initial_validators):
-                if (origin := BootstrapOrigin(attested.subnet_id, index)).validation_id == validation_id:
+                if (
+                    origin := BootstrapOrigin(attested.subnet_id, index)
+                ).validation_id == validation_id:
                     return origin
         transaction = f"{located.kind} {id_text(tx_id)} of the {located.chain}"
-        raise ProofMismatch("registrationTxHash", f"{transaction} did not begin validation {id_text(validation_id)}")
+        raise ProofMismatch(
+            "registrationTxHash", f"{transaction} did not begin validation {id_text(validation_id)}"
+        )
 
 
 def _parse_proof(justification: bytes, validation_id: ValidationID) -> Origin:
@@ -158,7 +180,9 @@ def _parse_proof(justification: bytes, validation_id: ValidationID) -> Origin:
     except MalformedJustification as error:
         raise ProofMismatch("justification", error.reason) from None
     if proof.validation_id != validation_id:
-        reason = f"it proves validation {id_text(proof.validation_id)}, not {id_text(validation_id)}"
+        reason = (
+            f"it proves validation {id_text(proof.validation_id)}, not {id_text(validation_id)}"
+        )
         raise ProofMismatch("justification", reason)
     if proof.registration is not None:
         return RegistrationOrigin(proof.registration.encode())

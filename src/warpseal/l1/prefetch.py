@@ -129,7 +129,9 @@ class EagerSigner:
             return
         self._has_loaded_recent = True
         # Most of them are signed already. Each of those costs one read of the store.
-        self._pending.extend(transaction for transaction in reversed(newest) if transaction.time >= since)
+        self._pending.extend(
+            transaction for transaction in reversed(newest) if transaction.time >= since
+        )
 
     async def _enqueue(self) -> None:
         """Write pending transactions to the queue; those that cannot be checked or written now stay pending."""

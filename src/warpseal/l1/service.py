@@ -58,7 +58,9 @@ class L1MessageService:
         settings: L1Settings,
         limits: AggregationSettings,
         *,
-        on_signed: Callable[[bytes, Attestation, int], None] = lambda tx_id, attestation, height: None,
+        on_signed: Callable[[bytes, Attestation, int], None] = lambda tx_id, attestation, height: (
+            None
+        ),
     ) -> None:
         self._lookups = lookups
         self._aggregator = aggregator
@@ -88,7 +90,9 @@ class L1MessageService:
         try:
             async with asyncio.timeout_at(deadline):
                 context = await self._lookups.resolve(request)
-                validity = await self._lookups.validity.current(context.attestation, context.at_least)
+                validity = await self._lookups.validity.current(
+                    context.attestation, context.at_least
+                )
         except TimeoutError:
             raise NodeUnavailable("the transaction, its manager's subnet and the epoch") from None
         if isinstance(validity, Superseded):
@@ -111,10 +115,18 @@ class L1MessageService:
         Raises InvalidTimeout.
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.timeout_s)
-        services = (self._lookups, self._aggregator, self._archive, self._sets, self._proposed_height)
+        services = (
+            self._lookups,
+            self._aggregator,
+            self._archive,
+            self._sets,
+            self._proposed_height,
+        )
         return await Explainer(*services, request, deadline).explain()
 
-    async def _current(self, request: L1Request, context: SigningContext, deadline: float) -> L1SignedMessage:
+    async def _current(
+        self, request: L1Request, context: SigningContext, deadline: float
+    ) -> L1SignedMessage:
         """Collect signatures for a message that is not known to be superseded."""
         justification = context.attestation.justification
         if justification is None:
@@ -125,13 +137,18 @@ class L1MessageService:
                 raise NodeUnavailable("the transaction that the caller names") from None
             # Signatures that are stored need no proof any more.
             with suppress(StoreDown):
-                if origin is None and (stored := await self._aggregate_stored(request, context)) is not None:
+                if (
+                    origin is None
+                    and (stored := await self._aggregate_stored(request, context)) is not None
+                ):
                     return _result(stored, context)
             origin = origin or await self._lookups.origins.search(
                 context.attestation, context.signing_subnet_id, deadline
             )
             justification = origin.origin.justification
-        outcome = await self._collect(_aggregation_request(request, context, justification), context, deadline)
+        outcome = await self._collect(
+            _aggregation_request(request, context, justification), context, deadline
+        )
         if isinstance(outcome, Superseded):
             return await self._superseded(request, context, outcome)
         return _result(outcome, context)
@@ -155,7 +172,9 @@ class L1MessageService:
         except QuorumNotReached as error:
             # Validators that refuse because of their state may know more than the node that was asked.
             if any(missing.error_code in STATE_REFUSALS for missing in error.shortfall.missing):
-                validity = await self._lookups.validity.refresh(context.attestation, context.at_least)
+                validity = await self._lookups.validity.refresh(
+                    context.attestation, context.at_least
+                )
                 if isinstance(validity, Superseded):
                     reports.clear()
                     return validity
@@ -164,7 +183,9 @@ class L1MessageService:
             for report in reports:
                 report()
 
-    async def _superseded(self, request: L1Request, context: SigningContext, validity: Superseded) -> L1SignedMessage:
+    async def _superseded(
+        self, request: L1Request, context: SigningContext, validity: Superseded
+    ) -> L1SignedMessage:
         """Return the message if it was signed while it was valid. Raises MessageSuperseded, StoreDown.
 
         Either has the justification of a removal message, if that is known.
@@ -219,10 +240,15 @@ class L1MessageService:
 
         Raises StoreDown, and the refusal in place of None.
         """
-        deadline = asyncio.get_running_loop().time() + min(_STORED_TIMEOUT_S, self._limits.max_timeout_s)
+        deadline = asyncio.get_running_loop().time() + min(
+            _STORED_TIMEOUT_S, self._limits.max_timeout_s
+        )
         try:
             return await self._aggregate(
-                replace(_aggregation_request(request, context, b""), stored_only=True, refusal=refusal), deadline
+                replace(
+                    _aggregation_request(request, context, b""), stored_only=True, refusal=refusal
+                ),
+                deadline,
             )
         except (QuorumNotReached, QuorumImpossible):
             return None
@@ -241,7 +267,9 @@ class L1MessageService:
         return await self._aggregator.aggregate(request)
 
 
-def _aggregation_request(request: L1Request, context: SigningContext, justification: bytes) -> AggregationRequest:
+def _aggregation_request(
+    request: L1Request, context: SigningContext, justification: bytes
+) -> AggregationRequest:
     return AggregationRequest(
         message=context.attestation.message,
         justification=justification,
@@ -260,7 +288,11 @@ def _result(
 ) -> L1SignedMessage:
     # The aggregation is for the proposed height if the epoch height had no usable set.
     choice = context.choice
-    source = PROPOSED.source if choice.is_epoch and aggregation.height != choice.height else choice.source
+    source = (
+        PROPOSED.source
+        if choice.is_epoch and aggregation.height != choice.height
+        else choice.source
+    )
     return L1SignedMessage(
         signed_message=aggregation.signed_message,
         height=aggregation.height,

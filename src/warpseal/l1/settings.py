@@ -71,4 +71,6 @@ class FollowerSettings(Settings, frozen=True):
     @property
     def pace(self) -> Pace:
         """The pace of the P-Chain."""
-        return Pace(self.follow_poll_s, Backoff(self.retry_first_s, self.retry_cap_s), self.retry_stopped_s)
+        return Pace(
+            self.follow_poll_s, Backoff(self.retry_first_s, self.retry_cap_s), self.retry_stopped_s
+        )

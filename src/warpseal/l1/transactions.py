@@ -73,7 +73,9 @@ class TransactionFinder:
         self._read_x_chain_tx = read_x_chain_tx
         self._index = index
         self._network_id = network_id
-        self._located: LRUCache[bytes, LocatedTransaction] = LRUCache(settings.max_cached_transactions)
+        self._located: LRUCache[bytes, LocatedTransaction] = LRUCache(
+            settings.max_cached_transactions
+        )
         self._miss_ttl_s = settings.miss_ttl_s
         self._missed: TtlCache[bytes, TxStatus | None] = TtlCache(_MAX_MISSED, now)
         self._flights: SingleFlight[bytes, LocatedTransaction] = SingleFlight()
@@ -97,7 +99,9 @@ class TransactionFinder:
             located = await self._fetch(tx_id)
         else:
             _, attestation = self._derive(tx_id, row.raw)
-            located = LocatedTransaction(tx_id, row.kind, P_CHAIN_NAME, row.height, True, attestation)
+            located = LocatedTransaction(
+                tx_id, row.kind, P_CHAIN_NAME, row.height, True, attestation
+            )
         self._located[tx_id] = located
         return located
 
@@ -108,7 +112,9 @@ class TransactionFinder:
         if transaction.status in (TxStatus.COMMITTED, TxStatus.ABORTED):
             kind, attestation = self._derive(tx_id, transaction.raw)
             if transaction.status is TxStatus.COMMITTED or attestation is None:
-                return LocatedTransaction(tx_id, kind, P_CHAIN_NAME, transaction.height, False, attestation)
+                return LocatedTransaction(
+                    tx_id, kind, P_CHAIN_NAME, transaction.height, False, attestation
+                )
         raise self._note_miss(tx_id, transaction.status)
 
     def _note_miss(self, tx_id: bytes, status: TxStatus | None) -> TransactionNotFound:
@@ -133,7 +139,10 @@ class TransactionFinder:
         try:
             tx = parse_p_tx(raw)
         except MalformedChainBytes as error:
-            log.error("an accepted transaction is undecodable", extra={"tx_id": id_text(tx_id), "reason": str(error)})
+            log.error(
+                "an accepted transaction is undecodable",
+                extra={"tx_id": id_text(tx_id), "reason": str(error)},
+            )
             raise UndecodableTransaction(id_text(tx_id), str(error)) from None
         try:
             return tx.kind, derive_attestation(tx, self._network_id)

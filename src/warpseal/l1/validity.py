@@ -31,7 +31,11 @@ from warpseal.store.values import L1Transaction
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID, id_text
-from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+)
 from warpseal.warp.message import UnsignedMessage
 
 T = TypeVar("T")
@@ -86,7 +90,9 @@ class Unknown(Struct, frozen=True):
 
 Validity: TypeAlias = Valid | Superseded | Unknown
 NO_NODE_ANSWERED: Final = Unknown("no node answered in time")
-_ALL_NODES_LAG: Final = Unknown("every node that answered is below the height at which the transaction was reported")
+_ALL_NODES_LAG: Final = Unknown(
+    "every node that answered is below the height at which the transaction was reported"
+)
 
 
 class ValidityLookup:
@@ -111,20 +117,31 @@ class ValidityLookup:
     async def current(self, attestation: Attestation, at_least: int) -> Validity:
         """Return the validity of a message, at most a second old. at_least: nodes below it prove nothing."""
         recent = self._recent.get(attestation.message.id)
-        return recent.value if recent is not None else await self._look_up(attestation, at_least, at_all_nodes=False)
+        return (
+            recent.value
+            if recent is not None
+            else await self._look_up(attestation, at_least, at_all_nodes=False)
+        )
 
     async def refresh(self, attestation: Attestation, at_least: int) -> Validity:
         """Return the validity of a message by the responses of all nodes right now."""
         return await self._look_up(attestation, at_least, at_all_nodes=True)
 
-    async def _look_up(self, attestation: Attestation, at_least: int, *, at_all_nodes: bool) -> Validity:
-        if isinstance(attestation.payload, SubnetToL1Conversion) or attestation.validation_id is None:
+    async def _look_up(
+        self, attestation: Attestation, at_least: int, *, at_all_nodes: bool
+    ) -> Validity:
+        if (
+            isinstance(attestation.payload, SubnetToL1Conversion)
+            or attestation.validation_id is None
+        ):
             return Valid(None)
 
         async def look_up() -> Validity:
             proof = None
             with suppress(StoreDown):
-                proof = find_supersession(attestation, await self._index.changes(attestation.required_validation_id))
+                proof = find_supersession(
+                    attestation, await self._index.changes(attestation.required_validation_id)
+                )
             reported = await self._ask_nodes(attestation, at_least, at_all_nodes=at_all_nodes)
             validity = self._with_earlier(attestation.message.id, _combine(reported, proof))
             self._recent.put(attestation.message.id, validity, self._ttl_s)
@@ -138,11 +155,15 @@ class ValidityLookup:
             self._superseded[message_id] = validity
             return validity
         earlier = self._superseded.get(message_id)
-        if earlier is None or (isinstance(validity, Valid) and (validity.height or 0) > (earlier.height or 0)):
+        if earlier is None or (
+            isinstance(validity, Valid) and (validity.height or 0) > (earlier.height or 0)
+        ):
             return validity
         return earlier
 
-    async def _ask_nodes(self, attestation: Attestation, at_least: int, *, at_all_nodes: bool) -> Validity:
+    async def _ask_nodes(
+        self, attestation: Attestation, at_least: int, *, at_all_nodes: bool
+    ) -> Validity:
         validation_id = attestation.required_validation_id
         try:
             async with asyncio.timeout(self._lookup_timeout_s):
@@ -156,7 +177,9 @@ class ValidityLookup:
         except TimeoutError:
             # A node that hangs leaves the lookup no time for the index.
             response = await self._platform.indexed_l1_validator(validation_id)
-            indexed = _combine_responses(attestation, () if response is None else (response,), at_least)
+            indexed = _combine_responses(
+                attestation, () if response is None else (response,), at_least
+            )
             return NO_NODE_ANSWERED if isinstance(indexed, Unknown) else indexed
         return _combine_responses(attestation, responses, at_least)
 
@@ -165,7 +188,11 @@ async def cancel_when_superseded(
     work: Awaitable[T], check: Callable[[], Awaitable[Validity]], interval_s: float
 ) -> T | Superseded:
     """Return the result of the work; or cancel it and return Superseded once a check reports that."""
-    loop, scope, tasks = asyncio.get_running_loop(), asyncio.timeout(None), set[asyncio.Task[None]]()
+    loop, scope, tasks = (
+        asyncio.get_running_loop(),
+        asyncio.timeout(None),
+        set[asyncio.Task[None]](),
+    )
     superseded: Superseded | None = None
 
     async def watch() -> None:
@@ -201,20 +228,32 @@ def check_validity(attestation: Attestation, response: ValidationAt) -> Validity
             return Valid(None)
         case L1ValidatorRegistration(registered=False):
             # The removal was accepted, so a node that still has the validation is wrong.
-            return Valid(response.height) if state is None else Unknown("a node still has the validation")
+            return (
+                Valid(response.height)
+                if state is None
+                else Unknown("a node still has the validation")
+            )
         case L1ValidatorRegistration():
-            return Valid(response.height) if state is not None else _removed(attestation, response.height)
+            return (
+                Valid(response.height)
+                if state is not None
+                else _removed(attestation, response.height)
+            )
         case L1ValidatorWeight(nonce=nonce, weight=weight):
             if state is None:
                 return _removed(attestation, response.height)
             if state.min_nonce == nonce + 1 and state.weight == weight:
                 return Valid(response.height)
             if state.min_nonce > nonce + 1:
-                return _changed(attestation, state.min_nonce - 1, state.weight, height=response.height)
+                return _changed(
+                    attestation, state.min_nonce - 1, state.weight, height=response.height
+                )
             return Unknown("a node does not know of the change, though it should")
 
 
-def find_supersession(attestation: Attestation, changes: Iterable[L1Transaction]) -> Superseded | None:
+def find_supersession(
+    attestation: Attestation, changes: Iterable[L1Transaction]
+) -> Superseded | None:
     """Return what accepted transactions about the validation, newest first, prove; None: nothing.
 
     Nonces only grow, so a change with a larger nonce came later, whatever its height.
@@ -229,7 +268,9 @@ def find_supersession(attestation: Attestation, changes: Iterable[L1Transaction]
         if change.weight == 0 and change.nonce > nonce:
             return _removed(attestation, row.height, row.tx_id)
         if nonce >= 0 and change.nonce > nonce:
-            return _changed(attestation, change.nonce, change.weight, height=row.height, by=row.tx_id)
+            return _changed(
+                attestation, change.nonce, change.weight, height=row.height, by=row.tx_id
+            )
     return None
 
 
@@ -246,20 +287,30 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
 def _removed(attestation: Attestation, height: int, by: bytes | None = None) -> Superseded:
     payload = L1ValidatorRegistration(attestation.required_validation_id, False)
     message = build_message(attestation.message.network_id, payload)
-    return Superseded(PresentStatement(registered=False), message, by, height, refusal=_NO_VALIDATION)
+    return Superseded(
+        PresentStatement(registered=False), message, by, height, refusal=_NO_VALIDATION
+    )
 
 
-def _changed(attestation: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
+def _changed(
+    attestation: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None
+) -> Superseded:
     now = PresentStatement(nonce=str(nonce), weight=str(weight))
     payload = L1ValidatorWeight(attestation.required_validation_id, nonce, weight)
     message = build_message(attestation.message.network_id, payload)
     return Superseded(now, message, by, height, refusal=_OTHER_NONCE)
 
 
-def _combine_responses(attestation: Attestation, responses: Iterable[ValidationAt], at_least: int) -> Validity:
+def _combine_responses(
+    attestation: Attestation, responses: Iterable[ValidationAt], at_least: int
+) -> Validity:
     """Return what the responses prove together: one that knows a newer change wins over those that do not."""
     newest_first = sorted(responses, key=lambda response: -response.height)
-    validities = [check_validity(attestation, response) for response in newest_first if response.height >= at_least]
+    validities = [
+        check_validity(attestation, response)
+        for response in newest_first
+        if response.height >= at_least
+    ]
     for kind in (Superseded, Valid, Unknown):
         for validity in validities:
             if isinstance(validity, kind):

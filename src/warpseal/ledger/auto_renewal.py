@@ -22,11 +22,18 @@ from warpseal.ledger.rewards import (
     split_reward,
     validator_payments,
 )
-from warpseal.ledger.staking import add_staker, check_not_validating, mint_potential_reward, signer_of
+from warpseal.ledger.staking import (
+    add_staker,
+    check_not_validating,
+    mint_potential_reward,
+    signer_of,
+)
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 
-def add_auto_renewed(builder: BlockEffectsBuilder, effects: TxEffects, tx: AddAutoRenewedValidatorTx) -> None:
+def add_auto_renewed(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: AddAutoRenewedValidatorTx
+) -> None:
     """Add a validator for its first cycle."""
     node_id = NodeID(tx.node_id)
     check_not_validating(builder, effects, PRIMARY_NETWORK, node_id)
@@ -63,14 +70,22 @@ def configure_auto_renewed(
     renewal = builder.state.renewals.get(tx.staking_tx_id)
     if renewal is None:
         if builder.state.is_complete:
-            raise builder.error(f"staking {tx.staking_tx_id.hex()} does not renew itself", effects.tx)
+            raise builder.error(
+                f"staking {tx.staking_tx_id.hex()} does not renew itself", effects.tx
+            )
         return
-    changed = replace(renewal, compound_shares=tx.auto_compound_reward_shares, next_period_s=tx.period_s)
+    changed = replace(
+        renewal, compound_shares=tx.auto_compound_reward_shares, next_period_s=tx.period_s
+    )
     builder.state.renewals[tx.staking_tx_id] = changed
 
 
 def reward_auto_renewed(
-    builder: BlockEffectsBuilder, effects: TxEffects, tx: RewardAutoRenewedValidatorTx, *, is_committed: bool
+    builder: BlockEffectsBuilder,
+    effects: TxEffects,
+    tx: RewardAutoRenewedValidatorTx,
+    *,
+    is_committed: bool,
 ) -> None:
     """End a cycle: the next one begins if it is configured and this one committed; otherwise the validator leaves."""
     state = builder.state
@@ -107,11 +122,17 @@ def reward_auto_renewed(
 
 
 def _renew(
-    builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, renewal: Renewal, rewards: tuple[int, int]
+    builder: BlockEffectsBuilder,
+    effects: TxEffects,
+    staker: Staker,
+    renewal: Renewal,
+    rewards: tuple[int, int],
 ) -> None:
     """Begin the next cycle. rewards: rewards of the cycle that is over, for validating and of delegations."""
     state, period = builder.state, staker.period
-    kept_validation, kept_delegation = _kept(renewal, rewards, state.params.max_validator_stake - period.weight)
+    kept_validation, kept_delegation = _kept(
+        renewal, rewards, state.params.max_validator_stake - period.weight
+    )
     _pay(builder, effects, period, rewards[0] - kept_validation, rewards[1] - kept_delegation)
     start_s, weight = period.end_s, period.weight + kept_validation + kept_delegation
     end_s = start_s + renewal.next_period_s
@@ -137,7 +158,9 @@ def _renew(
 
 def _kept(renewal: Renewal, rewards: tuple[int, int], capacity: int) -> tuple[int, int]:
     """Return the rewards that become weight, validation then delegation; scaled down to fit `capacity`."""
-    validation, delegation = (split_reward(reward, renewal.compound_shares)[0] for reward in rewards)
+    validation, delegation = (
+        split_reward(reward, renewal.compound_shares)[0] for reward in rewards
+    )
     total = validation + delegation
     capacity = max(0, capacity)
     if total > capacity:
@@ -147,7 +170,11 @@ def _kept(renewal: Renewal, rewards: tuple[int, int], capacity: int) -> tuple[in
 
 
 def _pay(
-    builder: BlockEffectsBuilder, effects: TxEffects, period: StakingPeriod, own: int, delegation_rewards: int
+    builder: BlockEffectsBuilder,
+    effects: TxEffects,
+    period: StakingPeriod,
+    own: int,
+    delegation_rewards: int,
 ) -> None:
     payments = validator_payments(period, own, delegation_rewards)
     pay_rewards(builder, effects, period, (effects.tx.id, len(effects.emitted)), payments)
@@ -166,5 +193,9 @@ def _end_unknown(
         builder.state.current.remove(staker)
         builder.state.renewals.pop(staker.tx_id, None)
     effects.closed = PeriodClosed(
-        tx.staking_tx_id, effects.tx.id, builder.state.time_s, is_rewarded=is_committed, is_known=False
+        tx.staking_tx_id,
+        effects.tx.id,
+        builder.state.time_s,
+        is_rewarded=is_committed,
+        is_known=False,
     )

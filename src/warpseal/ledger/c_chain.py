@@ -94,7 +94,16 @@ def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
         consumed = flow.consume(tx, unsigned.imported_inputs, source, 0)
         burned = flow.burned(tx, consumed, unsigned.outputs)
         return CTxEffects(
-            tx, flow.height, position, consumed, emitted, source, destination, (), unsigned.outputs, burned
+            tx,
+            flow.height,
+            position,
+            consumed,
+            emitted,
+            source,
+            destination,
+            (),
+            unsigned.outputs,
+            burned,
         )
     source, destination = flow.chain_id, unsigned.destination_chain_id
     emitted = tuple(
@@ -102,4 +111,15 @@ def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
         for index, output in enumerate(unsigned.exported_outputs)
     )
     burned = flow.burned(tx, unsigned.inputs, emitted)
-    return CTxEffects(tx, flow.height, position, consumed, emitted, source, destination, unsigned.inputs, (), burned)
+    return CTxEffects(
+        tx,
+        flow.height,
+        position,
+        consumed,
+        emitted,
+        source,
+        destination,
+        unsigned.inputs,
+        (),
+        burned,
+    )

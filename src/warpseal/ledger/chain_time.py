@@ -109,5 +109,7 @@ def _pay_fees(builder: BlockEffectsBuilder, seconds: int) -> None:
 
 def _deactivate(builder: BlockEffectsBuilder, below: int, *, after_transactions: bool) -> None:
     for validator in builder.state.l1.deactivate_below(below):
-        deactivated = L1Deactivated(validator.validation_id, validator.subnet_id, after_transactions)
+        deactivated = L1Deactivated(
+            validator.validation_id, validator.subnet_id, after_transactions
+        )
         builder.deactivated.append(deactivated)

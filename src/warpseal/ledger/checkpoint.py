@@ -110,7 +110,9 @@ def _to_fields(state: PChainState) -> _CheckpointFields:
         subnets=tuple(state.subnets[key] for key in sorted(state.subnets)),
         chains=tuple(sorted(state.chains.items())),
         l1=tuple(state.l1),
-        proposal=None if proposal is None else _ProposalFields(proposal.tx.raw, proposal.height, proposal.position),
+        proposal=None
+        if proposal is None
+        else _ProposalFields(proposal.tx.raw, proposal.height, proposal.position),
     )
 
 
@@ -133,6 +135,8 @@ def _to_state(fields: _CheckpointFields, params: Parameters) -> PChainState:
         L1Validators.from_validators(fields.l1),
         fields.l1_excess,
         fields.l1_accrued_fees,
-        None if proposal is None else Proposal(parse_p_tx(proposal.raw), proposal.height, proposal.position),
+        None
+        if proposal is None
+        else Proposal(parse_p_tx(proposal.raw), proposal.height, proposal.position),
         fields.is_complete,
     )

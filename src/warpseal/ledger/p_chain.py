@@ -61,7 +61,10 @@ def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) 
 
 
 def build_block_effects(
-    builder: BlockEffectsBuilder, block: PBlock, txs: tuple[TxEffects, ...], settled: TxEffects | None
+    builder: BlockEffectsBuilder,
+    block: PBlock,
+    txs: tuple[TxEffects, ...],
+    settled: TxEffects | None,
 ) -> BlockEffects:
     """Return the effects of a block from the effects of its transactions and of time."""
     state = builder.state
@@ -79,7 +82,9 @@ def build_block_effects(
         started=tuple(builder.started),
         ended=tuple(builder.ended),
         l1_deactivated=tuple(builder.deactivated),
-        supplies=tuple(SupplyChange(subnet_id, supplies[subnet_id]) for subnet_id in sorted(builder.supplies)),
+        supplies=tuple(
+            SupplyChange(subnet_id, supplies[subnet_id]) for subnet_id in sorted(builder.supplies)
+        ),
         set_changes=set_changes if state.is_complete else None,
     )
 
@@ -197,8 +202,14 @@ _RULES: Final[Mapping[type, _Rule]] = {
     p_txs.AddAutoRenewedValidatorTx: auto_renewal.add_auto_renewed,
     p_txs.SetAutoRenewedValidatorConfigTx: auto_renewal.configure_auto_renewed,
 }
-_TIMELESS: Final = frozenset({p_txs.AdvanceTimeTx, p_txs.RewardValidatorTx, p_txs.RewardAutoRenewedValidatorTx})
-_PROPOSABLE: Final = _TIMELESS | {p_txs.AddValidatorTx, p_txs.AddDelegatorTx, p_txs.AddSubnetValidatorTx}
+_TIMELESS: Final = frozenset(
+    {p_txs.AdvanceTimeTx, p_txs.RewardValidatorTx, p_txs.RewardAutoRenewedValidatorTx}
+)
+_PROPOSABLE: Final = _TIMELESS | {
+    p_txs.AddValidatorTx,
+    p_txs.AddDelegatorTx,
+    p_txs.AddSubnetValidatorTx,
+}
 
 
 def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainState, BlockEffects]:
@@ -218,7 +229,11 @@ def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainSta
     utxos = (entry.utxo for entry in genesis.utxos)
     outputs = tuple(
         build_transfer_output(
-            utxo.tx_id, utxo.output_index, TransferableOutput(utxo.asset_id, utxo.output), P_CHAIN, P_CHAIN
+            utxo.tx_id,
+            utxo.output_index,
+            TransferableOutput(utxo.asset_id, utxo.output),
+            P_CHAIN,
+            P_CHAIN,
         )
         for utxo in utxos
     )
@@ -230,13 +245,18 @@ def state_without_genesis(params: Parameters, first: PBlock) -> PChainState:
 
     Earlier stakers, subnets, L1s and outputs are unknown; effects that depend on them are left out and marked.
     """
-    return PChainState(params, first.time or 0, first.height - 1, first.parent_id, {}, is_complete=False)
+    return PChainState(
+        params, first.time or 0, first.height - 1, first.parent_id, {}, is_complete=False
+    )
 
 
 def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
     effects = TxEffects(tx, 0, position, TxOutcome.ACCEPTED)
     unsigned = tx.unsigned
-    if not isinstance(unsigned, AddValidatorTx | AddPermissionlessValidatorTx) or not unsigned.stake:
+    if (
+        not isinstance(unsigned, AddValidatorTx | AddPermissionlessValidatorTx)
+        or not unsigned.stake
+    ):
         raise builder.error(f"a {tx.kind} among the first validators", tx)
     builder.emit(effects, unsigned.base.outputs)
     stake = builder.emit_staked(effects, unsigned.stake)

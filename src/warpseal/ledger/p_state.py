@@ -12,10 +12,21 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from warpseal.chains.components import BaseFields, OutputOwners, TransferableInput, TransferableOutput
+from warpseal.chains.components import (
+    BaseFields,
+    OutputOwners,
+    TransferableInput,
+    TransferableOutput,
+)
 from warpseal.chains.ids import AssetID, BlockID, TxID, UtxoID, utxo_id
 from warpseal.chains.p_txs import PSignedTx, RewardType
-from warpseal.ledger.effects import L1Deactivated, L1Validator, PeriodStarted, StakingPeriod, TxEffects
+from warpseal.ledger.effects import (
+    L1Deactivated,
+    L1Validator,
+    PeriodStarted,
+    StakingPeriod,
+    TxEffects,
+)
 from warpseal.ledger.outputs import LedgerError, LedgerOutput, UtxoSource
 from warpseal.ledger.params import Parameters, RewardConfig
 from warpseal.ledger.utxo_flow import UtxoFlow, build_transfer_output
@@ -69,7 +80,10 @@ class Staker(Struct, frozen=True):
     @property
     def is_permissioned(self) -> bool:
         """Whether a subnet's owner added it, so that it stakes and earns nothing."""
-        return self.priority in (Priority.PERMISSIONED_VALIDATOR, Priority.PERMISSIONED_VALIDATOR_PENDING)
+        return self.priority in (
+            Priority.PERMISSIONED_VALIDATOR,
+            Priority.PERMISSIONED_VALIDATOR_PENDING,
+        )
 
     @property
     def potential_reward(self) -> int:
@@ -160,7 +174,9 @@ class L1Validators(Struct):
     def from_validators(cls, validators: Iterable[L1Validator]) -> L1Validators:
         """Return the set of these validators."""
         by_id = {validator.validation_id: validator for validator in validators}
-        ends = [(vdr.end_accumulated_fee, key) for key, vdr in by_id.items() if vdr.end_accumulated_fee]
+        ends = [
+            (vdr.end_accumulated_fee, key) for key, vdr in by_id.items() if vdr.end_accumulated_fee
+        ]
         active = len(ends)
         heapify(ends)
         return cls(by_id, active, _ends=ends)
@@ -308,19 +324,27 @@ class BlockEffectsBuilder:
         """Return the error about a transaction, or about the block."""
         return self.flow.error(tx, reason)
 
-    def spend(self, effects: TxEffects, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN) -> None:
+    def spend(
+        self, effects: TxEffects, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN
+    ) -> None:
         """Spend inputs, whose credentials follow the credentials of the inputs before. Raises LedgerError."""
         effects.consumed += self.flow.consume(effects.tx, inputs, created_on, len(effects.consumed))
 
-    def emit(self, effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
+    def emit(
+        self, effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN
+    ) -> None:
         """Emit outputs of the transaction; their indices follow earlier outputs."""
         new_outputs = _outputs(effects, outputs, held_on)
         self.flow.emit(new_outputs)
         effects.emitted += new_outputs
 
-    def emit_staked(self, effects: TxEffects, outputs: Iterable[TransferableOutput]) -> tuple[LedgerOutput, ...]:
+    def emit_staked(
+        self, effects: TxEffects, outputs: Iterable[TransferableOutput]
+    ) -> tuple[LedgerOutput, ...]:
         """Emit outputs that are locked until the staking is over, and return them."""
-        stake = tuple(replace(output, staked=True) for output in _outputs(effects, outputs, P_CHAIN))
+        stake = tuple(
+            replace(output, staked=True) for output in _outputs(effects, outputs, P_CHAIN)
+        )
         effects.emitted += stake
         return stake
 
@@ -336,7 +360,9 @@ class BlockEffectsBuilder:
     ) -> None:
         """Emit an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
         key, owners = utxo_id(tx_id, index), (owner.addresses, owner.threshold, owner.locktime)
-        output = LedgerOutput(key, tx_id, index, asset_id, amount, *owners, 0, P_CHAIN, P_CHAIN, reward=reward)
+        output = LedgerOutput(
+            key, tx_id, index, asset_id, amount, *owners, 0, P_CHAIN, P_CHAIN, reward=reward
+        )
         self._payments.add(key)
         self.flow.emit((output,))
         effects.emitted += (output,)
@@ -355,13 +381,23 @@ class BlockEffectsBuilder:
     def finish(self, effects: TxEffects) -> TxEffects:
         """Set the burned amounts, and return the effects. Raises LedgerError if the inputs do not pay the outputs."""
         payments = self._payments
-        paid = [output for output in effects.emitted if output.id not in payments] if payments else effects.emitted
-        deposit = ((self.state.params.staking_asset_id, effects.l1_balance),) if effects.l1_balance else ()
+        paid = (
+            [output for output in effects.emitted if output.id not in payments]
+            if payments
+            else effects.emitted
+        )
+        deposit = (
+            ((self.state.params.staking_asset_id, effects.l1_balance),)
+            if effects.l1_balance
+            else ()
+        )
         effects.burned = self.flow.burned(effects.tx, effects.consumed, paid, deposit)
         return effects
 
 
-def _outputs(effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID) -> tuple[LedgerOutput, ...]:
+def _outputs(
+    effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID
+) -> tuple[LedgerOutput, ...]:
     tx_id = effects.tx.id
     return tuple(
         [

@@ -40,8 +40,12 @@ class UpgradeTimes(Struct, frozen=True):
 
         A missing upgrade is active from the start; Helicon is unscheduled.
         """
-        names = {"apricotPhase5": "apricot_5_s"} | {name: f"{name}_s" for name in ("cortina", "durango", "etna")}
-        activation_times = {field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()}
+        names = {"apricotPhase5": "apricot_5_s"} | {
+            name: f"{name}_s" for name in ("cortina", "durango", "etna")
+        }
+        activation_times = {
+            field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()
+        }
         return cls(**activation_times, helicon_s=times_s.get("helicon", UNSCHEDULED_S))
 
 
@@ -86,10 +90,66 @@ STANDARD_REWARDS: Final = RewardConfig(120_000, 100_000, 365 * DAY_S, 720_000_00
 # Known as bonus blocks (coreth `plugin/evm/atomic/vm/bonus_blocks.go`).
 _REPEATED_ON_MAINNET: Final = frozenset(
     (
-        *(102972, 103105, 103143, 103183, 103197, 103203, 103208, 103209, 103259, 103261, 103266, 103287, 103339),
-        *(103346, 103350, 103358, 103437, 103472, 103478, 103493, 103514, 103536, 103545, 103547, 103554, 103555),
-        *(103559, 103561, 103563, 103564, 103569, 103570, 103575, 103577, 103578, 103582, 103587, 103590, 103591),
-        *(103594, 103597, 103598, 103603, 103604, 103607, 103612, 103614, 103617, 103618, 103621, 103623, 103624),
+        *(
+            102972,
+            103105,
+            103143,
+            103183,
+            103197,
+            103203,
+            103208,
+            103209,
+            103259,
+            103261,
+            103266,
+            103287,
+            103339,
+        ),
+        *(
+            103346,
+            103350,
+            103358,
+            103437,
+            103472,
+            103478,
+            103493,
+            103514,
+            103536,
+            103545,
+            103547,
+            103554,
+            103555,
+        ),
+        *(
+            103559,
+            103561,
+            103563,
+            103564,
+            103569,
+            103570,
+            103575,
+            103577,
+            103578,
+            103582,
+            103587,
+            103590,
+            103591,
+        ),
+        *(
+            103594,
+            103597,
+            103598,
+            103603,
+            103604,
+            103607,
+            103612,
+            103614,
+            103617,
+            103618,
+            103621,
+            103623,
+            103624,
+        ),
         *(103627, 103628, 103629, 103630, 103633),
     )
 )
@@ -133,7 +193,11 @@ def builtin_parameters(network_id: int) -> Parameters | None:
 
 
 def parameters_from_node(
-    network_id: int, staking_asset_id: AssetID, genesis: PGenesis, times_s: Mapping[str, int], l1_fee: L1FeeConfig
+    network_id: int,
+    staking_asset_id: AssetID,
+    genesis: PGenesis,
+    times_s: Mapping[str, int],
+    l1_fee: L1FeeConfig,
 ) -> Parameters:
     """Return the parameters of a network from its node's replies and its genesis.
 
@@ -142,12 +206,18 @@ def parameters_from_node(
     """
     x_chain_id, c_chain_id = find_primary_chains(genesis)
     upgrades = UpgradeTimes.from_node(times_s)
-    return Parameters(network_id, staking_asset_id, x_chain_id, c_chain_id, upgrades, STANDARD_REWARDS, l1_fee)
+    return Parameters(
+        network_id, staking_asset_id, x_chain_id, c_chain_id, upgrades, STANDARD_REWARDS, l1_fee
+    )
 
 
 def find_primary_chains(genesis: PGenesis) -> tuple[ChainID, ChainID]:
     """Return the ids of the X- and the C-Chain that a genesis creates. Raises ValueError if one is missing."""
-    chains = {tx.unsigned.vm_id: ChainID(tx.id) for tx in genesis.chains if isinstance(tx.unsigned, CreateChainTx)}
+    chains = {
+        tx.unsigned.vm_id: ChainID(tx.id)
+        for tx in genesis.chains
+        if isinstance(tx.unsigned, CreateChainTx)
+    }
     try:
         return chains[_AVM], chains[_EVM]
     except KeyError:

@@ -61,7 +61,9 @@ def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> Rewa
 Payment = tuple[int, OutputOwners | None, RewardType]
 
 
-def validator_payments(period: StakingPeriod, own: int, delegation_rewards: int) -> tuple[Payment, ...]:
+def validator_payments(
+    period: StakingPeriod, own: int, delegation_rewards: int
+) -> tuple[Payment, ...]:
     """Return the payments of a validator's own reward and of its part of delegations."""
     fee = (delegation_rewards, period.delegation_owner, RewardType.VALIDATOR_FEE)
     return (own, period.validation_owner, RewardType.VALIDATOR), fee
@@ -89,7 +91,11 @@ def reward_validator(
     staker = find_due_staker(builder, effects, tx.staking_tx_id, auto_renewed=False)
     if staker is None:
         effects.closed = PeriodClosed(
-            tx.staking_tx_id, effects.tx.id, builder.state.time_s, is_rewarded=is_committed, is_known=False
+            tx.staking_tx_id,
+            effects.tx.id,
+            builder.state.time_s,
+            is_rewarded=is_committed,
+            is_known=False,
         )
         return
     builder.release(effects, staker.stake)
@@ -113,9 +119,13 @@ def find_due_staker(
     if staker is None or staker.tx_id != staking or staker.is_permissioned:
         raise builder.error(f"staking {staking.hex()} is not the next to end", effects.tx)
     if staker.period.auto_renewed != auto_renewed:
-        raise builder.error(f"staking {staking.hex()} ends by another type of transaction", effects.tx)
+        raise builder.error(
+            f"staking {staking.hex()} ends by another type of transaction", effects.tx
+        )
     if staker.next_s != state.time_s:
-        raise builder.error(f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", effects.tx)
+        raise builder.error(
+            f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", effects.tx
+        )
     return staker
 
 
@@ -131,7 +141,9 @@ def burn_potential_reward(builder: BlockEffectsBuilder, effects: TxEffects, stak
     builder.supplies.add(subnet_id)
 
 
-def _end_validation(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool) -> None:
+def _end_validation(
+    builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool
+) -> None:
     period = staker.period
     own = staker.potential_reward if is_committed else 0
     delegation_rewards = builder.state.delegation_rewards.pop(staker.tx_id, 0)
@@ -149,10 +161,16 @@ def _end_validation(builder: BlockEffectsBuilder, effects: TxEffects, staker: St
     )
 
 
-def _end_delegation(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool) -> None:
+def _end_delegation(
+    builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool
+) -> None:
     state, period = builder.state, staker.period
     validator = state.current.validators.get((period.subnet_id, period.node_id))
-    is_known = period.potential_reward is not None and validator is not None and validator.period.shares is not None
+    is_known = (
+        period.potential_reward is not None
+        and validator is not None
+        and validator.period.shares is not None
+    )
     own = share = 0
     is_deferred = False
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
@@ -164,10 +182,14 @@ def _end_delegation(builder: BlockEffectsBuilder, effects: TxEffects, staker: St
         if not is_deferred:
             payments.append((share, validator.period.delegation_owner, RewardType.VALIDATOR_FEE))
         elif share:
-            state.delegation_rewards[validator.tx_id] = state.delegation_rewards.get(validator.tx_id, 0) + share
+            state.delegation_rewards[validator.tx_id] = (
+                state.delegation_rewards.get(validator.tx_id, 0) + share
+            )
         pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)
     elif is_committed and state.is_complete:
-        raise builder.error(f"{period.node_id.hex()}, the validator of a delegation, is no validator", effects.tx)
+        raise builder.error(
+            f"{period.node_id.hex()}, the validator of a delegation, is no validator", effects.tx
+        )
     effects.closed = PeriodClosed(
         staker.tx_id,
         effects.tx.id,

@@ -28,7 +28,11 @@ from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 StakingTx = (
-    AddValidatorTx | AddDelegatorTx | AddSubnetValidatorTx | AddPermissionlessValidatorTx | AddPermissionlessDelegatorTx
+    AddValidatorTx
+    | AddDelegatorTx
+    | AddSubnetValidatorTx
+    | AddPermissionlessValidatorTx
+    | AddPermissionlessDelegatorTx
 )
 
 # The priority of a pending staker of the Primary Network, then of another subnet.
@@ -36,8 +40,14 @@ _PENDING: Final[Mapping[type[StakingTx], tuple[Priority, Priority]]] = {
     AddValidatorTx: (Priority.PRIMARY_VALIDATOR_PENDING,) * 2,
     AddDelegatorTx: (Priority.APRICOT_DELEGATOR_PENDING,) * 2,
     AddSubnetValidatorTx: (Priority.PERMISSIONED_VALIDATOR_PENDING,) * 2,
-    AddPermissionlessValidatorTx: (Priority.PRIMARY_VALIDATOR_PENDING, Priority.ELASTIC_VALIDATOR_PENDING),
-    AddPermissionlessDelegatorTx: (Priority.BANFF_DELEGATOR_PENDING, Priority.ELASTIC_DELEGATOR_PENDING),
+    AddPermissionlessValidatorTx: (
+        Priority.PRIMARY_VALIDATOR_PENDING,
+        Priority.ELASTIC_VALIDATOR_PENDING,
+    ),
+    AddPermissionlessDelegatorTx: (
+        Priority.BANFF_DELEGATOR_PENDING,
+        Priority.ELASTIC_DELEGATOR_PENDING,
+    ),
 }
 
 
@@ -75,7 +85,10 @@ def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
             terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
         case AddPermissionlessValidatorTx():
             terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
-            validation_owner, delegation_owner = tx.validator_rewards_owner, tx.delegator_rewards_owner
+            validation_owner, delegation_owner = (
+                tx.validator_rewards_owner,
+                tx.delegator_rewards_owner,
+            )
         case AddPermissionlessDelegatorTx():
             terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
             is_delegation, validation_owner = True, tx.rewards_owner
@@ -87,20 +100,28 @@ def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
         end_s=terms.end_s,
         weight=terms.weight,
         is_delegation=is_delegation,
-        shares=tx.delegation_shares if isinstance(tx, AddValidatorTx | AddPermissionlessValidatorTx) else None,
-        stake_asset_id=tx.stake[0].asset_id if not isinstance(tx, AddSubnetValidatorTx) and tx.stake else None,
+        shares=tx.delegation_shares
+        if isinstance(tx, AddValidatorTx | AddPermissionlessValidatorTx)
+        else None,
+        stake_asset_id=tx.stake[0].asset_id
+        if not isinstance(tx, AddSubnetValidatorTx) and tx.stake
+        else None,
         validation_owner=validation_owner,
         delegation_owner=delegation_owner,
         signer=signer_of(tx) if isinstance(tx, AddPermissionlessValidatorTx) else None,
     )
 
 
-def signer_of(tx: AddPermissionlessValidatorTx | AddAutoRenewedValidatorTx) -> ProofOfPossession | None:
+def signer_of(
+    tx: AddPermissionlessValidatorTx | AddAutoRenewedValidatorTx,
+) -> ProofOfPossession | None:
     """Return the validator's BLS key and its proof; None without a key."""
     return tx.signer if isinstance(tx.signer, ProofOfPossession) else None
 
 
-def remove_subnet_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: RemoveSubnetValidatorTx) -> None:
+def remove_subnet_validator(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: RemoveSubnetValidatorTx
+) -> None:
     """Remove a validator of a permissioned subnet, started or not."""
     place = (tx.subnet_id, tx.node_id)
     for stakers in (builder.state.current, builder.state.waiting):
@@ -151,14 +172,18 @@ def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -
     if supply is None:
         return None
     if not supply or end_s < start_s:
-        raise builder.error(f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}")
+        raise builder.error(
+            f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}"
+        )
     reward = potential_reward(config, end_s - start_s, period.weight, supply)
     state.supplies[subnet_id] = supply + reward
     builder.supplies.add(subnet_id)
     return reward
 
 
-def add_staker(builder: BlockEffectsBuilder, effects: TxEffects, stakers: StakerSet, staker: Staker) -> None:
+def add_staker(
+    builder: BlockEffectsBuilder, effects: TxEffects, stakers: StakerSet, staker: Staker
+) -> None:
     """Add a staker that a transaction opens. Raises LedgerError if it exists already."""
     if staker.tx_id in builder.state.current.by_tx or staker.tx_id in builder.state.waiting.by_tx:
         raise builder.error("the same staking twice", effects.tx)

@@ -55,7 +55,9 @@ def create_chain(builder: BlockEffectsBuilder, effects: TxEffects, tx: CreateCha
     effects.chain = ChainCreated(chain_id, tx.subnet_id, tx.chain_name, tx.vm_id)
 
 
-def transfer_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: TransferSubnetOwnershipTx) -> None:
+def transfer_subnet(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: TransferSubnetOwnershipTx
+) -> None:
     """Give a subnet a new owner."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None:
@@ -63,14 +65,18 @@ def transfer_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: Transf
     effects.subnet = SubnetOwnerChanged(tx.subnet_id, tx.new_owner)
 
 
-def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: TransformSubnetTx) -> None:
+def transform_subnet(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: TransformSubnetTx
+) -> None:
     """Make a subnet elastic: staking its asset makes a validator."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None:
         if subnet.transformation is not None or subnet.conversion is not None:
             raise builder.error("the subnet is not permissioned any more", effects.tx)
         period_s = builder.state.params.rewards.minting_period_s
-        rewards = RewardConfig(tx.max_consumption_rate, tx.min_consumption_rate, period_s, tx.maximum_supply)
+        rewards = RewardConfig(
+            tx.max_consumption_rate, tx.min_consumption_rate, period_s, tx.maximum_supply
+        )
         transformation = Transformation(effects.tx.id, tx.asset_id, rewards)
         builder.state.subnets[tx.subnet_id] = replace(subnet, transformation=transformation)
     builder.state.supplies[tx.subnet_id] = tx.initial_supply
@@ -78,7 +84,9 @@ def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: Trans
     effects.subnet = SubnetTransformed(tx.subnet_id, tx.asset_id)
 
 
-def find_subnet(builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID) -> SubnetState | None:
+def find_subnet(
+    builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID
+) -> SubnetState | None:
     """Return the subnet; None if it may be older than the first indexed block. Raises LedgerError otherwise."""
     subnet = builder.state.subnets.get(subnet_id)
     if subnet is None and builder.state.is_complete:
@@ -89,7 +97,9 @@ def find_subnet(builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: Sub
 T = TypeVar("T")
 
 
-def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: ConvertSubnetToL1Tx) -> None:
+def convert_subnet(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: ConvertSubnetToL1Tx
+) -> None:
     """Make a subnet an L1 with its first validators; permissioned ones stay until they end."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None and (subnet.conversion is not None or subnet.transformation is not None):
@@ -110,10 +120,14 @@ def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: Convert
     if subnet is not None:
         conversion = Conversion(conversion_id, tx.manager_chain_id, tx.manager_address)
         builder.state.subnets[tx.subnet_id] = replace(subnet, conversion=conversion)
-    effects.subnet = SubnetConverted(tx.subnet_id, conversion_id, tx.manager_chain_id, tx.manager_address)
+    effects.subnet = SubnetConverted(
+        tx.subnet_id, conversion_id, tx.manager_chain_id, tx.manager_address
+    )
 
 
-def register_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: RegisterL1ValidatorTx) -> None:
+def register_validator(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: RegisterL1ValidatorTx
+) -> None:
     """Add a validator of an L1, requested by its manager."""
     request = _read(builder, effects, tx.registration)
     subnet = find_subnet(builder, effects, request.subnet_id)
@@ -132,7 +146,9 @@ def register_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: Reg
     _begin(builder, effects, validator, tx.balance)
 
 
-def set_weight(builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1ValidatorWeightTx) -> None:
+def set_weight(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1ValidatorWeightTx
+) -> None:
     """Change a validator's weight, requested by the manager; 0 ends the validation and refunds its balance."""
     request = _read(builder, effects, tx.change)
     validator = _known(builder, effects, request.validation_id)
@@ -152,7 +168,9 @@ def set_weight(builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1Valida
     _record_change(builder, effects, removed, -refund)
 
 
-def increase_balance(builder: BlockEffectsBuilder, effects: TxEffects, tx: IncreaseL1ValidatorBalanceTx) -> None:
+def increase_balance(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: IncreaseL1ValidatorBalanceTx
+) -> None:
     """Add to a validator's balance, which makes it active."""
     effects.l1_balance += tx.balance
     validator = _known(builder, effects, tx.validation_id)
@@ -164,7 +182,9 @@ def increase_balance(builder: BlockEffectsBuilder, effects: TxEffects, tx: Incre
     _record_change(builder, effects, funded, tx.balance)
 
 
-def disable_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: DisableL1ValidatorTx) -> None:
+def disable_validator(
+    builder: BlockEffectsBuilder, effects: TxEffects, tx: DisableL1ValidatorTx
+) -> None:
     """Make a validator inactive and refund its balance; the weight stays."""
     validator = _known(builder, effects, tx.validation_id)
     if validator is None:
@@ -175,9 +195,13 @@ def disable_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: Disa
     _record_change(builder, effects, disabled, -refund)
 
 
-def _begin(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, balance: int) -> None:
+def _begin(
+    builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, balance: int
+) -> None:
     if validator.validation_id in builder.state.l1.by_id:
-        raise builder.error(f"validation {validator.validation_id.hex()} exists already", effects.tx)
+        raise builder.error(
+            f"validation {validator.validation_id.hex()} exists already", effects.tx
+        )
     # ACP-77: the fees that all validators have paid so far mark the beginning, so that one sum serves all balances.
     effects.l1_balance += balance
     end = balance + builder.state.l1_accrued_fees if balance else 0
@@ -186,7 +210,9 @@ def _begin(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Valida
     _record_change(builder, effects, funded, balance, is_new=True)
 
 
-def _known(builder: BlockEffectsBuilder, effects: TxEffects, validation_id: ValidationID) -> L1Validator | None:
+def _known(
+    builder: BlockEffectsBuilder, effects: TxEffects, validation_id: ValidationID
+) -> L1Validator | None:
     validator = builder.state.l1.by_id.get(validation_id)
     if validator is None and builder.state.is_complete:
         raise builder.error(f"there is no validation {validation_id.hex()}", effects.tx)
@@ -208,7 +234,12 @@ def _refund(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Valid
 
 
 def _record_change(
-    builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, change: int, *, is_new: bool = False
+    builder: BlockEffectsBuilder,
+    effects: TxEffects,
+    validator: L1Validator,
+    change: int,
+    *,
+    is_new: bool = False,
 ) -> None:
     balance = validator.balance(builder.state.l1_accrued_fees)
     effects.l1 += (L1ValidatorChange(validator, balance, change, is_new),)

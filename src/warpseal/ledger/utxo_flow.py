@@ -11,7 +11,13 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from warpseal.chains.components import LockIn, LockOut, SignedTx, TransferableInput, TransferableOutput
+from warpseal.chains.components import (
+    LockIn,
+    LockOut,
+    SignedTx,
+    TransferableInput,
+    TransferableOutput,
+)
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerError, LedgerOutput, UtxoSource
@@ -36,7 +42,9 @@ class UtxoFlow:
 
     __slots__ = ("chain_id", "height", "is_complete", "new_outputs", "source", "spent")
 
-    def __init__(self, chain_id: ChainID, height: int, source: UtxoSource | None, is_complete: bool) -> None:
+    def __init__(
+        self, chain_id: ChainID, height: int, source: UtxoSource | None, is_complete: bool
+    ) -> None:
         self.chain_id = chain_id
         self.height = height
         self.source = source
@@ -45,7 +53,11 @@ class UtxoFlow:
         self.spent: set[UtxoID] = set()
 
     def consume(
-        self, tx: SignedTx[Any, Any], inputs: Sequence[TransferableInput], created_on: ChainID, first_credential: int
+        self,
+        tx: SignedTx[Any, Any],
+        inputs: Sequence[TransferableInput],
+        created_on: ChainID,
+        first_credential: int,
     ) -> tuple[Consumed, ...]:
         """Spend `inputs` of `tx`, whose credentials begin at `first_credential`. Raises LedgerError."""
         consumed: list[Consumed] = []
@@ -68,15 +80,26 @@ class UtxoFlow:
                     addresses=addresses,
                     threshold=len(spending.input.signature_indices),
                     locktime=0,
-                    stakeable_locktime=spending.input.locktime if isinstance(spending.input, LockIn) else 0,
+                    stakeable_locktime=spending.input.locktime
+                    if isinstance(spending.input, LockIn)
+                    else 0,
                     created_on=created_on,
                     held_on=self.chain_id,
                     is_complete=False,
                 )
-            consumed.append(Consumed(key, created_on, spending.asset_id, amount, credential, reconstructed))
+            consumed.append(
+                Consumed(key, created_on, spending.asset_id, amount, credential, reconstructed)
+            )
         return tuple(consumed)
 
-    def spend(self, tx: SignedTx[Any, Any], key: UtxoID, asset_id: AssetID, amount: int, created_on: ChainID) -> bool:
+    def spend(
+        self,
+        tx: SignedTx[Any, Any],
+        key: UtxoID,
+        asset_id: AssetID,
+        amount: int,
+        created_on: ChainID,
+    ) -> bool:
         """Spend an output; return whether it is unknown, so that only its input describes it. Raises LedgerError."""
         if key in self.spent:
             raise self.error(tx, f"input {key.hex()} is spent already")
@@ -129,7 +152,10 @@ class UtxoFlow:
 def spent_ids(unsigned: Any) -> Iterator[UtxoID]:
     """Yield the ids of the outputs that a transaction of any chain spends."""
     base = getattr(unsigned, "base", None)
-    for spent in (*(() if base is None else base.inputs), *getattr(unsigned, "imported_inputs", ())):
+    for spent in (
+        *(() if base is None else base.inputs),
+        *getattr(unsigned, "imported_inputs", ()),
+    ):
         yield spent.utxo_id
     for operation in getattr(unsigned, "operations", ()):
         for reference in operation.consumed:

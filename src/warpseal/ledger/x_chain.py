@@ -71,7 +71,9 @@ _CONSUMED_KINDS: Final[dict[type, OutputKind]] = {
 
 def list_x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
     """Return the outputs of a transaction, by index."""
-    exported_to = tx.unsigned.destination_chain_id if isinstance(tx.unsigned, ExportTx) else chain_id
+    exported_to = (
+        tx.unsigned.destination_chain_id if isinstance(tx.unsigned, ExportTx) else chain_id
+    )
     first_exported = len(tx.unsigned.base.outputs)
     return tuple(
         _output(utxo, chain_id, chain_id if utxo.output_index < first_exported else exported_to)
@@ -83,7 +85,9 @@ def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> Ledge
     output = utxo.output
     if isinstance(output, TransferOutput | LockOut):
         transferable = TransferableOutput(utxo.asset_id, output)
-        return build_transfer_output(utxo.tx_id, utxo.output_index, transferable, created_on, held_on)
+        return build_transfer_output(
+            utxo.tx_id, utxo.output_index, transferable, created_on, held_on
+        )
     return LedgerOutput(
         id=utxo.id,
         tx_id=utxo.tx_id,
@@ -102,7 +106,9 @@ def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> Ledge
     )
 
 
-def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int) -> Consumed:
+def _consume(
+    flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
+) -> Consumed:
     """Spend an output that an operation consumes. Raises LedgerError."""
     key, done = reference.utxo_id, operation.operation
     nft = done.output if isinstance(done, NftTransferOperation) else None
@@ -110,7 +116,11 @@ def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: Utxo
     reconstructed = None
     if flow.spend(tx, key, operation.asset_id, amount, flow.chain_id):
         signatures = signatures_of(tx, credential)
-        addresses = recover_signers(hash_unsigned_tx(tx.encode_unsigned()), signatures) if signatures else ()
+        addresses = (
+            recover_signers(hash_unsigned_tx(tx.encode_unsigned()), signatures)
+            if signatures
+            else ()
+        )
         reconstructed = LedgerOutput(
             id=key,
             tx_id=reference.tx_id,
@@ -124,7 +134,11 @@ def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: Utxo
             created_on=flow.chain_id,
             held_on=flow.chain_id,
             kind=_CONSUMED_KINDS[type(done)],
-            group_id=done.group_id if isinstance(done, NftMintOperation) else nft.group_id if nft else None,
+            group_id=done.group_id
+            if isinstance(done, NftMintOperation)
+            else nft.group_id
+            if nft
+            else None,
             payload=nft.payload if nft else None,
             is_complete=False,
         )
@@ -185,18 +199,25 @@ class XBlockEffects(Struct, frozen=True):
     txs: tuple[XTxEffects, ...]
 
 
-def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *, is_complete: bool) -> XBlockEffects:
+def apply_x_block(
+    chain_id: ChainID, block: XBlock, source: UtxoSource | None, *, is_complete: bool
+) -> XBlockEffects:
     """Return the effects of the next block.
 
     is_complete: whether all outputs since the genesis are known, so that an unknown one is an error; otherwise it is
     reconstructed from the input. Raises LedgerError.
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)
-    txs = tuple(build_x_tx_effects(flow, tx, position, block.height) for position, tx in enumerate(block.txs))
+    txs = tuple(
+        build_x_tx_effects(flow, tx, position, block.height)
+        for position, tx in enumerate(block.txs)
+    )
     return XBlockEffects(chain_id, block, txs)
 
 
-def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
+def build_x_tx_effects(
+    flow: UtxoFlow, tx: XTx, position: int, height: int | None = None
+) -> XTxEffects:
     """Return the effects of a transaction after those that `flow` has seen. Raises LedgerError."""
     unsigned, source, destination = tx.unsigned, None, None
     consumed = flow.consume(tx, unsigned.base.inputs, flow.chain_id, 0)
@@ -217,7 +238,9 @@ def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | Non
     flow.emit(emitted)
     burned = flow.burned(tx, consumed, emitted[: len(unsigned.base.outputs) + exported])
     asset = _asset(tx, unsigned) if isinstance(unsigned, CreateAssetTx) else None
-    return XTxEffects(tx, height, position, consumed + operated, emitted, source, destination, burned, asset)
+    return XTxEffects(
+        tx, height, position, consumed + operated, emitted, source, destination, burned, asset
+    )
 
 
 def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEffects, ...]:
@@ -231,7 +254,12 @@ def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEf
 
 
 def _asset(tx: XTx, creation: CreateAssetTx, alias: str = "") -> AssetCreation:
-    fungible = [output for state in creation.states if state.fx_index == _FUNGIBLE_FX for output in state.outputs]
+    fungible = [
+        output
+        for state in creation.states
+        if state.fx_index == _FUNGIBLE_FX
+        for output in state.outputs
+    ]
     return AssetCreation(
         AssetID(tx.id),
         creation.name,

@@ -9,7 +9,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx
+from warpseal.chains.p_txs import (
+    ConvertSubnetToL1Tx,
+    PSignedTx,
+    RegisterL1ValidatorTx,
+    SetL1ValidatorWeightTx,
+)
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
@@ -86,7 +91,11 @@ def derive_attestation(tx: PSignedTx, network_id: int) -> Attestation:
                 )
             case SetL1ValidatorWeightTx() as change:
                 weight = change.change()
-                payload = weight if weight.weight else L1ValidatorRegistration(weight.validation_id, False)
+                payload = (
+                    weight
+                    if weight.weight
+                    else L1ValidatorRegistration(weight.validation_id, False)
+                )
                 return Attestation(
                     payload,
                     build_message(network_id, payload),

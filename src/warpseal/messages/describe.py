@@ -27,11 +27,21 @@ from warpseal.warp.l1_messages import (
     SubnetToL1Conversion,
     ValidatorUptime,
 )
-from warpseal.warp.message import AddressedCall, Hash, SignedMessage, UnsignedMessage, unwrap_log_data
+from warpseal.warp.message import (
+    AddressedCall,
+    Hash,
+    SignedMessage,
+    UnsignedMessage,
+    unwrap_log_data,
+)
 
 Json = dict[str, Any]
 L1Message: TypeAlias = (
-    SubnetToL1Conversion | RegisterL1Validator | L1ValidatorRegistration | L1ValidatorWeight | ValidatorUptime
+    SubnetToL1Conversion
+    | RegisterL1Validator
+    | L1ValidatorRegistration
+    | L1ValidatorWeight
+    | ValidatorUptime
 )
 
 # A payload has at most 24 KiB. A larger message is body in part.
@@ -90,7 +100,11 @@ def describe_unsigned(message: UnsignedMessage, unread: list[Json]) -> Json:
 def describe_transaction(raw: bytes) -> Json:
     """Describe the signed bytes of a P-Chain transaction. Raises MalformedMessage."""
     tx = parse_p_tx(raw)
-    body: Json = {"type": "P-Chain transaction", "transactionId": id_forms(tx.id), "transactionType": tx.kind}
+    body: Json = {
+        "type": "P-Chain transaction",
+        "transactionId": id_forms(tx.id),
+        "transactionType": tx.kind,
+    }
     if isinstance(tx.unsigned, RegisterL1ValidatorTx | SetL1ValidatorWeightTx):
         with suppress(MalformedMessage):
             body["askedForBy"] = describe(tx.unsigned.signed_message().encode())
@@ -151,7 +165,13 @@ def _signature(raw: bytes, unsigned: UnsignedMessage, unread: list[Json]) -> Jso
     try:
         signed = SignedMessage.parse(raw)
     except MalformedMessage as error:
-        unread.append({"part": "signature", "offset": error.offset - len(unsigned.raw), "reason": error.reason})
+        unread.append(
+            {
+                "part": "signature",
+                "offset": error.offset - len(unsigned.raw),
+                "reason": error.reason,
+            }
+        )
         return {"bytes": hex_text(rest)}
     indices = signed.signer_indices
     return {
@@ -179,7 +199,11 @@ def _payload(message: UnsignedMessage, unread: list[Json]) -> Json:
 
 
 def _call(message: UnsignedMessage, call: AddressedCall, unread: list[Json]) -> Json:
-    teleporter = None if message.source_chain_id == P_CHAIN else parse_teleporter(call.source_address, call.payload)
+    teleporter = (
+        None
+        if message.source_chain_id == P_CHAIN
+        else parse_teleporter(call.source_address, call.payload)
+    )
     if teleporter is not None:
         return _teleporter(message.source_chain_id, teleporter, call.source_address)
     kind = _kind_of(message, call)
@@ -218,7 +242,9 @@ def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
             fields = {
                 "validationId": id_forms(call.validation_id),
                 "subnetId": id_forms(call.subnet_id),
-                "nodeId": node_id_text(NodeID(raw_id)) if len(raw_id) == NODE_ID_BYTES else hex_text(raw_id),
+                "nodeId": node_id_text(NodeID(raw_id))
+                if len(raw_id) == NODE_ID_BYTES
+                else hex_text(raw_id),
                 "blsPublicKey": hex_text(call.public_key),
                 "weight": str(call.weight),
                 "expiry": str(call.expiry),
@@ -243,8 +269,13 @@ def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
                 "weight": str(call.weight),
             }
         case ValidatorUptime():
-            meaning = "validators of this L1 attest that a validator was up for at least so many seconds"
-            fields = {"validationId": id_forms(call.validation_id), "uptimeSeconds": str(call.uptime_s)}
+            meaning = (
+                "validators of this L1 attest that a validator was up for at least so many seconds"
+            )
+            fields = {
+                "validationId": id_forms(call.validation_id),
+                "uptimeSeconds": str(call.uptime_s),
+            }
     return {"type": type(call).__name__, "meaning": meaning, **fields}
 
 
@@ -265,7 +296,10 @@ def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: by
         "requiredGasLimit": str(fields.gas_limit),
         "allowedRelayerAddresses": [hex_text(relayer) for relayer in relayers],
         "receipts": [
-            {"receivedMessageNonce": str(received_nonce), "relayerRewardAddress": hex_text(reward_address)}
+            {
+                "receivedMessageNonce": str(received_nonce),
+                "relayerRewardAddress": hex_text(reward_address),
+            }
             for received_nonce, reward_address in receipts
         ],
         "message": hex_text(fields.body),

@@ -24,7 +24,11 @@ class NoMessage(WarpsealError):
 
     def __init__(self, kind: str, chain: str = "P-Chain") -> None:
         article = "an" if kind[:1] in "AEIOU" else "a"
-        super().__init__(f"{article} {kind} of the {chain} has no Warp message", transaction_type=kind, chain=chain)
+        super().__init__(
+            f"{article} {kind} of the {chain} has no Warp message",
+            transaction_type=kind,
+            chain=chain,
+        )
         self.kind = kind
         self.chain = chain
 
@@ -37,7 +41,9 @@ class UndecodableTransaction(WarpsealError):
     retry_after_s: float = RETRY_LATER_S
 
     def __init__(self, tx_id: str, reason: str) -> None:
-        super().__init__(f"transaction {tx_id} cannot be read: {reason}", tx_hash=tx_id, reason=reason)
+        super().__init__(
+            f"transaction {tx_id} cannot be read: {reason}", tx_hash=tx_id, reason=reason
+        )
 
 
 class UncheckedMessage(WarpsealError):
@@ -47,7 +53,9 @@ class UncheckedMessage(WarpsealError):
     http_status = 403
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the message cannot be compared with the signing blocks: {reason}", reason=reason)
+        super().__init__(
+            f"the message cannot be compared with the signing blocks: {reason}", reason=reason
+        )
 
 
 class SigningBlocked(WarpsealError):

@@ -38,4 +38,7 @@ def subjects(message: UnsignedMessage) -> Iterator[tuple[str, str]]:
         if teleporter is not None:
             yield SigningBlockKind.SENDER, hex_text(teleporter.fields.sender)
             yield SigningBlockKind.DESTINATION, id_text(teleporter.fields.destination)
-            yield SigningBlockKind.MESSAGE_ID, hex_text(teleporter.message_id(message.source_chain_id))
+            yield (
+                SigningBlockKind.MESSAGE_ID,
+                hex_text(teleporter.message_id(message.source_chain_id)),
+            )

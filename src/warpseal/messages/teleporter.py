@@ -25,7 +25,9 @@ class TeleporterMessage(NamedTuple):
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
         """Return the 32 bytes by which the contracts identify the message; not the id of the Warp message."""
-        return message_id(self.messenger, source_chain_id, self.fields.destination, self.fields.nonce)
+        return message_id(
+            self.messenger, source_chain_id, self.fields.destination, self.fields.nonce
+        )
 
 
 def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:

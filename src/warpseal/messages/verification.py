@@ -19,7 +19,15 @@ from warpseal.messages.teleporter import parse_teleporter
 from warpseal.node.platform import PlatformClient
 from warpseal.validators.errors import UnknownChain
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    SubnetID,
+    ValidationID,
+    id_text,
+    node_id_text,
+)
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, decode_signers
 from warpseal.warp.validator_set import (
@@ -168,8 +176,12 @@ def verify_signed(
     """
     bits = int.from_bytes(signed.signers, "big")
     bits_of_members = bits & ((1 << len(members)) - 1)
-    signers = decode_signers(bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big"))
-    check, reason = _find_refusal(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
+    signers = decode_signers(
+        bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big")
+    )
+    check, reason = _find_refusal(
+        signed, bits.bit_length(), signers, members, network_id, keys
+    ) or (None, None)
     return MessageVerification(members, signers, reason, check, quorum)
 
 
@@ -187,7 +199,9 @@ async def verify_at(
     Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not determine the subnet.
     """
     height = await platform.proposed_height() if height is None else height
-    subnets = await _signing_subnets(platform, signed.unsigned) if subnet_id is None else [subnet_id]
+    subnets = (
+        await _signing_subnets(platform, signed.unsigned) if subnet_id is None else [subnet_id]
+    )
     results = []
     for signing_subnet_id in subnets:
         members = build_canonical_set(await platform.validators_at(signing_subnet_id, height))
@@ -225,7 +239,9 @@ def _find_refusal(
         return SignatureRefusal.NO_SIGNERS, "no validator has signed"
     try:
         chosen = [
-            keys[index] if keys is not None else parse_public_key(members.validators[index].public_key)
+            keys[index]
+            if keys is not None
+            else parse_public_key(members.validators[index].public_key)
             for index in signers
         ]
     except MalformedKey as error:
@@ -249,8 +265,14 @@ async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage)
     """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a validation."""
     validation = None
     with suppress(MalformedMessage):
-        validation = await platform.l1_validator(_validation_of(AddressedCall.parse(message.payload).payload))
-    l1 = None if validation is None or validation.state is None else await platform.subnet(validation.state.subnet_id)
+        validation = await platform.l1_validator(
+            _validation_of(AddressedCall.parse(message.payload).payload)
+        )
+    l1 = (
+        None
+        if validation is None or validation.state is None
+        else await platform.subnet(validation.state.subnet_id)
+    )
     if l1 is None or l1.manager_chain_id is None:
         reason = "a message of the P-Chain does not determine its signing subnet: give the subnet"
         raise InvalidSigningSubnet("--signing-subnet", reason)

@@ -19,14 +19,23 @@ from warpseal.resources.text import hex_text
 from warpseal.store.errors import StoreDown
 from warpseal.store.signing_blocks import NOT_READ, SigningBlocks
 from warpseal.store.values import SigningBlockKind
-from warpseal.upstream.jsonrpc import MALFORMED, SERVER_ERROR, RpcCall, RpcError, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import (
+    MALFORMED,
+    SERVER_ERROR,
+    RpcCall,
+    RpcError,
+    RpcResponse,
+    rpc_call,
+)
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, MessageID, id_text, parse_id
 from warpseal.warp.message import Hash, UnsignedMessage
 
 _PREFIX: Final = "warp_"
 _GET_MESSAGE: Final = "warp_getMessage"
-_OF_MESSAGES: Final = frozenset({_GET_MESSAGE, "warp_getMessageSignature", "warp_getMessageAggregateSignature"})
+_OF_MESSAGES: Final = frozenset(
+    {_GET_MESSAGE, "warp_getMessageSignature", "warp_getMessageAggregateSignature"}
+)
 _OF_BLOCKS: Final = frozenset({"warp_getBlockSignature", "warp_getBlockAggregateSignature"})
 _SHOWN_CHARACTERS: Final = 64
 
@@ -55,7 +64,9 @@ class WarpApiGuard:
         rules = self._rules()
         return rules is None or rules.blocks.may_block
 
-    async def refusals(self, calls: Mapping[int, RpcCall], read: ReadCalls) -> dict[int, RpcResponse]:
+    async def refusals(
+        self, calls: Mapping[int, RpcCall], read: ReadCalls
+    ) -> dict[int, RpcResponse]:
         """Return the responses to those of the guarded calls that no node may receive.
 
         A block of a sender, of a destination, or of the id of a Teleporter message needs the message of a call: a node
@@ -72,7 +83,10 @@ class WarpApiGuard:
                 if message_id is not None:
                     unread[number] = message_id
         if unread:
-            lookups = {number: rpc_call(_GET_MESSAGE, id_text(message_id)) for number, message_id in unread.items()}
+            lookups = {
+                number: rpc_call(_GET_MESSAGE, id_text(message_id))
+                for number, message_id in unread.items()
+            }
             responses = await read(lookups)
             for number, message_id in unread.items():
                 try:
@@ -92,11 +106,15 @@ class WarpApiGuard:
             return None
         argument = _first_argument(call)
         if call.method in _OF_BLOCKS:
-            message = UnsignedMessage.build(rules.network_id, self._chain_id, Hash(argument).encode())
+            message = UnsignedMessage.build(
+                rules.network_id, self._chain_id, Hash(argument).encode()
+            )
             check_allowed(rules.blocks, message)
             return None
         if call.method not in _OF_MESSAGES:
-            raise UncheckedMessage(f"{call.method[:_SHOWN_CHARACTERS]} is an unknown method of the Warp API")
+            raise UncheckedMessage(
+                f"{call.method[:_SHOWN_CHARACTERS]} is an unknown method of the Warp API"
+            )
         check_subjects(rules.blocks, [(SigningBlockKind.MESSAGE_ID, hex_text(argument))])
         return MessageID(argument)
 
@@ -126,7 +144,9 @@ def _first_argument(call: RpcCall) -> bytes:
         arguments = msgspec.json.decode(call.params or b"[]")
         return parse_id(arguments[0])
     except (*MALFORMED, MalformedID, LookupError, TypeError, AttributeError):
-        raise UncheckedMessage("expected the id of a message or a block as first argument") from None
+        raise UncheckedMessage(
+            "expected the id of a message or a block as first argument"
+        ) from None
 
 
 def _refusal(error: WarpsealError) -> RpcResponse:

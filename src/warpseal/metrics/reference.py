@@ -14,7 +14,13 @@ from typing import Final
 from msgspec import Struct
 from prometheus_client import Metric
 
-from warpseal.metrics.samples import CacheSample, MetricsSnapshot, SubnetSample, ValidatorSample, build_metric
+from warpseal.metrics.samples import (
+    CacheSample,
+    MetricsSnapshot,
+    SubnetSample,
+    ValidatorSample,
+    build_metric,
+)
 
 _NS_PER_S: Final = 10**9
 _SHARE_CACHE: Final = "shares"
@@ -40,17 +46,24 @@ class ReferenceSeries(Struct, frozen=True):
         """Yield the gauges."""
         network = self.snapshot.network
         # Not measured: dashboards find the name, and no false number.
-        yield build_metric("msgcreator_codec_compressed_duration", "time spent handling compressed messages", ())
+        yield build_metric(
+            "msgcreator_codec_compressed_duration", "time spent handling compressed messages", ()
+        )
         yield build_metric(
             "signature_aggregator_connected_stake_weight_percentage",
             "The percentage of connected stake weight for a specific subnet",
             [
-                ({"subnetID": subnet.subnet_id}, 100 * subnet.connected_weight / (subnet.total_weight or 1))
+                (
+                    {"subnetID": subnet.subnet_id},
+                    100 * subnet.connected_weight / (subnet.total_weight or 1),
+                )
                 for subnet in self.snapshot.of(SubnetSample)
             ],
         )
         latencies = [
-            latency for sample in self.snapshot.of(ValidatorSample) if (latency := sample.latency_s) is not None
+            latency
+            for sample in self.snapshot.of(ValidatorSample)
+            if (latency := sample.latency_s) is not None
         ]
         for name, text, value in (
             (
@@ -78,7 +91,11 @@ class ReferenceSeries(Struct, frozen=True):
         shares = [cache for cache in self.snapshot.of(CacheSample) if cache.cache == _SHARE_CACHE]
         aggregator_counters = (
             ("agg_sigs_req_count", "Number of requests for aggregate signatures", counts.requests),
-            ("app_request_count", "Number of AppRequests that have been submitted to the network", network.requests),
+            (
+                "app_request_count",
+                "Number of AppRequests that have been submitted to the network",
+                network.requests,
+            ),
             (
                 "failures_sending_to_node",
                 "Number of failures to send a request to a validator node",
@@ -103,7 +120,8 @@ class ReferenceSeries(Struct, frozen=True):
                 "signature_cache_hits",
                 "Number of signatures that were found in the cache",
                 # The reference aggregates again for each request; here the finished message has the signatures.
-                sum(cache.hits for cache in shares) + sum(cache.signatures for cache in self.snapshot.of(CacheSample)),
+                sum(cache.hits for cache in shares)
+                + sum(cache.signatures for cache in self.snapshot.of(CacheSample)),
             ),
             (
                 "signature_cache_misses",
@@ -119,8 +137,13 @@ class ReferenceSeries(Struct, frozen=True):
         return "".join(
             (
                 _header("msgcreator_codec_compressed_count", "number of compressed messages"),
-                *(_counter(f"signature_aggregator_{name}", text, value) for name, text, value in aggregator_counters),
-                _counter("timeoutmanager_timeouts", "Number of timed out requests", network.unanswered),
+                *(
+                    _counter(f"signature_aggregator_{name}", text, value)
+                    for name, text, value in aggregator_counters
+                ),
+                _counter(
+                    "timeoutmanager_timeouts", "Number of timed out requests", network.unanswered
+                ),
             )
         )
 

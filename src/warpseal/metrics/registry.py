@@ -10,12 +10,25 @@ from time import perf_counter
 from typing import Any, Final, TypeVar
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from warpseal.bls import BACKEND
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
-from warpseal.metrics.samples import SCRAPED, MetricsSnapshot, Sample, SampleSources, ValidatorSample
+from warpseal.metrics.samples import (
+    SCRAPED,
+    MetricsSnapshot,
+    Sample,
+    SampleSources,
+    ValidatorSample,
+)
 from warpseal.version import __version__
 
 T = TypeVar("T")
@@ -60,13 +73,19 @@ class Metrics:
             "warpseal_aggregation_duration_seconds", "Time from request to response", ["outcome"]
         )
         self._stages = self._histogram(
-            "warpseal_aggregation_stage_duration_seconds", "Time spent in one stage", ["stage", "outcome"]
+            "warpseal_aggregation_stage_duration_seconds",
+            "Time spent in one stage",
+            ["stage", "outcome"],
         )
         self._http = self._counter(
-            "warpseal_http_requests", "HTTP requests answered, by route and status", ["route", "status"]
+            "warpseal_http_requests",
+            "HTTP requests answered, by route and status",
+            ["route", "status"],
         )
         self._node_calls = self._counter(
-            "warpseal_node_calls", "Calls to upstream nodes, by method and outcome", ["method", "outcome"]
+            "warpseal_node_calls",
+            "Calls to upstream nodes, by method and outcome",
+            ["method", "outcome"],
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
@@ -84,7 +103,9 @@ class Metrics:
             ["part"],
         )
         self._node_seconds = self._histogram(
-            "warpseal_node_call_duration_seconds", "Time of one call to an upstream node", ["method"]
+            "warpseal_node_call_duration_seconds",
+            "Time of one call to an upstream node",
+            ["method"],
         )
         self._evm_calls = self._counter(
             "warpseal_evm_calls",
@@ -102,7 +123,9 @@ class Metrics:
             registry=self.registry,
             buckets=DURATION_BUCKETS_S,
         )
-        self._rows_written = self._counter("warpseal_store_rows_written", "Rows that the store has committed")
+        self._rows_written = self._counter(
+            "warpseal_store_rows_written", "Rows that the store has committed"
+        )
         build_text = "Always 1; its labels are the version and the BLS backend"
         build = Gauge("warpseal_build_info", build_text, ["version", "bls"], registry=self.registry)
         build.labels(__version__, BACKEND).set(1)
@@ -113,14 +136,18 @@ class Metrics:
     def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
-    def observe_aggregation(self, outcome: str, stages: Mapping[str, float], trace_id: str = "") -> None:
+    def observe_aggregation(
+        self, outcome: str, stages: Mapping[str, float], trace_id: str = ""
+    ) -> None:
         """Record one aggregation, successful or not. stages: seconds by stage; "total" is the sum.
 
         outcome: "ok", the code of the error, or "cancelled". trace_id: of its trace, if it is sampled, as exemplar.
         """
         for stage, seconds in stages.items():
             if stage == TOTAL_STAGE:
-                self._duration_of(outcome).observe(seconds, {"trace_id": trace_id} if trace_id else None)
+                self._duration_of(outcome).observe(
+                    seconds, {"trace_id": trace_id} if trace_id else None
+                )
             else:
                 self._stage_of(stage, outcome).observe(seconds)
 
@@ -133,7 +160,9 @@ class Metrics:
         self._node_calls.labels(method, outcome).inc()
         self._node_seconds.labels(method).observe(seconds)
 
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+    def observe_forwarding(
+        self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1
+    ) -> None:
         """Count calls of an EVM chain. upstream: the node's position in its list, empty if none was asked."""
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
@@ -193,7 +222,9 @@ class Metrics:
             await self.refresh()
         validators = await _yielding(self.samples.read(ValidatorSample))
         node_ids = {validator.node_id for validator in validators}
-        self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in node_ids})
+        self._bad_shares = Tally(
+            {node: count for node, count in self._bad_shares.items() if node in node_ids}
+        )
         samples: dict[type[Sample], tuple[Sample, ...]] = {ValidatorSample: validators}
         for kind in SCRAPED:
             samples[kind] = await _yielding(self.samples.read(kind))

@@ -48,10 +48,14 @@ class ValidatorSample(Sample, frozen=True):
 
     node_id: str
     requests: int = metric(0, "warpseal_validator_requests_total", "Requests sent to a validator")
-    responses: int = metric(0, "warpseal_validator_answers_total", "Responses of a validator that were no refusal")
+    responses: int = metric(
+        0, "warpseal_validator_answers_total", "Responses of a validator that were no refusal"
+    )
     refusals: int = metric(0, "warpseal_validator_refusals_total", "Refusals of a validator")
     not_taken: int = metric(
-        0, "warpseal_validator_not_taken_total", "Requests that were dropped because too many waited for the validator"
+        0,
+        "warpseal_validator_not_taken_total",
+        "Requests that were dropped because too many waited for the validator",
     )
     latency_s: float | None = metric(
         None,
@@ -67,7 +71,9 @@ class SubnetSample(Sample, frozen=True):
     connected_weight: int = metric(
         0, "warpseal_connected_weight", "Weight of the connected validators of a followed subnet"
     )
-    total_weight: int = metric(0, "warpseal_total_weight", "Weight of all validators of a followed subnet")
+    total_weight: int = metric(
+        0, "warpseal_total_weight", "Weight of all validators of a followed subnet"
+    )
 
 
 class NetworkSample(Sample, frozen=True):
@@ -76,16 +82,24 @@ class NetworkSample(Sample, frozen=True):
     connections: int = metric(0, "warpseal_peer_connections", "Peers whose handshake is complete")
     dials: int = metric(0, "warpseal_peer_dials_total", "Dials of peers")
     dial_failures: Mapping[str, int] = metric(
-        {}, "warpseal_peer_dial_failures_total", "Dials that made no connection, by reason", by="reason"
+        {},
+        "warpseal_peer_dial_failures_total",
+        "Dials that made no connection, by reason",
+        by="reason",
     )
     endings: Mapping[str, int] = metric(
         {}, "warpseal_peer_disconnects_total", "Connections that ended, by reason", by="reason"
     )
     newer_peers: int = metric(
-        0, "warpseal_newer_peers", "Connected peers that run a newer version than the advertised one"
+        0,
+        "warpseal_newer_peers",
+        "Connected peers that run a newer version than the advertised one",
     )
     newest_version: str = metric(
-        "", "warpseal_newest_peer_version_info", "Always 1; its label is the newest version of any peer", by="version"
+        "",
+        "warpseal_newest_peer_version_info",
+        "Always 1; its label is the newest version of any peer",
+        by="version",
     )
     untested_upgrades: Mapping[str, int] = metric(
         {},
@@ -99,7 +113,9 @@ class NetworkSample(Sample, frozen=True):
         "Median of the peers' clocks minus our own; absent while too few are known",
     )
     requests: int = metric(0, "warpseal_peer_requests_total", "Requests sent to peers")
-    pending: int = metric(0, "warpseal_peer_requests_pending", "Requests to peers that wait for a response")
+    pending: int = metric(
+        0, "warpseal_peer_requests_pending", "Requests to peers that wait for a response"
+    )
     unanswered: int = 0
     request_timeout_s: float = 0.0
 
@@ -125,9 +141,13 @@ class FollowerSample(Sample, frozen=True):
     """
 
     chain: str
-    height: int | None = metric(None, "warpseal_follower_height", "Newest block of a chain that was read")
+    height: int | None = metric(
+        None, "warpseal_follower_height", "Newest block of a chain that was read"
+    )
     node_height: int | None = metric(
-        None, "warpseal_follower_node_height", "Newest accepted block of a chain, as a node reports it"
+        None,
+        "warpseal_follower_node_height",
+        "Newest accepted block of a chain, as a node reports it",
     )
     lag_blocks: int | None = metric(
         None, "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read"
@@ -137,9 +157,13 @@ class FollowerSample(Sample, frozen=True):
         "warpseal_follower_remaining_blocks",
         "Blocks that the backfill still has to read; absent until its end is known",
     )
-    blocks_read: int = metric(0, "warpseal_follower_blocks_read_total", "Blocks that this process has read")
+    blocks_read: int = metric(
+        0, "warpseal_follower_blocks_read_total", "Blocks that this process has read"
+    )
     is_leader: bool = metric(
-        False, "warpseal_follower_leader", "1 if this process follows the chain, 0 if another one may"
+        False,
+        "warpseal_follower_leader",
+        "1 if this process follows the chain, 0 if another one may",
     )
     stopped: str | None = metric(
         None,
@@ -158,21 +182,33 @@ class IndexSample(Sample, frozen=True):
     """
 
     chain: str
-    height: int | None = metric(None, "warpseal_index_height", "Newest block of a chain that is indexed")
+    height: int | None = metric(
+        None, "warpseal_index_height", "Newest block of a chain that is indexed"
+    )
     node_height: int | None = metric(
-        None, "warpseal_index_node_height", "Newest accepted block of an indexed chain, as nodes report it"
+        None,
+        "warpseal_index_node_height",
+        "Newest accepted block of an indexed chain, as nodes report it",
     )
     first_height: int | None = metric(
-        None, "warpseal_index_first_height", "First block of a chain that is indexed; 0 if none is missing"
+        None,
+        "warpseal_index_first_height",
+        "First block of a chain that is indexed; 0 if none is missing",
     )
     lag_s: int | None = metric(
-        None, "warpseal_index_lag_seconds", "Age of the newest indexed block; 0 if it is the node's newest"
+        None,
+        "warpseal_index_lag_seconds",
+        "Age of the newest indexed block; 0 if it is the node's newest",
     )
     rate: float | None = metric(
-        None, "warpseal_index_blocks_per_second", "Blocks indexed in a second while a chain catches up; else absent"
+        None,
+        "warpseal_index_blocks_per_second",
+        "Blocks indexed in a second while a chain catches up; else absent",
     )
     eta_s: float | None = metric(
-        None, "warpseal_index_eta_seconds", "Time until a chain has caught up at that rate; else absent"
+        None,
+        "warpseal_index_eta_seconds",
+        "Time until a chain has caught up at that rate; else absent",
     )
     stopped: str | None = metric(
         None,
@@ -210,13 +246,21 @@ class StoreSample(Sample, frozen=True):
     """The store; counters since the start. size_bytes, evictable_bytes: about half a minute old."""
 
     is_up: bool = metric(False, "warpseal_store_up", "1 while the store works, 0 while it is down")
-    waiting_writes: int = metric(0, "warpseal_store_waiting_writes", "Writes that wait in memory to be committed")
+    waiting_writes: int = metric(
+        0, "warpseal_store_waiting_writes", "Writes that wait in memory to be committed"
+    )
     dropped_writes: int = metric(
-        0, "warpseal_store_dropped_writes_total", "Writes dropped because the store was down for too long"
+        0,
+        "warpseal_store_dropped_writes_total",
+        "Writes dropped because the store was down for too long",
     )
     size_bytes: int = metric(0, "warpseal_store_bytes", "Size of the store's database")
-    evictable_bytes: int = metric(0, "warpseal_store_evictable_bytes", "Approximate size of what the store may evict")
-    evicted: int = metric(0, "warpseal_store_evicted_total", "Messages and addresses that the store has evicted")
+    evictable_bytes: int = metric(
+        0, "warpseal_store_evictable_bytes", "Approximate size of what the store may evict"
+    )
+    evicted: int = metric(
+        0, "warpseal_store_evicted_total", "Messages and addresses that the store has evicted"
+    )
 
 
 class UsageSample(Sample, frozen=True):
@@ -228,9 +272,13 @@ class UsageSample(Sample, frozen=True):
         {}, "warpseal_usage_calls_total", "Metered calls, by path, method and outcome", by="outcome"
     )
     credits: int = metric(0, "warpseal_usage_credits_total", "Credits of metered calls")
-    credits_wasted: int = metric(0, "warpseal_usage_credits_wasted_total", "Credits of metered calls that were invalid")
+    credits_wasted: int = metric(
+        0, "warpseal_usage_credits_wasted_total", "Credits of metered calls that were invalid"
+    )
     time_s: float = metric(
-        0.0, "warpseal_usage_call_seconds_total", "Time from reading metered calls to the start of their responses"
+        0.0,
+        "warpseal_usage_call_seconds_total",
+        "Time from reading metered calls to the start of their responses",
     )
 
 
@@ -268,7 +316,9 @@ class HeightSample(Sample, frozen=True):
     """The proposed height of the P-Chain."""
 
     proposed_height: int | None = metric(
-        None, "warpseal_proposed_height", "Latest proposed P-Chain height; absent while none is known"
+        None,
+        "warpseal_proposed_height",
+        "Latest proposed P-Chain height; absent while none is known",
     )
 
 
@@ -286,7 +336,10 @@ class HealthSample(Sample, frozen=True):
     """The health checks. passes: by name, whether a check passed when it last ran."""
 
     passes: Mapping[str, bool] = metric(
-        {}, "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
+        {},
+        "warpseal_health_check_passes",
+        "1 if a check of /ext/health passed when it last ran, else 0",
+        by="check",
     )
 
 
@@ -314,7 +367,9 @@ class MetricsSnapshot(Sample, frozen=True):
 
     samples: Mapping[type[Sample], tuple[Sample, ...]]
     paused_webhooks: int | None = metric(
-        None, "warpseal_paused_webhooks", "Webhooks that are paused after a day of failures; absent without a sender"
+        None,
+        "warpseal_paused_webhooks",
+        "Webhooks that are paused after a day of failures; absent without a sender",
     )
     bad_shares: Mapping[str, int] = metric(
         {},
@@ -358,7 +413,9 @@ class MetricsSnapshot(Sample, frozen=True):
         yield build_metric("warpseal_icm_pending_messages", _ICM_TEXT, pending)
         yield from _declared(StoreSample, self.of(StoreSample))
         yield from _declared(UsageSample, self.of(UsageSample), "path", "method")
-        yield from _declared(L1ValidatorSample, self.of(L1ValidatorSample), "subnet_id", "node_id", "validation_id")
+        yield from _declared(
+            L1ValidatorSample, self.of(L1ValidatorSample), "subnet_id", "node_id", "validation_id"
+        )
         yield from _declared(L1QuorumSample, self.of(L1QuorumSample), "subnet_id")
 
 
@@ -381,7 +438,9 @@ SCRAPED: Final[tuple[type[Sample], ...]] = (
 
 def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
     """Return a metric with its rows that have a value. Its type is in its name: counters end with `_total`."""
-    built = Metric(name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge")
+    built = Metric(
+        name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge"
+    )
     built.samples = [MetricRow(name, labels, value) for labels, value in rows if value is not None]
     return built
 
@@ -393,10 +452,14 @@ def _declared(kind: DeclaredFieldsMeta, samples: Iterable[Any], *names: str) -> 
     for field, declared in kind.declared_fields.items():
         time.sleep(0)
         rows = [(labels, getattr(sample, field)) for labels, sample in labelled]
-        yield build_metric(declared.name, declared.text, _split(rows, declared.by) if declared.by else rows)
+        yield build_metric(
+            declared.name, declared.text, _split(rows, declared.by) if declared.by else rows
+        )
 
 
-def _split(rows: Iterable[tuple[Labels, Mapping[str, float] | str | None]], by: str) -> Iterator[tuple[Labels, float]]:
+def _split(
+    rows: Iterable[tuple[Labels, Mapping[str, float] | str | None]], by: str
+) -> Iterator[tuple[Labels, float]]:
     """Yield a row for each key of each mapping, or for each text."""
     for labels, value in rows:
         counts = value if isinstance(value, Mapping) else {value: 1} if value else {}

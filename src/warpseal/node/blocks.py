@@ -84,7 +84,9 @@ class BlocksClient:
 class PBlocksClient(BlocksClient):
     """P-Chain blocks. A reply longer than the settings' `max_answer_bytes` counts as a failure."""
 
-    def __init__(self, pool: NodePool[int], limits: NodeLimits, info: InfoClient, agreement: NodeAgreement) -> None:
+    def __init__(
+        self, pool: NodePool[int], limits: NodeLimits, info: InfoClient, agreement: NodeAgreement
+    ) -> None:
         super().__init__(pool, limits, _P_HEIGHT, _p_block)
         self._info = info
         self._agreement = agreement
@@ -104,7 +106,11 @@ class PBlocksClient(BlocksClient):
 
     async def tip(self) -> int:
         """Return the highest height that the nodes that must agree have reached."""
-        return await self._agreement.height(self._height_call) if self.must_agree else await super().tip()
+        return (
+            await self._agreement.height(self._height_call)
+            if self.must_agree
+            else await super().tip()
+        )
 
     async def tips(self) -> tuple[int, ...]:
         """Return the heights of all nodes that answer; if several must agree, only the one that these have reached."""
@@ -121,10 +127,14 @@ class XChainClient(BlocksClient):
     def __init__(self, pool: NodePool[int], limits: NodeLimits) -> None:
         super().__init__(pool, limits, _X_HEIGHT, _x_block)
 
-    async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> bytes | None:
+    async def transaction(
+        self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER
+    ) -> bytes | None:
         """Return the signed bytes of an accepted transaction; None if no node has it, or serves the X-Chain."""
         params, decode = {"txID": id_text(tx_id), "encoding": "hex"}, partial(decode_tx, tx_id)
-        call = NodeCall("avm.getTx", params, X_CHAIN_PATHS, decode, origin, large=True, optional=True)
+        call = NodeCall(
+            "avm.getTx", params, X_CHAIN_PATHS, decode, origin, large=True, optional=True
+        )
         try:
             return await self._pool.call(call)
         except RpcRefusal:
@@ -180,8 +190,14 @@ class ContainersClient:
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
         """Return at most `count` (up to 1,024) containers from index `first` on; None if no node has them."""
         params = {"startIndex": str(first), "numToFetch": str(count), "encoding": "hex"}
-        paths, method, origin = (f"/ext/index/{stream}",), "index.getContainerRange", CallOrigin.FOLLOWER
-        call = NodeCall(method, params, paths, _decode_containers, origin, large=True, optional=True)
+        paths, method, origin = (
+            (f"/ext/index/{stream}",),
+            "index.getContainerRange",
+            CallOrigin.FOLLOWER,
+        )
+        call = NodeCall(
+            method, params, paths, _decode_containers, origin, large=True, optional=True
+        )
 
         async def attempt(node: PoolNode) -> tuple[Container, ...] | None:
             try:
@@ -193,23 +209,40 @@ class ContainersClient:
                     raise
                 return None
 
-        return (await self._pool.try_each(method, attempt, lambda containers: containers is not None, origin))[-1]
+        return (
+            await self._pool.try_each(
+                method, attempt, lambda containers: containers is not None, origin
+            )
+        )[-1]
 
 
 def _p_block(height: int) -> NodeCall[bytes]:
     params = {"height": str(height), "encoding": "hex"}
-    return NodeCall("platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_p_block, CallOrigin.FOLLOWER)
+    return NodeCall(
+        "platform.getBlockByHeight", params, P_CHAIN_PATHS, _decode_p_block, CallOrigin.FOLLOWER
+    )
 
 
 def _x_block(height: int) -> NodeCall[bytes]:
     params = {"height": str(height), "encoding": "hex"}
-    return NodeCall("avm.getBlockByHeight", params, X_CHAIN_PATHS, _decode_x_block, CallOrigin.FOLLOWER, large=True)
+    return NodeCall(
+        "avm.getBlockByHeight",
+        params,
+        X_CHAIN_PATHS,
+        _decode_x_block,
+        CallOrigin.FOLLOWER,
+        large=True,
+    )
 
 
 def _c_blocks(first: int, count: int) -> NodeCall[tuple[CChainBlock | None, ...]]:
-    numbers: tuple[list[Any], ...] = tuple([hex(number), False] for number in range(first, first + count))
+    numbers: tuple[list[Any], ...] = tuple(
+        [hex(number), False] for number in range(first, first + count)
+    )
     paths, method = C_CHAIN_PATHS, "eth_getBlockByNumber"
-    return NodeCall(method, [], paths, _decode_c_blocks, CallOrigin.FOLLOWER, large=True, batch=numbers)
+    return NodeCall(
+        method, [], paths, _decode_c_blocks, CallOrigin.FOLLOWER, large=True, batch=numbers
+    )
 
 
 class _PBlock(msgspec.Struct):
@@ -268,14 +301,22 @@ def _hash(text: str) -> bytes:
 
 
 def _container(entry: _Container) -> Container:
-    return Container(block_height(entry.index), decode_checked_hex(entry.bytes), date_s(entry.timestamp))
+    return Container(
+        block_height(entry.index), decode_checked_hex(entry.bytes), date_s(entry.timestamp)
+    )
 
 
 _decode_x_block: Final = field_decoder("block", str, decode_checked_hex)
 _decode_containers: Final = list_decoder("containers", _Container, _container)
-_P_HEIGHT: Final = NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER)
-_X_HEIGHT: Final = NodeCall("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True)
+_P_HEIGHT: Final = NodeCall(
+    "platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER
+)
+_X_HEIGHT: Final = NodeCall(
+    "avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True
+)
 _C_HEIGHT: Final = NodeCall(
     "eth_blockNumber", [], C_CHAIN_PATHS, decode_block_number, CallOrigin.FOLLOWER, optional=True
 )
-_C_CHAIN_ID: Final = NodeCall("eth_chainId", [], C_CHAIN_PATHS, decode_number, CallOrigin.DAEMON, optional=True)
+_C_CHAIN_ID: Final = NodeCall(
+    "eth_chainId", [], C_CHAIN_PATHS, decode_number, CallOrigin.DAEMON, optional=True
+)

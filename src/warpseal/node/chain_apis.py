@@ -43,7 +43,13 @@ from warpseal.upstream.json_values import (
 )
 from warpseal.upstream.node import NodeCall, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode, attempt_of
-from warpseal.upstream.replies import HeightClaims, Reply, compare_fixed, find_agreement, find_quorum_height
+from warpseal.upstream.replies import (
+    HeightClaims,
+    Reply,
+    compare_fixed,
+    find_agreement,
+    find_quorum_height,
+)
 from warpseal.warp.ids import EMPTY_NODE_ID, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 
 T = TypeVar("T")
@@ -113,7 +119,9 @@ class ChainApiClient:
                 result = await self.call_node(node, call, is_refusal_final=is_refusal_final)
                 if isinstance(result, Reply):
                     # The list that has the chain is called first from now on.
-                    (self._own_first.discard if pool is self._shared else self._own_first.add)(chain_id)
+                    (self._own_first.discard if pool is self._shared else self._own_first.add)(
+                        chain_id
+                    )
                     return result.value
                 if result is not None:
                     attempts.append(result)
@@ -152,7 +160,11 @@ class ChainApiClient:
         own = self._own.get(chain_id)
         if own is None:
             return (shared,)
-        return ((own, _WHOLE_URL), shared) if chain_id in self._own_first else (shared, (own, _WHOLE_URL))
+        return (
+            ((own, _WHOLE_URL), shared)
+            if chain_id in self._own_first
+            else (shared, (own, _WHOLE_URL))
+        )
 
 
 def api_endpoint(rpc: NodeEndpoint, api: ChainApi) -> NodeEndpoint | None:
@@ -173,7 +185,9 @@ class ChainRpcClient(ChainApiClient):
 
     async def latest_block_time_s(self, chain_id: ChainID) -> int | None:
         """Return the time of the last accepted block, Unix seconds."""
-        return await self.call(chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time)
+        return await self.call(
+            chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time
+        )
 
     async def eth_call(self, chain_id: ChainID, transaction: Mapping[str, Any]) -> bytes | None:
         """Return the result of a call at the last accepted block. Raises CallRefused with a node's message and data.
@@ -238,7 +252,12 @@ class ProposerVMClient(ChainApiClient):
         return agreed
 
     def _blame(
-        self, chain_id: ChainID, method: str, replies: Sequence[Reply[T]], agreed: T, number_of: Callable[[T], int]
+        self,
+        chain_id: ChainID,
+        method: str,
+        replies: Sequence[Reply[T]],
+        agreed: T,
+        number_of: Callable[[T], int],
     ) -> None:
         """Report nodes that contradict the agreed value, if there are more of them than have to agree.
 
@@ -249,7 +268,11 @@ class ProposerVMClient(ChainApiClient):
         now, name = asyncio.get_running_loop().time(), id_text(chain_id)
         forging = set(self._claims.update(f"{method} {name}", numbers, number_of(agreed), now))
         if len(replies) > self._quorum:
-            forging |= {place for place in values if numbers[place] == number_of(agreed) and values[place] != agreed}
+            forging |= {
+                place
+                for place in values
+                if numbers[place] == number_of(agreed) and values[place] != agreed
+            }
         for position in sorted(forging):
             # As `_ask_all` counts them.
             pool, first = self._shared, 0
@@ -270,7 +293,10 @@ class ProposerVMClient(ChainApiClient):
             call = NodeCall(method, {}, paths, decode, optional=True)
             # The chain's own nodes are counted behind those of all chains.
             first = 0 if pool is self._shared else len(self._shared)
-            tries += [self.call_node(node, call, first=first) for node in await pool.candidates(call.origin)]
+            tries += [
+                self.call_node(node, call, first=first)
+                for node in await pool.candidates(call.origin)
+            ]
         results = await asyncio.gather(*tries)
         replies = [result for result in results if isinstance(result, Reply)]
         attempts = [result for result in results if isinstance(result, NodeAttempt)]
@@ -300,10 +326,14 @@ class ChainValidatorsClient:
     has_answered: whether a node has ever replied.
     """
 
-    def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None
+    ) -> None:
         self._nodes = list(nodes)
         timer = now or loop_time
-        self._not_serving: TTLCache[UpstreamNode, bool] = TTLCache(1 + len(nodes), NOT_SERVED_S, timer)
+        self._not_serving: TTLCache[UpstreamNode, bool] = TTLCache(
+            1 + len(nodes), NOT_SERVED_S, timer
+        )
         self.has_answered = False
 
     async def are_served(self) -> bool:
@@ -353,7 +383,9 @@ class _Epoch(msgspec.Struct, rename="camel"):
 
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
 _decode_validators: Final = list_decoder("validators", ListedValidator, lambda validator: validator)
-_decode_block_time: Final = field_decoder("timestamp", str, lambda text: unix_s(decode_quantity(text)))
+_decode_block_time: Final = field_decoder(
+    "timestamp", str, lambda text: unix_s(decode_quantity(text))
+)
 
 
 def _decode_epoch(result: bytes) -> Epoch:

@@ -99,7 +99,9 @@ class InfoClient:
         Raises NodeUnavailable.
         """
         if self._served.expected is None:
-            self._served.expected = await self._flights.run(None, lambda: self._agreement.call(NETWORK_ID))
+            self._served.expected = await self._flights.run(
+                None, lambda: self._agreement.call(NETWORK_ID)
+            )
         return self._served.expected
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
@@ -137,7 +139,8 @@ class InfoClient:
         attempts = [
             attempt_of(node, result)
             for node, result in zip(nodes, results, strict=True)
-            if not isinstance(result, NetworkUpgrades) and refusal_of(result, is_optional=True) is None
+            if not isinstance(result, NetworkUpgrades)
+            and refusal_of(result, is_optional=True) is None
         ]
         if attempts and len(replies) < self._quorum:
             raise NodeUnavailable(_UPGRADES.method, attempts)
@@ -179,7 +182,9 @@ class InfoClient:
                 raise
 
         try:
-            return (await self._pool.try_each(method, attempt, lambda chain_id: True, call.origin))[-1]
+            return (await self._pool.try_each(method, attempt, lambda chain_id: True, call.origin))[
+                -1
+            ]
         except NodeUnavailable as error:
             if not refusals:
                 raise
@@ -219,7 +224,10 @@ class UpgradeWatch:
     """
 
     def __init__(
-        self, info: InfoClient, on_latest: Callable[[int], None], unix_clock: Callable[[], float] = time.time
+        self,
+        info: InfoClient,
+        on_latest: Callable[[int], None],
+        unix_clock: Callable[[], float] = time.time,
     ) -> None:
         self._info = info
         self._on_latest = on_latest
@@ -250,7 +258,9 @@ class UpgradeWatch:
         """Return the times of the upgrades that were not tested, past ones and those of the next 30 days, by name."""
         until_s = self._unix_clock() + AHEAD_S
         return {
-            name: unix_s for name, unix_s in self._times.items() if name not in TESTED_UPGRADES and unix_s <= until_s
+            name: unix_s
+            for name, unix_s in self._times.items()
+            if name not in TESTED_UPGRADES and unix_s <= until_s
         }
 
 
@@ -266,7 +276,11 @@ def _usable_hints(peers: list[_Peer] | None) -> tuple[PeerHint, ...]:
         # A peer may not have claimed an address yet.
         with suppress(MalformedID, ValueError):
             host, port = _address(peer.public_ip)
-            hints.append(PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH]))
+            hints.append(
+                PeerHint(
+                    parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH]
+                )
+            )
     return tuple(hints)
 
 
@@ -279,7 +293,9 @@ def _protocol_version(version: str | int) -> int | None:
 def _address(text: str) -> tuple[str, int]:
     """Return host and port of "a.b.c.d:port" or "[v6]:port". Raises ValueError."""
     host, separator, port = text.rpartition(":")
-    if not separator or not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+    if not separator or not (
+        port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
+    ):
         raise ValueError("no address with a port")
     return str(ip_address(host.removeprefix("[").removesuffix("]"))), int(port)
 
@@ -306,7 +322,11 @@ def decode_upgrades(result: bytes) -> NetworkUpgrades:
     fields = msgspec.json.decode(result, type=dict[str, Any])
     if len(fields) > _MAX_NAMES or any(len(name) > _MAX_NAME_LENGTH for name in fields):
         raise ValueError(f"{len(fields)} upgrades, or their names, are more than there are")
-    times = {name.removesuffix(_SUFFIX): _upgrade_s(value) for name, value in fields.items() if name.endswith(_SUFFIX)}
+    times = {
+        name.removesuffix(_SUFFIX): _upgrade_s(value)
+        for name, value in fields.items()
+        if name.endswith(_SUFFIX)
+    }
     duration = msgspec.convert(fields.get("graniteEpochDuration"), NUMBER | None)
     return NetworkUpgrades(times, _epoch_duration_s(duration))
 
@@ -323,11 +343,18 @@ def _agree_on_upgrades(replies: Sequence[Reply[NetworkUpgrades]], quorum: int) -
     upgrades = [reply.value for reply in replies if reply.value is not None]
     names = dict.fromkeys(name for reported in upgrades for name in reported.times_s)
     try:
-        agreed = {name: _find_agreed([reported.times_s.get(name) for reported in upgrades], quorum) for name in names}
+        agreed = {
+            name: _find_agreed([reported.times_s.get(name) for reported in upgrades], quorum)
+            for name in names
+        }
         duration_s = _find_agreed([reported.epoch_duration_s for reported in upgrades], quorum)
     except _TimesDiffer:
-        raise NodesDisagree(_UPGRADES.method, quorum, make_reply_classes(replies, compare_fixed)) from None
-    return NetworkUpgrades({name: time_s for name, time_s in agreed.items() if time_s is not None}, duration_s)
+        raise NodesDisagree(
+            _UPGRADES.method, quorum, make_reply_classes(replies, compare_fixed)
+        ) from None
+    return NetworkUpgrades(
+        {name: time_s for name, time_s in agreed.items() if time_s is not None}, duration_s
+    )
 
 
 def _find_agreed(times_s: Sequence[int | None], quorum: int) -> int | None:
@@ -381,16 +408,28 @@ _BUILTIN_TIMES: Final = {
 _decode_hints: Final = field_decoder("peers", list[_Peer] | None, _usable_hints, default=None)
 _decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
 _decode_node_ip: Final = field_decoder("ip", str, _address)
-_decode_node_version: Final = field_decoder("rpcProtocolVersion", NUMBER, _protocol_version, default="")
+_decode_node_version: Final = field_decoder(
+    "rpcProtocolVersion", NUMBER, _protocol_version, default=""
+)
 _decode_version: Final = field_decoder("version", str, lambda text: text[:_MAX_VERSION_LENGTH])
 _decode_bootstrapped: Final = field_decoder("isBootstrapped", bool, bool)
-_decode_blockchain_id: Final = field_decoder("blockchainID", str, lambda text: ChainID(parse_id(text)))
+_decode_blockchain_id: Final = field_decoder(
+    "blockchainID", str, lambda text: ChainID(parse_id(text))
+)
 
 _PEERS: Final = NodeCall("info.peers", {}, INFO_PATHS, _decode_hints, CallOrigin.DAEMON, large=True)
-_NODE_ID: Final = NodeCall("info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True)
-_NODE_IP: Final = NodeCall("info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True)
-_UPGRADES: Final = NodeCall("info.upgrades", {}, INFO_PATHS, decode_upgrades, CallOrigin.DAEMON, optional=True)
+_NODE_ID: Final = NodeCall(
+    "info.getNodeID", {}, INFO_PATHS, _decode_node_id, CallOrigin.DAEMON, optional=True
+)
+_NODE_IP: Final = NodeCall(
+    "info.getNodeIP", {}, INFO_PATHS, _decode_node_ip, CallOrigin.DAEMON, optional=True
+)
+_UPGRADES: Final = NodeCall(
+    "info.upgrades", {}, INFO_PATHS, decode_upgrades, CallOrigin.DAEMON, optional=True
+)
 _NODE_VERSION: Final = NodeCall(
     "info.getNodeVersion", {}, INFO_PATHS, _decode_node_version, CallOrigin.DAEMON, optional=True
 )
-_VERSION: Final = NodeCall("info.getNodeVersion", {}, INFO_PATHS, _decode_version, CallOrigin.DAEMON, optional=True)
+_VERSION: Final = NodeCall(
+    "info.getNodeVersion", {}, INFO_PATHS, _decode_version, CallOrigin.DAEMON, optional=True
+)

@@ -74,7 +74,9 @@ _MAX_PRIMARY_CHAINS: Final = 8
 class NodeViewClient:
     """Calls nodes on demand; every method raises NodeUnavailable."""
 
-    def __init__(self, platform: PlatformClient, p_chain: NodeAgreement, info: NodePool[int]) -> None:
+    def __init__(
+        self, platform: PlatformClient, p_chain: NodeAgreement, info: NodePool[int]
+    ) -> None:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info
@@ -82,7 +84,9 @@ class NodeViewClient:
         self._memberships: TtlCache[None, _SubnetsByNode] = TtlCache(1)
         self._membership_flights: SingleFlight[None, _SubnetsByNode] = SingleFlight()
         self._validations_cache: TtlCache[_Key, tuple[NodeValidation, ...]] = TtlCache(MAX_CACHED)
-        self._connectivity_cache: TtlCache[NodeID, tuple[Connectivity, float]] = TtlCache(MAX_CACHED)
+        self._connectivity_cache: TtlCache[NodeID, tuple[Connectivity, float]] = TtlCache(
+            MAX_CACHED
+        )
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
         """Return the ids of the primary chains: builtin ones of the public networks, else from nodes."""
@@ -101,7 +105,9 @@ class NodeViewClient:
         chain_ids = await self._platform.blockchains_of(PRIMARY_NETWORK)
         created = [await self.blockchain(chain_id) for chain_id in chain_ids[:_MAX_PRIMARY_CHAINS]]
         of_primary = {
-            chain.vm_id: chain.chain_id for chain in created if chain is not None and chain.subnet_id == PRIMARY_NETWORK
+            chain.vm_id: chain.chain_id
+            for chain in created
+            if chain is not None and chain.subnet_id == PRIMARY_NETWORK
         }
         try:
             return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
@@ -128,7 +134,11 @@ class NodeViewClient:
         if validations:
             # They are fetched for all nodes together.
             cached = self._memberships.get(None)
-            subnets = cached.value if cached else await self._membership_flights.run(None, self._fetch_memberships)
+            subnets = (
+                cached.value
+                if cached
+                else await self._membership_flights.run(None, self._fetch_memberships)
+            )
             for subnet_id in subnets.get(node_id, ()):
                 validations += await self._validations(node_id, subnet_id)
         return validations
@@ -152,7 +162,9 @@ class NodeViewClient:
         for subnet_id, entries in sets.items():
             for entry in entries if subnet_id != PRIMARY_NETWORK else ():
                 by_node.setdefault(entry.node_id, []).append(subnet_id)
-        subnets = {node_id: tuple(sorted(of_node)[:MAX_SUBNETS]) for node_id, of_node in by_node.items()}
+        subnets = {
+            node_id: tuple(sorted(of_node)[:MAX_SUBNETS]) for node_id, of_node in by_node.items()
+        }
         self._memberships.put(None, subnets, ttl_s=MEMBERSHIP_TTL_S)
         return subnets
 
@@ -174,7 +186,9 @@ class NodeViewClient:
     async def _connectivity(self, node_id: NodeID) -> Connectivity:
         current = await self._node_validations(node_id)
         params = {"nodeIDs": [node_id_text(node_id)]}
-        peer = await self._info.require(NodeCall("info.peers", params, INFO_PATHS, decode_connectivity))
+        peer = await self._info.require(
+            NodeCall("info.peers", params, INFO_PATHS, decode_connectivity)
+        )
         for listed in current:
             if listed.uptime is not None:
                 return replace(peer, uptime=listed.uptime, reachability=listed.uptime)
@@ -206,12 +220,18 @@ class NodeValidation(NamedTuple):
 
     def with_total_stake(self, total_stake: int) -> Validation:
         """Return it as the Data API describes it. total_stake: of the subnet."""
-        return replace(self.validation, state=replace(self.validation.state, total_stake=total_stake))
+        return replace(
+            self.validation, state=replace(self.validation.state, total_stake=total_stake)
+        )
 
 
-def _compare_validations(first: Sequence[NodeValidation], second: Sequence[NodeValidation]) -> Difference:
+def _compare_validations(
+    first: Sequence[NodeValidation], second: Sequence[NodeValidation]
+) -> Difference:
     """Compare validations of a node at two nodes, in any order; each node has observed an uptime of its own."""
-    return compare_amounts({entry.validation for entry in first}, {entry.validation for entry in second})
+    return compare_amounts(
+        {entry.validation for entry in first}, {entry.validation for entry in second}
+    )
 
 
 def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
@@ -272,14 +292,23 @@ class _Peer(msgspec.Struct):
 
 def decode_validations(subnet_id: SubnetID, result: bytes) -> tuple[NodeValidation, ...]:
     """Return the validations of getCurrentValidators without those of L1s, which have no stake. Raises ValueError."""
-    return tuple(_validation(subnet_id, validator) for validator in _decode_validators(result) if validator.tx_id)
+    return tuple(
+        _validation(subnet_id, validator)
+        for validator in _decode_validators(result)
+        if validator.tx_id
+    )
 
 
 def decode_connectivity(result: bytes) -> Connectivity:
     """Return the peer's status in the result of info.peers, empty if it is not connected. Raises ValueError."""
     peer, *_ = *_decode_peers(result), _Peer()
-    uptime, version = float(min(100, u64(peer.observed_uptime))), peer.version.removeprefix("avalanchego/")[:_MAX_TEXT]
-    benched_p, benched_x, benched_c = (100.0 if chain in (peer.benched or ()) else 0.0 for chain in "PXC")
+    uptime, version = (
+        float(min(100, u64(peer.observed_uptime))),
+        peer.version.removeprefix("avalanchego/")[:_MAX_TEXT],
+    )
+    benched_p, benched_x, benched_c = (
+        100.0 if chain in (peer.benched or ()) else 0.0 for chain in "PXC"
+    )
     return Connectivity(uptime, uptime, benched_p, benched_x, benched_c, version or None)
 
 
@@ -289,8 +318,13 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
     rewards = [u64(delegator.potential_reward) for delegator in validator.delegators or ()]
     fees = sum(reward - delegator_shares * reward // _SHARES for reward in rewards)
     own = u64(validator.potential_reward) + u64(validator.restaked_validation_rewards)
-    of_delegations = u64(validator.accrued_delegatee_reward) + u64(validator.restaked_delegatee_rewards) + fees
-    owner, delegated = validator.validation_reward_owner or _Owner(), u64(validator.delegator_weight)
+    of_delegations = (
+        u64(validator.accrued_delegatee_reward) + u64(validator.restaked_delegatee_rewards) + fees
+    )
+    owner, delegated = (
+        validator.validation_reward_owner or _Owner(),
+        u64(validator.delegator_weight),
+    )
     addresses = tuple(parse_address(text)[1] for text in owner.addresses)
     state = ActiveState(
         delegator_count=u64(validator.delegator_count),
@@ -309,7 +343,9 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
         bls=_bls(validator.signer),
         state=state,
     )
-    return NodeValidation(validation, None if validator.uptime is None else float(_percent(validator.uptime)))
+    return NodeValidation(
+        validation, None if validator.uptime is None else float(_percent(validator.uptime))
+    )
 
 
 def _shares(percent: str) -> int:
@@ -328,7 +364,9 @@ def _percent(text: str) -> Decimal:
 def _bls(signer: _Signer | None) -> BlsCredentials | UnsetType:
     if signer is None:
         return UNSET
-    key, proof = (bytes.fromhex(text.removeprefix("0x")) for text in (signer.public_key, signer.proof))
+    key, proof = (
+        bytes.fromhex(text.removeprefix("0x")) for text in (signer.public_key, signer.proof)
+    )
     if (len(key), len(proof)) != (_KEY_BYTES, _PROOF_BYTES):
         raise ValueError("a BLS key or its proof has a wrong length")
     return BlsCredentials(public_key=hex_text(key), proof_of_possession=hex_text(proof))

@@ -210,7 +210,9 @@ def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
         keyless -= weight
         # Nodes list them in any order.
         for position, node_id in enumerate(sorted(map(parse_node_id, member.node_ids))):
-            entries.append(ValidatorEntry(node_id, _public_key(member.public_key), 0 if position else weight))
+            entries.append(
+                ValidatorEntry(node_id, _public_key(member.public_key), 0 if position else weight)
+            )
     if keyless < 0:
         raise ValueError("the validators weigh more than the total")
     if keyless:
@@ -224,7 +226,9 @@ def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
     if conversion_id == _EMPTY_ID:
         return Subnet(subnet_id)
     manager_chain_id = ChainID(parse_id(record.manager_chain_id or ""))
-    return Subnet(subnet_id, conversion_id, manager_chain_id, decode_hex(record.manager_address or "0x"))
+    return Subnet(
+        subnet_id, conversion_id, manager_chain_id, decode_hex(record.manager_address or "0x")
+    )
 
 
 def decode_tx(tx_id: bytes, result: bytes) -> bytes:
@@ -238,7 +242,10 @@ def decode_tx(tx_id: bytes, result: bytes) -> bytes:
 def decode_l1_validator(result: bytes) -> ValidationAt:
     record = _L1_VALIDATOR.decode(result)
     state = L1ValidatorState(
-        SubnetID(parse_id(record.subnet_id)), u64(record.weight), u64(record.min_nonce), u64(record.balance)
+        SubnetID(parse_id(record.subnet_id)),
+        u64(record.weight),
+        u64(record.min_nonce),
+        u64(record.balance),
     )
     return ValidationAt(block_height(record.height), state)
 
@@ -255,7 +262,9 @@ def _current_validation(entry: _Current) -> CurrentValidation:
         weight=u64(entry.weight),
         start_unix_s=unix_s(entry.start_time),
         balance=u64(entry.balance or 0) if is_l1 else None,
-        end_unix_s=None if is_l1 or entry.end_time is None or u64(entry.next_period or 0) else unix_s(entry.end_time),
+        end_unix_s=None
+        if is_l1 or entry.end_time is None or u64(entry.next_period or 0)
+        else unix_s(entry.end_time),
         delegated=u64(entry.delegator_weight or 0),
     )
 
@@ -270,7 +279,10 @@ def _parse_current(listed: list[_Current] | None) -> tuple[CurrentValidation, ..
 def decode_fee_config(result: bytes) -> L1FeeConfig:
     fields = msgspec.json.decode(result, type=_FeeConfig)
     config = L1FeeConfig(
-        u64(fields.target), u64(fields.min_price), u64(fields.excess_conversion_constant), u64(fields.capacity)
+        u64(fields.target),
+        u64(fields.min_price),
+        u64(fields.excess_conversion_constant),
+        u64(fields.capacity),
     )
     if not config.excess_conversion:
         raise ValueError("the price cannot follow an excess that is divided by 0")
@@ -292,7 +304,10 @@ def _public_key(text: str | None) -> bytes | None:
 
 
 def _parse_sets(sets: dict[str, _WarpSet]) -> dict[SubnetID, tuple[ValidatorEntry, ...]]:
-    return {SubnetID(parse_id(subnet_id)): tuple(_unmerged(warp_set)) for subnet_id, warp_set in sets.items()}
+    return {
+        SubnetID(parse_id(subnet_id)): tuple(_unmerged(warp_set))
+        for subnet_id, warp_set in sets.items()
+    }
 
 
 def _parse_subnet_ids(listed: list[_SubnetListed] | None) -> tuple[SubnetID, ...]:
@@ -311,9 +326,13 @@ decode_timestamp: Final = field_decoder("timestamp", datetime, date_s)
 decode_all_sets: Final = field_decoder("validatorSets", dict[str, _WarpSet], _parse_sets)
 decode_validated_by: Final = field_decoder("subnetID", str, lambda text: SubnetID(parse_id(text)))
 decode_validates: Final = list_decoder("blockchainIDs", str, lambda text: ChainID(parse_id(text)))
-decode_current_validations: Final = field_decoder("validators", list[_Current] | None, _parse_current, default=None)
+decode_current_validations: Final = field_decoder(
+    "validators", list[_Current] | None, _parse_current, default=None
+)
 decode_tx_status: Final = field_decoder("status", str, TxStatus)
-decode_subnets: Final = field_decoder("subnets", list[_SubnetListed] | None, _parse_subnet_ids, default=None)
+decode_subnets: Final = field_decoder(
+    "subnets", list[_SubnetListed] | None, _parse_subnet_ids, default=None
+)
 _decode_tx: Final = field_decoder("tx", str, decode_checked_hex)
 
 
@@ -324,9 +343,14 @@ def compare_subnets(first: Subnet, second: Subnet) -> Difference:
     return Difference.CONFLICT if first.is_l1 and second.is_l1 else Difference.HEIGHT
 
 
-def compare_validations(first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]) -> Difference:
+def compare_validations(
+    first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]
+) -> Difference:
     """Compare the current validations of a subnet, in any order."""
-    before, after = ({validation.validation_id: validation for validation in listed} for listed in (first, second))
+    before, after = (
+        {validation.validation_id: validation for validation in listed}
+        for listed in (first, second)
+    )
     if before == after:
         return Difference.NONE
     pairs = [(before[name], after[name]) for name in before.keys() & after.keys()]

@@ -20,10 +20,23 @@ from cachetools import LRUCache
 
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node import p_chain
-from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, TxStatus, ValidationAt
+from warpseal.node.p_chain import (
+    CurrentValidation,
+    FoundTransaction,
+    L1FeeState,
+    Subnet,
+    TxStatus,
+    ValidationAt,
+)
 from warpseal.runtime.locks import ThreadLock
 from warpseal.upstream.agreement import NodeAgreement
-from warpseal.upstream.errors import CallFailure, HeightAhead, NodeUnavailable, NotFoundByNode, RpcRefusal
+from warpseal.upstream.errors import (
+    CallFailure,
+    HeightAhead,
+    NodeUnavailable,
+    NotFoundByNode,
+    RpcRefusal,
+)
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, NodeResult, PoolNode
@@ -49,7 +62,10 @@ class PlatformClient:
     """
 
     def __init__(
-        self, pool: NodePool[int], agreement: NodeAgreement, check_key: Callable[[bytes], object] | None = None
+        self,
+        pool: NodePool[int],
+        agreement: NodeAgreement,
+        check_key: Callable[[bytes], object] | None = None,
     ) -> None:
         self._pool = pool
         self._agreement = agreement
@@ -62,16 +78,22 @@ class PlatformClient:
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
-        return await self._agreement.height(_call("platform.getProposedHeight", {}, p_chain.decode_height, origin))
+        return await self._agreement.height(
+            _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
+        )
 
-    async def confirmed_height(self, margin: int, origin: CallOrigin, *, has_stalled: bool) -> int | None:
+    async def confirmed_height(
+        self, margin: int, origin: CallOrigin, *, has_stalled: bool
+    ) -> int | None:
         """Return the proposed height that a second node has reached, up to `margin` blocks; None if none replies.
 
         has_stalled: whether the second of two nodes may have stalled, so that its chain time is read.
         """
         call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
         time_call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp, origin)
-        return await self._agreement.find_confirmed_height(call, margin, time_call if has_stalled else None)
+        return await self._agreement.find_confirmed_height(
+            call, margin, time_call if has_stalled else None
+        )
 
     @property
     def confirms_heights(self) -> bool:
@@ -101,7 +123,9 @@ class PlatformClient:
         """
         params = {"height": height, "subnetID": id_text(subnet_id)}
         decode = partial(self._decode_set, subnet_id)
-        return await self._agreement.call(_call("platform.getValidatorsAt", params, decode, origin, large=True))
+        return await self._agreement.call(
+            _call("platform.getValidatorsAt", params, decode, origin, large=True)
+        )
 
     async def validators_at_each(
         self, subnet_id: SubnetID, height: int
@@ -109,7 +133,9 @@ class PlatformClient:
         """Return the members at `height` from each configured node, ordered, or its failure; for the operator."""
         params = {"height": height, "subnetID": id_text(subnet_id)}
         method, decode = "platform.getValidatorsAt", _decode_sorted_set
-        return await self._pool.call_all(_call(method, params, decode, CallOrigin.DAEMON, large=True))
+        return await self._pool.call_all(
+            _call(method, params, decode, CallOrigin.DAEMON, large=True)
+        )
 
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -127,7 +153,9 @@ class PlatformClient:
     async def validated_by(self, chain_id: ChainID) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
-        return await self._agreement.find(_call("platform.validatedBy", params, p_chain.decode_validated_by))
+        return await self._agreement.find(
+            _call("platform.validatedBy", params, p_chain.decode_validated_by)
+        )
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
@@ -138,12 +166,16 @@ class PlatformClient:
     async def subnet(self, subnet_id: SubnetID) -> Subnet | None:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
         params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
-        return await self._agreement.find(_call("platform.getSubnet", params, decode), p_chain.compare_subnets)
+        return await self._agreement.find(
+            _call("platform.getSubnet", params, decode), p_chain.compare_subnets
+        )
 
     async def subnet_each(self, subnet_id: SubnetID) -> tuple[NodeResult[Subnet], ...]:
         """Return the record of a subnet from each configured node, or its failure; for the operator."""
         params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
-        return await self._pool.call_all(_call("platform.getSubnet", params, decode, CallOrigin.DAEMON))
+        return await self._pool.call_all(
+            _call("platform.getSubnet", params, decode, CallOrigin.DAEMON)
+        )
 
     async def current_validations(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
@@ -183,14 +215,22 @@ class PlatformClient:
         def is_final(transaction: FoundTransaction | None) -> bool:
             return transaction is not None and transaction.status in _FINAL
 
-        results = await self._pool.try_each("platform.getTx", partial(_transaction_at, tx_id), is_final)
-        return max(results, key=lambda transaction: (is_final(transaction), transaction is not None))
+        results = await self._pool.try_each(
+            "platform.getTx", partial(_transaction_at, tx_id), is_final
+        )
+        return max(
+            results, key=lambda transaction: (is_final(transaction), transaction is not None)
+        )
 
-    async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
+    async def l1_validator(
+        self, validation_id: ValidationID, at_least: int = 0
+    ) -> ValidationAt | None:
         """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
         method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id)
         if self._agreement.quorum == 1:
-            results = await self._pool.try_each(method, attempt, lambda validation: validation.height >= at_least)
+            results = await self._pool.try_each(
+                method, attempt, lambda validation: validation.height >= at_least
+            )
             return results[-1] if results[-1].height >= at_least else None
 
         async def attempt_at_least(node: PoolNode) -> ValidationAt:
@@ -200,7 +240,9 @@ class PlatformClient:
             return validation
 
         try:
-            return await self._agreement.read_checked(method, attempt_at_least, p_chain.compare_l1_validations)
+            return await self._agreement.read_checked(
+                method, attempt_at_least, p_chain.compare_l1_validations
+            )
         except HeightAhead:
             return None
 
@@ -230,7 +272,11 @@ class PlatformClient:
             recent_digest, recent_entries = self._recent_sets.get(subnet_id, (b"", None))
         if recent_entries is not None and recent_digest == digest:
             return recent_entries
-        entries = p_chain.decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
+        entries = (
+            p_chain.decode_validators_at(result)
+            if self._agreement.quorum == 1
+            else _decode_sorted_set(result)
+        )
         # Nodes that order a set differently return equal entries.
         if self._agreement.quorum > 1 and recent_entries == entries:
             return recent_entries
@@ -273,7 +319,11 @@ async def _transaction_at(tx_id: bytes, node: PoolNode) -> FoundTransaction | No
 
 
 async def _validation_at(validation_id: ValidationID, node: PoolNode) -> ValidationAt:
-    call = _call("platform.getL1Validator", {"validationID": id_text(validation_id)}, p_chain.decode_l1_validator)
+    call = _call(
+        "platform.getL1Validator",
+        {"validationID": id_text(validation_id)},
+        p_chain.decode_l1_validator,
+    )
     try:
         return await node.call(call)
     except NotFoundByNode:
@@ -287,7 +337,13 @@ async def _validation_at(validation_id: ValidationID, node: PoolNode) -> Validat
 
 
 _SUBNETS: Final = NodeCall(
-    "platform.getSubnets", {}, p_chain.P_CHAIN_PATHS, p_chain.decode_subnets, large=True, optional=True, deprecated=True
+    "platform.getSubnets",
+    {},
+    p_chain.P_CHAIN_PATHS,
+    p_chain.decode_subnets,
+    large=True,
+    optional=True,
+    deprecated=True,
 )
 
 

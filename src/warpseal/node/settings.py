@@ -56,7 +56,8 @@ def chain_id(value: Any, path: str) -> ChainID:
     """Accept a blockchain id in base58-check, or hex with 0x."""
     if text(value, path).isdigit():
         raise invalid_setting(
-            path, f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of the node)"
+            path,
+            f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of the node)",
         )
     try:
         return ChainID(parse_id(text(value, path)))
@@ -67,7 +68,9 @@ def chain_id(value: Any, path: str) -> ChainID:
 def method(value: Any, path: str) -> str:
     """Accept the name of an RPC method; a trailing * stands for any ending."""
     if not _METHOD.fullmatch(name := text(value, path)):
-        raise invalid_setting(path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"')
+        raise invalid_setting(
+            path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"'
+        )
     return name
 
 
@@ -117,7 +120,9 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
         "upgrade-file": optional_path,
         "deny-methods": list_of(method),
         "index": evm_indexing,
-        "index-url": lambda value, path: database_url(value, path, "leave out index to index nothing"),
+        "index-url": lambda value, path: database_url(
+            value, path, "leave out index to index nothing"
+        ),
         "index-read-urls": list_of(replica_url),
         "info": _chain_info,
     }
@@ -126,9 +131,13 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
         fields = json_object(value, path, parsers, required={"blockchain-id", "rpc"})
         chain = EvmChain(**_by_field(fields))
         if chain.index_url and chain.index is None:
-            raise invalid_setting(f"{path}.index-url", "has no effect without index: add it, or remove index-url")
+            raise invalid_setting(
+                f"{path}.index-url", "has no effect without index: add it, or remove index-url"
+            )
         if chain.index_read_urls and not is_server(chain.index_url):
-            reason = "these are replicas of the PostgreSQL server of index-url, and the chain has none"
+            reason = (
+                "these are replicas of the PostgreSQL server of index-url, and the chain has none"
+            )
             raise invalid_setting(f"{path}.index-read-urls", reason)
         return chain
 
@@ -140,8 +149,12 @@ def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
     if isinstance(value, bool):
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
-        raise invalid_setting(path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}")
-    fields = json_object(value, path, {key: parser for key, (_, parser) in _INDEXING.items()}, required=set())
+        raise invalid_setting(
+            path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}"
+        )
+    fields = json_object(
+        value, path, {key: parser for key, (_, parser) in _INDEXING.items()}, required=set()
+    )
     return EvmIndexing(**{_INDEXING[key][0]: item for key, item in fields.items()})
 
 
@@ -177,7 +190,10 @@ _TOKEN: Final[Mapping[str, Parser[Any]]] = {
     "decimals": integer(0, 255),
 }
 _INFO: Final[Mapping[str, Parser[Any]]] = {
-    **dict.fromkeys(("chain-name", "description", "platform-chain-id", "subnet-id", "vm-id", "chain-logo-uri"), text),
+    **dict.fromkeys(
+        ("chain-name", "description", "platform-chain-id", "subnet-id", "vm-id", "chain-logo-uri"),
+        text,
+    ),
     **dict.fromkeys(("explorer-url", "rpc-url"), url("http", "https")),
     "ws-url": url("ws", "wss"),
     **dict.fromkeys(("is-testnet", "private"), boolean),
@@ -221,7 +237,10 @@ def _without_api_path(base_url: str, path: str) -> str:
     userinfo, _, host = parts.netloc.rpartition("@")
     before, after = "…@" if userinfo else "", "/…" if match.start() else ""
     right = f"{parts.scheme}://{before}{host}{after}{'?…' if parts.query else ''}"
-    raise invalid_setting(path, f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}")
+    raise invalid_setting(
+        path,
+        f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}",
+    )
 
 
 def _texts(value: Any, path: str) -> dict[str, str]:
@@ -234,7 +253,16 @@ def _texts(value: Any, path: str) -> dict[str, str]:
 
 def _nodes(key: str, help: str) -> Any:
     parse = one_or_more(endpoint("http", "https"))
-    return setting(REQUIRED, key, parse, help, "URL|JSON", group=Group.NETWORK, is_reference=True, is_required=True)
+    return setting(
+        REQUIRED,
+        key,
+        parse,
+        help,
+        "URL|JSON",
+        group=Group.NETWORK,
+        is_reference=True,
+        is_required=True,
+    )
 
 
 class NodeSettings(Settings, frozen=True):

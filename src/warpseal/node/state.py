@@ -49,15 +49,21 @@ class NodeState:
 
     async def staking_asset(self) -> AssetID:
         """Return the id of AVAX on this network."""
-        return await self._call(_Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset))
+        return await self._call(
+            _Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset)
+        )
 
     async def fee_config(self) -> L1FeeConfig | None:
         """Return the fee parameters of active L1 validators; None from a node that is too old to have them."""
-        return await self._find(_Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, decode_fee_config))
+        return await self._find(
+            _Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, decode_fee_config)
+        )
 
     async def supply(self) -> int | None:
         """Return the Primary Network's supply, nAVAX; None from a node that does not return it."""
-        return await self._find(_Call("platform.getCurrentSupply", {}, P_CHAIN_PATHS, _decode_supply))
+        return await self._find(
+            _Call("platform.getCurrentSupply", {}, P_CHAIN_PATHS, _decode_supply)
+        )
 
     async def l1_balance(self, validation_id: ValidationID) -> int | None:
         """Return the remaining balance of an L1 validator, nAVAX; None if there is no such validation."""
@@ -140,7 +146,9 @@ def _decode_page(codec: StructCodec[Utxo[T]], result: bytes) -> _OutputPage[T]:
     texts = page.utxos or []
     if len(texts) > _PAGE:
         raise ValueError(f"a page of {len(texts)} outputs")
-    return _OutputPage(tuple(codec.parse(decode_checked_hex(text)) for text in texts), page.end_index)
+    return _OutputPage(
+        tuple(codec.parse(decode_checked_hex(text)) for text in texts), page.end_index
+    )
 
 
 decode_asset: Final = field_decoder("assetID", str, lambda text: AssetID(parse_id(text)))

@@ -8,7 +8,13 @@ from concurrent.futures import Executor
 from msgspec import Struct
 
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
-from warpseal.node.chain_apis import ChainApi, ChainRpcClient, ChainValidatorsClient, ProposerVMClient, api_endpoint
+from warpseal.node.chain_apis import (
+    ChainApi,
+    ChainRpcClient,
+    ChainValidatorsClient,
+    ProposerVMClient,
+    api_endpoint,
+)
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
 from warpseal.node.platform import PlatformClient, height_call
@@ -72,15 +78,26 @@ def connect_upstream(
     info_nodes = [node_at(endpoint) for endpoint in settings.info_api]
     info_pool, all_nodes = NodePool(info_nodes, served, limits), NodePool(nodes, served, limits)
     info_quorum = max(1, min(settings.p_chain_quorum, len(info_nodes)))
-    info_agreement = NodeAgreement(info_pool, info_quorum, height_call, settings.height_claim_grace_s)
+    info_agreement = NodeAgreement(
+        info_pool, info_quorum, height_call, settings.height_claim_grace_s
+    )
     info = InfoClient(info_pool, served, info_agreement, all_nodes, settings.p_chain_quorum)
 
     def pool(members: Sequence[UpstreamNode]) -> NodePool[int]:
         on_contradiction = None if observer is None else observer.count_disagreement
-        return NodePool(members, served, limits, learn_identity=info.network_id, on_contradiction=on_contradiction)
+        return NodePool(
+            members,
+            served,
+            limits,
+            learn_identity=info.network_id,
+            on_contradiction=on_contradiction,
+        )
 
     def own_nodes(chain: EvmChain, api: ChainApi) -> list[UpstreamNode]:
-        endpoints = (api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint for endpoint in chain.rpc)
+        endpoints = (
+            api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint
+            for endpoint in chain.rpc
+        )
         return [build_node(endpoint) for endpoint in endpoints if endpoint]
 
     def own_pools(api: ChainApi) -> dict[ChainID, NodePool[int]]:
@@ -92,7 +109,9 @@ def connect_upstream(
         }
 
     def agreement(members: NodePool[int]) -> NodeAgreement:
-        return NodeAgreement(members, settings.p_chain_quorum, height_call, settings.height_claim_grace_s)
+        return NodeAgreement(
+            members, settings.p_chain_quorum, height_call, settings.height_claim_grace_s
+        )
 
     p_chain, p_blocks = pool(platform_nodes), pool(platform_nodes)
     platform = build_platform(p_chain, agreement(p_chain), check_key)
@@ -100,7 +119,10 @@ def connect_upstream(
         platform=platform,
         info=info,
         proposervm=ProposerVMClient(
-            pool(nodes), own_pools(ChainApi.PROPOSERVM), settings.p_chain_quorum, settings.height_claim_grace_s
+            pool(nodes),
+            own_pools(ChainApi.PROPOSERVM),
+            settings.p_chain_quorum,
+            settings.height_claim_grace_s,
         ),
         chain_rpc=ChainRpcClient(pool(nodes), own_pools(ChainApi.RPC)),
         blocks=PBlocksClient(p_blocks, limits, info, agreement(p_blocks)),

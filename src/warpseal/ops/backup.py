@@ -94,17 +94,25 @@ def write_backup(
         if reason := unusable_reason(sources[name]):
             raise StoreUnusable(str(sources[name]), reason, kind="database")
     try:
-        files = {name: sources[name] for name in NAMES if name in sources and sources[name].is_file()}
+        files = {
+            name: sources[name] for name in NAMES if name in sources and sources[name].is_file()
+        }
     except OSError as error:
         raise StartupError(f"{error.filename} cannot be read: {os_error_text(error)}") from error
     if not files:
-        raise StartupError(f"there is nothing to back up: none of {', '.join(map(str, sources.values()))} exists")
+        raise StartupError(
+            f"there is nothing to back up: none of {', '.join(map(str, sources.values()))} exists"
+        )
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
             return _write_archive(target, Path(folder), network_id, files, progress)
     except OSError as error:
         is_source = error.filename in map(str, files.values())
-        place = f"{error.filename} cannot be read" if is_source else f"the backup {target} cannot be written"
+        place = (
+            f"{error.filename} cannot be read"
+            if is_source
+            else f"the backup {target} cannot be written"
+        )
         raise StartupError(f"{place}: {os_error_text(error)}") from error
     except sqlite3.Error as error:
         raise StartupError(f"the backup {target} cannot be written: {error}") from error
@@ -198,17 +206,27 @@ class BackupArchive:
             try:
                 member = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
             except (tarfile.HeaderError, UnicodeError):
-                raise BadBackup(self._path, "it is damaged, or no archive of `warpseal backup`") from None
+                raise BadBackup(
+                    self._path, "it is damaged, or no archive of `warpseal backup`"
+                ) from None
             offset += tarfile.BLOCKSIZE
             name = member.name
-            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or name not in (_MANIFEST_NAME, *NAMES):
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or name not in (
+                _MANIFEST_NAME,
+                *NAMES,
+            ):
                 raise BadBackup(self._path, f"it has {name[:80]!r}, which no backup has")
             if name in entries:
                 raise BadBackup(self._path, f"it has {name!r} twice")
             if member.size < 0 or (name not in _MIGRATIONS and member.size > _MAX_SMALL_BYTES):
-                raise BadBackup(self._path, f"its {name!r} is of {member.size} bytes, more than {_MAX_SMALL_BYTES}")
+                raise BadBackup(
+                    self._path,
+                    f"its {name!r} is of {member.size} bytes, more than {_MAX_SMALL_BYTES}",
+                )
             if offset + member.size > total:
-                raise BadBackup(self._path, f"it is truncated: its {name!r} should be of {member.size} bytes")
+                raise BadBackup(
+                    self._path, f"it is truncated: its {name!r} should be of {member.size} bytes"
+                )
             member.offset_data = offset
             entries[name] = member
             offset += -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
@@ -217,12 +235,15 @@ class BackupArchive:
         if _MANIFEST_NAME not in self._entries:
             raise BadBackup(self._path, f"it has no {_MANIFEST_NAME}")
         try:
-            manifest = msgspec.json.decode(b"".join(self._chunks(_MANIFEST_NAME, "reading")), type=Manifest)
+            manifest = msgspec.json.decode(
+                b"".join(self._chunks(_MANIFEST_NAME, "reading")), type=Manifest
+            )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise BadBackup(self._path, f"its {_MANIFEST_NAME} is damaged") from None
         if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
             raise BadBackup(
-                self._path, f"it is of version {manifest.version}, written by warpseal {manifest.program[:20]!r}"
+                self._path,
+                f"it is of version {manifest.version}, written by warpseal {manifest.program[:20]!r}",
             )
         if not 0 < manifest.network_id < 2**32:
             raise BadBackup(self._path, f"{manifest.network_id} is no network id")
@@ -272,7 +293,10 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
         for path in reversed(new_folders):
             path.mkdir(mode=0o700)
         # A daemon leaves its locks, which hold nothing.
-        with _lock_empty(folder, {name for name in before if name != LOCK_NAME and not name.endswith(LOCK_SUFFIX)}):
+        with _lock_empty(
+            folder,
+            {name for name in before if name != LOCK_NAME and not name.endswith(LOCK_SUFFIX)},
+        ):
             _restore_files(archive, restored)
             if os.geteuid() == 0 and folder.parent not in new_folders:
                 _give(folder.parent.stat(), (folder, *folder.iterdir(), *restored.values()))

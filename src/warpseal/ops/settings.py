@@ -10,7 +10,17 @@ from typing import Final
 from msgspec import Struct
 
 from warpseal.ops.logs.loggers import LEVELS, LogFormat
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, Settings, choice, duration, one_of, optional_path, setting
+from warpseal.runtime.settings import (
+    DAY_S,
+    HOUR_S,
+    Group,
+    Settings,
+    choice,
+    duration,
+    one_of,
+    optional_path,
+    setting,
+)
 
 
 class HealthSettings(Settings, frozen=True):

@@ -51,13 +51,22 @@ class TraceExporter:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._bound, self._follows_parent = _read_sampler(environ)
-        protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get(
+            "OTEL_EXPORTER_OTLP_PROTOCOL"
+        )
         if protocol not in (None, "http/protobuf"):
-            raise StartupError(f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol[:32]!r} is not supported: use http/protobuf")
-        url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+            raise StartupError(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol[:32]!r} is not supported: use http/protobuf"
+            )
+        url = (
+            environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+            or environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+        )
         self._collector = NodeEndpoint(url).display
         if not self._collector.startswith("http"):
-            raise StartupError("OTEL_EXPORTER_OTLP_ENDPOINT is no http or https URL, such as http://127.0.0.1:4318")
+            raise StartupError(
+                "OTEL_EXPORTER_OTLP_ENDPOINT is no http or https URL, such as http://127.0.0.1:4318"
+            )
         resource = Resource({SERVICE_NAME: "warpseal", "service.version": __version__})
         self._resource = resource.merge(OTELResourceDetector().detect())
 
@@ -99,7 +108,9 @@ class TraceExporter:
             trace = Trace(self._export, getrandbits(64) << 64 | low_bits) if is_sampled else None
         else:
             trace_id, parent_id, flags = (int(match[number], 16) for number in (2, 3, 4))
-            is_sampled = bool(flags & 1) if self._follows_parent else trace_id % _RATIO_LIMIT < self._bound
+            is_sampled = (
+                bool(flags & 1) if self._follows_parent else trace_id % _RATIO_LIMIT < self._bound
+            )
             states = [value for name, value in headers if name == b"tracestate"]
             # A split or malformed state is left out, as the standard allows.
             state = states[0].decode() if len(states) == 1 and _STATE.fullmatch(states[0]) else ""
@@ -115,7 +126,9 @@ class TraceExporter:
             ReadableSpan(
                 span.name,
                 SpanContext(trace.trace_id, span.span_id, False, _SAMPLED, state),
-                SpanContext(trace.trace_id, parent_id, is_root, _SAMPLED, state) if parent_id else None,
+                SpanContext(trace.trace_id, parent_id, is_root, _SAMPLED, state)
+                if parent_id
+                else None,
                 self._resource,
                 {
                     name if "." in name else f"warpseal.{name}": _encode_attribute(name, value)
@@ -147,7 +160,9 @@ def _read_sampler(environ: Mapping[str, str]) -> tuple[int, bool]:
 
 def _encode_attribute(name: str, value: Any) -> str | bool | int | float:
     """Return a value as OTLP has it: scalars as they are, others as text, and weights, which may need 64 bits."""
-    if isinstance(value, float) or (isinstance(value, int) and value < 1 << 63 and not name.endswith("weight")):
+    if isinstance(value, float) or (
+        isinstance(value, int) and value < 1 << 63 and not name.endswith("weight")
+    ):
         return value
     return id_text(value) if isinstance(value, bytes) else str(value)[:_MAX_CHARACTERS]
 
@@ -173,7 +188,9 @@ class _CollectorSession(requests.Session):
 
     def _note(self, failure: str) -> None:
         if failure and not self.is_failing:
-            log.warning("trace export failed", extra={"collector": self._collector, "reason": failure})
+            log.warning(
+                "trace export failed", extra={"collector": self._collector, "reason": failure}
+            )
         elif self.is_failing and not failure:
             log.info("trace export works again", extra={"collector": self._collector})
         self.is_failing = bool(failure)

@@ -62,7 +62,10 @@ class AddressPersister(msgspec.Struct, eq=False):
             return
         self._book.load(rows, time.time())
         if await self._storage.replace(self._book.export_rows()):
-            log.info("imported addresses of an earlier version", extra={"nodes": len({row.node_id for row in rows})})
+            log.info(
+                "imported addresses of an earlier version",
+                extra={"nodes": len({row.node_id for row in rows})},
+            )
             await asyncio.to_thread(_remove, folder / LEGACY_FILE_NAME)
 
 
@@ -115,11 +118,16 @@ def _decode(raw: bytes) -> Iterator[AddressRow]:
 
 
 def _set_aside(path: Path, error: Exception) -> None:
-    log.warning("unreadable file of addresses is set aside", extra={"path": path, "reason": str(error)})
+    log.warning(
+        "unreadable file of addresses is set aside", extra={"path": path, "reason": str(error)}
+    )
     try:
         path.replace(path.with_name(path.name + _DAMAGED_SUFFIX))
     except OSError as failure:
-        log.warning("the file of addresses cannot be set aside", extra={"path": path, "reason": os_error_text(failure)})
+        log.warning(
+            "the file of addresses cannot be set aside",
+            extra={"path": path, "reason": os_error_text(failure)},
+        )
 
 
 def _remove(path: Path) -> None:
@@ -127,5 +135,6 @@ def _remove(path: Path) -> None:
         path.unlink()
     except OSError as error:
         log.warning(
-            "the imported file of addresses cannot be removed", extra={"path": path, "reason": os_error_text(error)}
+            "the imported file of addresses cannot be removed",
+            extra={"path": path, "reason": os_error_text(error)},
         )

@@ -97,7 +97,9 @@ class AddressBook:
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses of all others."""
         self._validators = frozenset(node_ids)
-        for node_id in [n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)]:
+        for node_id in [
+            n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)
+        ]:
             entry = self._entries[node_id]
             entry.signed = ()
             if not (entry.manual or entry.reached or entry.hints):
@@ -195,9 +197,19 @@ class AddressBook:
         for node_id, entry in self._entries.items():
             if entry.reached is not None:
                 reached_at, signed_at = round(entry.reached.reached_at, 3), entry.reached.signed_at
-                rows.append(_row(node_id, AddressKind.WORKED, entry.reached.endpoint, reached_at, signed_at))
+                rows.append(
+                    _row(node_id, AddressKind.WORKED, entry.reached.endpoint, reached_at, signed_at)
+                )
             if entry.signed:
-                rows.append(_row(node_id, AddressKind.SIGNED, entry.signed[0].endpoint, 0.0, entry.signed[0].signed_at))
+                rows.append(
+                    _row(
+                        node_id,
+                        AddressKind.SIGNED,
+                        entry.signed[0].endpoint,
+                        0.0,
+                        entry.signed[0].signed_at,
+                    )
+                )
         return rows
 
     def load(self, rows: Iterable[AddressRow], unix_s: float) -> None:
@@ -217,7 +229,9 @@ class AddressBook:
             entry = self._entry(row.node_id)
             self._entries.move_to_end(row.node_id)
             if row.kind is AddressKind.WORKED:
-                entry.reached = entry.reached or ReachedAddress(endpoint, row.worked_at, row.signed_at)
+                entry.reached = entry.reached or ReachedAddress(
+                    endpoint, row.worked_at, row.signed_at
+                )
             else:
                 entry.signed = entry.signed or (SignedAddress(endpoint, row.signed_at),)
         self._trim()
@@ -229,7 +243,9 @@ class AddressBook:
         ordered = dict.fromkeys(entry.manual)
         reached = entry.reached
         if reached is not None:
-            ordered |= dict.fromkeys(s.endpoint for s in entry.signed if s.signed_at > reached.signed_at)
+            ordered |= dict.fromkeys(
+                s.endpoint for s in entry.signed if s.signed_at > reached.signed_at
+            )
             ordered[reached.endpoint] = None
         ordered |= dict.fromkeys(s.endpoint for s in entry.signed)
         ordered |= dict.fromkeys(entry.hints)
@@ -253,7 +269,9 @@ class AddressBook:
             del self._entries[node_id]
 
 
-def _row(node_id: NodeID, kind: AddressKind, endpoint: Endpoint, worked_at: float, signed_at: int) -> AddressRow:
+def _row(
+    node_id: NodeID, kind: AddressKind, endpoint: Endpoint, worked_at: float, signed_at: int
+) -> AddressRow:
     return AddressRow(node_id, kind, str(endpoint.ip), endpoint.port, worked_at, signed_at)
 
 
@@ -266,7 +284,9 @@ class Gossip:
     known_peers: the filter of all known signed addresses, which peers receive.
     """
 
-    def __init__(self, book: AddressBook, statistics: NetworkStatistics, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, book: AddressBook, statistics: NetworkStatistics, random_bytes: Callable[[int], bytes]
+    ) -> None:
         self._book = book
         self._statistics = statistics
         self._random_bytes = random_bytes
@@ -315,7 +335,9 @@ class Gossip:
     def _newer(self, addresses: Iterable[ClaimedIpPort]) -> Iterator[ClaimedIpPort]:
         for claim in islice(addresses, _MAX_READ):
             node_id = claim.node_id
-            if self._book.is_known(node_id) and claim.timestamp > self._book.newest_signed_at(node_id):
+            if self._book.is_known(node_id) and claim.timestamp > self._book.newest_signed_at(
+                node_id
+            ):
                 yield claim
 
 

@@ -95,7 +95,11 @@ class PeerConnection:
     )
 
     def __init__(
-        self, context: ConnectionContext, expected_node_id: NodeID, endpoint: Endpoint, statistics: PeerStatistics
+        self,
+        context: ConnectionContext,
+        expected_node_id: NodeID,
+        endpoint: Endpoint,
+        statistics: PeerStatistics,
     ) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
@@ -135,12 +139,18 @@ class PeerConnection:
     @property
     def is_idle(self) -> bool:
         """Whether no request is queued or in flight."""
-        return self._protocol is None or not (self._protocol.requests.in_flight or self._protocol.requests.queued)
+        return self._protocol is None or not (
+            self._protocol.requests.in_flight or self._protocol.requests.queued
+        )
 
     @property
     def outstanding(self) -> int:
         """The number of requests that wait for a response or are queued."""
-        return self._protocol.requests.outstanding + self._protocol.requests.queued if self._protocol is not None else 0
+        return (
+            self._protocol.requests.outstanding + self._protocol.requests.queued
+            if self._protocol is not None
+            else 0
+        )
 
     @property
     def oldest_request_at(self) -> float | None:
@@ -178,7 +188,9 @@ class PeerConnection:
         if protocol is None:
             return
         if paused_at is not None and now - paused_at >= self._context.unread_timeout_s:
-            self.close(ConnectionFailure.NOT_READING, f"nothing was read for {now - paused_at:.0f} s")
+            self.close(
+                ConnectionFailure.NOT_READING, f"nothing was read for {now - paused_at:.0f} s"
+            )
             return
         try:
             self._report(protocol.tick(now), now)

@@ -79,7 +79,11 @@ class ConnectionRegistry(Struct, eq=False):
         loop = asyncio.get_running_loop()
         for position, connection in enumerate(tuple(self.open)):
             connection.tick(loop.time())
-            if connection.expected_node_id not in tracked and connection.is_connected and connection.is_idle:
+            if (
+                connection.expected_node_id not in tracked
+                and connection.is_connected
+                and connection.is_idle
+            ):
                 connection.close(ConnectionFailure.NOT_WANTED)
             if position % _TICKS_PER_TURN == _TICKS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -108,12 +112,17 @@ class ConnectionRegistry(Struct, eq=False):
         assert self.context is not None
         self._pongs.start()
         self.totals.dials += 1
-        return PeerConnection(self.context, node_id, endpoint, self.statistics.setdefault(node_id, PeerStatistics()))
+        return PeerConnection(
+            self.context, node_id, endpoint, self.statistics.setdefault(node_id, PeerStatistics())
+        )
 
     def on_dial_failed(self, connection: PeerConnection, *, tcp_accepted: bool) -> None:
         node_id, now = connection.expected_node_id, asyncio.get_running_loop().time()
         self.totals.dial_failures[connection.failure] += 1
-        if connection.failure == ConnectionFailure.WRONG_IDENTITY and connection.actual_node_id is not None:
+        if (
+            connection.failure == ConnectionFailure.WRONG_IDENTITY
+            and connection.actual_node_id is not None
+        ):
             self._on_wrong_identity(connection, connection.actual_node_id, now)
         self._schedule.record_failure(
             node_id,
@@ -135,7 +144,9 @@ class ConnectionRegistry(Struct, eq=False):
             return
         self.open.add(connection)
         self.connected[node_id] = connection
-        self._schedule.record_connected(node_id, now, is_loopback=connection.endpoint.ip.is_loopback)
+        self._schedule.record_connected(
+            node_id, now, is_loopback=connection.endpoint.ip.is_loopback
+        )
         self._book.record_reached(node_id, connection.endpoint, self._unix_s())
         self._gossip.add(handshake.claim)
         self._version.record_accepted(node_id, handshake.version)
@@ -153,7 +164,9 @@ class ConnectionRegistry(Struct, eq=False):
         connection.statistics.count_response(now - request.requested_at, now, is_error=is_error)
         try:
             request.on_response(response)
-        except Exception:  # The error is the round's, not the peer's: its connection serves other rounds.
+        except (
+            Exception
+        ):  # The error is the round's, not the peer's: its connection serves other rounds.
             log.exception("internal error in a response handler")
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:

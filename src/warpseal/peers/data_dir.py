@@ -23,7 +23,9 @@ class InUse(StartupError):
 
     def __init__(self, path: Path, setting: str, pid: int | None = None) -> None:
         holder = f"another daemon (pid {pid})" if pid else "another daemon"
-        super().__init__(f"{path} is in use by {holder}: stop it, or give this one its own {setting}")
+        super().__init__(
+            f"{path} is in use by {holder}: stop it, or give this one its own {setting}"
+        )
         self.path = path
         self.pid = pid
 
@@ -47,14 +49,23 @@ def find_files(data_dir: Path, *names: str) -> list[Path]:
     Raises StartupError for a folder that the user may not read, whose files a glob would take for missing.
     """
     try:
-        folders = sorted(path for path in data_dir.iterdir() if path.name.isdigit() and path.is_dir())
+        folders = sorted(
+            path for path in data_dir.iterdir() if path.name.isdigit() and path.is_dir()
+        )
         entries_by_folder = {folder: set(os.listdir(folder)) for folder in folders}
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         advice = "run the command as the user of the daemon"
-        raise StartupError(f"data-dir: {error.filename} cannot be read: {os_error_text(error)}: {advice}") from error
-    return sorted(folder / name for folder, entries in entries_by_folder.items() for name in names if name in entries)
+        raise StartupError(
+            f"data-dir: {error.filename} cannot be read: {os_error_text(error)}: {advice}"
+        ) from error
+    return sorted(
+        folder / name
+        for folder, entries in entries_by_folder.items()
+        for name in names
+        if name in entries
+    )
 
 
 def may_be_in_use(data_dir: Path) -> bool:
@@ -102,7 +113,9 @@ def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
     return True
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, must_be_new: bool = False) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, mode: int = 0o600, must_be_new: bool = False
+) -> None:
     """Replace `path` by a file with `content`, completely or not at all, even in a crash.
 
     Raises OSError; FileExistsError if `path` exists, though it must be new.

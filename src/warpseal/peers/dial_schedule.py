@@ -96,14 +96,21 @@ class DialSchedule:
         """Schedule an immediate dial of each node that is not tracked yet, in this order."""
         for node_id in node_ids:
             if node_id not in self._states:
-                started_at, gap_s = self._recent_attempts.pop(node_id, float("-inf")), self._limits.gap_s
-                self._states[node_id] = DialState(started_at=started_at, disconnected_at=now, gap_s=gap_s)
+                started_at, gap_s = (
+                    self._recent_attempts.pop(node_id, float("-inf")),
+                    self._limits.gap_s,
+                )
+                self._states[node_id] = DialState(
+                    started_at=started_at, disconnected_at=now, gap_s=gap_s
+                )
                 self._enqueue(node_id, max(now, started_at + gap_s))
 
     def untrack(self, node_ids: Iterable[NodeID], now: float) -> None:
         """Forget nodes, except for the gap after their last attempt."""
         gap_s = self._limits.gap_s
-        self._recent_attempts = {n: at for n, at in self._recent_attempts.items() if at + gap_s > now}
+        self._recent_attempts = {
+            n: at for n, at in self._recent_attempts.items() if at + gap_s > now
+        }
         for node_id in node_ids:
             state = self._states.pop(node_id, None)
             if state is None or state.started_at + gap_s <= now:
@@ -266,7 +273,9 @@ def unreachable_while_dialing(state: DialState, now: float) -> Unreachable | Non
     if state.stage is not DialStage.WAITING or not state.failures or state.due_at < now:
         return None
     is_wrong_identity = state.reason == ConnectionFailure.WRONG_IDENTITY
-    reason = UnreachableReason.WRONG_IDENTITY if is_wrong_identity else UnreachableReason.NOT_CONNECTED
+    reason = (
+        UnreachableReason.WRONG_IDENTITY if is_wrong_identity else UnreachableReason.NOT_CONNECTED
+    )
     return Unreachable(reason, state.due_at)
 
 
@@ -301,25 +310,37 @@ class TrackedNodes:
         subnet = self._subnets.get(subnet_id)
         return subnet.since if subnet is not None else None
 
-    def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID], now: float) -> tuple[list[NodeID], list[NodeID]]:
+    def track(
+        self, subnet_id: SubnetID, node_ids: Iterable[NodeID], now: float
+    ) -> tuple[list[NodeID], list[NodeID]]:
         """Replace the nodes of a subnet. Returns (newly tracked nodes in the given order, no longer tracked nodes)."""
         before = self._subnets.get(subnet_id) or _TrackedSubnet(frozenset(), now)
         after = dict.fromkeys(node_id for node_id in node_ids if node_id not in self._excluded)
         self._subnets[subnet_id] = replace(before, node_ids=frozenset(after))
-        added = [node_id for node_id in after if node_id not in before.node_ids and self._add_reference(node_id)]
+        added = [
+            node_id
+            for node_id in after
+            if node_id not in before.node_ids and self._add_reference(node_id)
+        ]
         return added, [n for n in before.node_ids if n not in after and self._remove_reference(n)]
 
     def untrack(self, subnet_id: SubnetID) -> list[NodeID]:
         """Remove a subnet. Returns the nodes that no subnet tracks any more."""
         subnet = self._subnets.pop(subnet_id, None)
-        return [n for n in subnet.node_ids if self._remove_reference(n)] if subnet is not None else []
+        return (
+            [n for n in subnet.node_ids if self._remove_reference(n)] if subnet is not None else []
+        )
 
     def pop_tracked_since_before(self, time_s: float) -> list[NodeID]:
         """Return the nodes of the subnets that are tracked since before `time_s`; each subnet is returned once."""
         subnets = [
-            (s, subnet) for s, subnet in self._subnets.items() if not subnet.is_reported and subnet.since <= time_s
+            (s, subnet)
+            for s, subnet in self._subnets.items()
+            if not subnet.is_reported and subnet.since <= time_s
         ]
-        self._subnets.update((subnet_id, replace(subnet, is_reported=True)) for subnet_id, subnet in subnets)
+        self._subnets.update(
+            (subnet_id, replace(subnet, is_reported=True)) for subnet_id, subnet in subnets
+        )
         return [node_id for _, subnet in subnets for node_id in subnet.node_ids]
 
     def _add_reference(self, node_id: NodeID) -> bool:

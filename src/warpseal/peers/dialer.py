@@ -107,7 +107,9 @@ class Dialer(Struct, eq=False):
     def _is_taken(self, node_id: NodeID, endpoint: Endpoint) -> bool:
         """Return whether a node that is or will be connected listens there: it would refuse a second connection."""
         other = self._book.other_node_at(node_id, endpoint)
-        return other is not None and (other in self._registry.connected or self._schedule.is_promising(other))
+        return other is not None and (
+            other in self._registry.connected or self._schedule.is_promising(other)
+        )
 
     async def _connect(self, connection: PeerConnection) -> bool:
         """Make the TCP connection. Returns whether it was accepted."""
@@ -133,7 +135,9 @@ class Dialer(Struct, eq=False):
             await asyncio.wait((connection.handshake_done,), timeout=self._settings.tls_timeout_s)
             if not connection.handshake_done.done() and not connection.is_secure:
                 connection.close(ConnectionFailure.TLS_TIMEOUT)
-            return await connection.handshake_done  # The protocol has its own timeout for the peer handshake.
+            return (
+                await connection.handshake_done
+            )  # The protocol has its own timeout for the peer handshake.
         except asyncio.CancelledError:
             if not connection.is_connected:
                 connection.close(ConnectionFailure.NOT_WANTED)

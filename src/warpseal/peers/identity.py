@@ -76,7 +76,9 @@ class Identity(Struct, frozen=True):
     def expires_at(self) -> int | None:
         """Unix seconds at which the certificate expires; None if its dates cannot be read. Nodes ignore them."""
         try:
-            return int(x509.load_der_x509_certificate(self.certificate).not_valid_after_utc.timestamp())
+            return int(
+                x509.load_der_x509_certificate(self.certificate).not_valid_after_utc.timestamp()
+            )
         except (ValueError, OverflowError):
             return None
 
@@ -112,7 +114,9 @@ def _load_configured(settings: PeerSettings, held: ExitStack) -> Identity:
     key = PemFile("tls-key-path", settings.tls_key_path)
     missing = [file for file in (certificate, key) if not file.path.exists()]
     if missing:
-        raise UnusableIdentity(missing[0], "does not exist, while the other half of certificate and key does")
+        raise UnusableIdentity(
+            missing[0], "does not exist, while the other half of certificate and key does"
+        )
     return _load(key, _read_locked(key, held), certificate, _read(certificate))
 
 
@@ -173,7 +177,9 @@ def _read_locked(file: PemFile, held: ExitStack) -> bytes:
         raise UnusableIdentity(file, f"cannot be read: {os_error_text(error)}") from error
     held.callback(os.close, descriptor)
     if not lock_descriptor(descriptor, file.path, file.setting):
-        log.warning("the file system has no locks: make sure that no second daemon uses %s", file.path)
+        log.warning(
+            "the file system has no locks: make sure that no second daemon uses %s", file.path
+        )
     return _read(file)
 
 
@@ -189,7 +195,12 @@ def _read(file: PemFile) -> bytes:
 
 
 def _load(
-    key_file: PemFile, key_pem: bytes, certificate_file: PemFile, certificate_pem: bytes, *, temporary: bool = False
+    key_file: PemFile,
+    key_pem: bytes,
+    certificate_file: PemFile,
+    certificate_pem: bytes,
+    *,
+    temporary: bool = False,
 ) -> Identity:
     """Return the identity of two PEM texts. Raises UnusableIdentity if they are damaged or do not belong together."""
     der = _parse_certificate_pem(certificate_file, certificate_pem)
@@ -197,7 +208,9 @@ def _load(
     try:
         node_id = parse_certificate(der).node_id
     except MalformedCertificate as error:
-        raise UnusableIdentity(certificate_file, f"holds a certificate that every node refuses: {error}") from error
+        raise UnusableIdentity(
+            certificate_file, f"holds a certificate that every node refuses: {error}"
+        ) from error
     try:
         context = client_context(der, key)
     except ssl.SSLError as error:
@@ -210,7 +223,9 @@ def _parse_certificate_pem(file: PemFile, pem: bytes) -> bytes:
     begin, end = pem.find(_CERTIFICATE_BEGIN), pem.find(_CERTIFICATE_END)
     if 0 <= begin < end:
         with suppress(ValueError):
-            return ssl.PEM_cert_to_DER_cert(pem[begin : end + len(_CERTIFICATE_END)].decode("ascii"))
+            return ssl.PEM_cert_to_DER_cert(
+                pem[begin : end + len(_CERTIFICATE_END)].decode("ascii")
+            )
     raise UnusableIdentity(file, "holds no certificate in PEM form")
 
 
@@ -269,7 +284,9 @@ def client_context(certificate: bytes, key: _PrivateKey) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    with _private_file(_key_pem(key) + ssl.DER_cert_to_PEM_cert(certificate).encode("ascii")) as path:
+    with _private_file(
+        _key_pem(key) + ssl.DER_cert_to_PEM_cert(certificate).encode("ascii")
+    ) as path:
         context.load_cert_chain(path)
     return context
 

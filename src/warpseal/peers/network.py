@@ -32,7 +32,13 @@ from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_lim
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
-from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
+from warpseal.peers.statistics import (
+    NetworkStatistics,
+    PeerStatistics,
+    PeerStatus,
+    Unreachable,
+    UnreachableReason,
+)
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.framing import Zstd
 from warpseal.protocol.handshake import (
@@ -86,20 +92,30 @@ class PeerNetwork:
         self._unix_clock = unix_clock
         self._zstd = Zstd()
         self._node_id = locked.identity.node_id
-        self._tracked = TrackedNodes(self._node_id, (peer.node_id for peer in settings.manual_peers))
-        self._book = AddressBook(
-            self._tracked, allow_private=settings.allow_private_ips, max_nodes=settings.max_stored_nodes
+        self._tracked = TrackedNodes(
+            self._node_id, (peer.node_id for peer in settings.manual_peers)
         )
-        self._persister = AddressPersister(self._book, address_storage, locked.folder, settings.address_save_interval_s)
+        self._book = AddressBook(
+            self._tracked,
+            allow_private=settings.allow_private_ips,
+            max_nodes=settings.max_stored_nodes,
+        )
+        self._persister = AddressPersister(
+            self._book, address_storage, locked.folder, settings.address_save_interval_s
+        )
         burst = max(1, round(settings.dials_per_s / 10))
-        limits = DialLimits(settings.dials_per_s, burst, settings.min_redial_s, Backoff(cap_s=settings.redial_cap_s))
+        limits = DialLimits(
+            settings.dials_per_s, burst, settings.min_redial_s, Backoff(cap_s=settings.redial_cap_s)
+        )
         self._schedule = DialSchedule(limits, self._random)
         self.totals = NetworkStatistics()
         self._gossip = Gossip(self._book, self.totals, os.urandom)
         pongs = PongScheduler(settings.pong_delay_s, settings.ping_interval_s * _LATE_PONG)
         self._weights = PeerWeights()
         self._version = AdvertisedVersion(settings.advertised_version, self._weights)
-        self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, self.totals, pongs, self._version)
+        self._registry = ConnectionRegistry(
+            self._schedule, self._book, self._gossip, self.totals, pongs, self._version
+        )
         self.connected = MappingProxyType(self._registry.connected)
         self._own_handshake = OwnHandshake(
             network_id, locked.identity.sign, bls.generate_secret(), self._version.current
@@ -107,7 +123,9 @@ class PeerNetwork:
         self._registry.context = self._connection_context(locked)
         self._dialer = Dialer(settings, self._schedule, self._book, self._registry)
         self._warnings = PeerWarnings(self._registry.clocks, settings.clock_tolerance_s)
-        self._requests = RequestQueue(self._registry.connected, self._registry.schedule_release, self.totals)
+        self._requests = RequestQueue(
+            self._registry.connected, self._registry.schedule_release, self.totals
+        )
         self._next_request_id = self._random.getrandbits(32) | 1
         self._started_at: float | None = None
         self.file_limit = FileLimit(0)
@@ -162,7 +180,9 @@ class PeerNetwork:
             return None
         if state is None:
             # This daemon itself, if it runs under the certificate of a validator.
-            return Unreachable(UnreachableReason.NOT_CONNECTED) if node_id == self._node_id else None
+            return (
+                Unreachable(UnreachableReason.NOT_CONNECTED) if node_id == self._node_id else None
+            )
         if state.stage is not DialStage.NO_ADDRESS:
             return unreachable_while_dialing(state, self._now())
         if self._book.only_private(node_id):
@@ -178,7 +198,9 @@ class PeerNetwork:
         if state is None or node_id in self._registry.connected:
             return None
         now = self._now()
-        next_try_at = {DialStage.WAITING: max(state.due_at, now), DialStage.DIALING: now}.get(state.stage)
+        next_try_at = {DialStage.WAITING: max(state.due_at, now), DialStage.DIALING: now}.get(
+            state.stage
+        )
         unix_minus_now = self._unix_clock() - now
         last_error = f"{state.reason}: {state.detail}" if state.detail else state.reason
         return DisconnectedNode(
@@ -237,7 +259,13 @@ class PeerNetwork:
         wire_deadline_s = min(self._settings.request_deadline_s, max(deadline - now, 0.001))
         frame = encode_app_request(chain_id, request_id, app_bytes, wire_deadline_s, self._zstd)
         request = PeerRequest(
-            chain_id, request_id, frame, deadline, is_reask=is_reask, on_response=on_response, requested_at=now
+            chain_id,
+            request_id,
+            frame,
+            deadline,
+            is_reask=is_reask,
+            on_response=on_response,
+            requested_at=now,
         )
         self._requests.send(request, node_ids)
         return request
@@ -255,7 +283,9 @@ class PeerNetwork:
         if state is None:
             return None
         counted = self._registry.statistics.get(node_id)
-        latency_s, responded_at = (None, None) if counted is None else (counted.latency_s, counted.responded_at)
+        latency_s, responded_at = (
+            (None, None) if counted is None else (counted.latency_s, counted.responded_at)
+        )
         connection = self._registry.connected.get(node_id)
         if connection is not None:
             handshake = connection.handshake
@@ -307,7 +337,9 @@ class PeerNetwork:
             for node_id, handshake in self._handshakes()
             if handshake.upgrade_time < UNSCHEDULED_S
         )
-        return shared if shared is not None and 0 < self._own_handshake.upgrade_time < shared else None
+        return (
+            shared if shared is not None and 0 < self._own_handshake.upgrade_time < shared else None
+        )
 
     def _handshakes(self) -> Iterator[tuple[NodeID, PeerHandshake]]:
         """Yield the handshake of each connected peer."""
@@ -319,7 +351,9 @@ class PeerNetwork:
         """Return a newer release than the advertised one that a third of the weight runs or exceeds; else None."""
         advertised = self._version.current
         return self._weights.find_shared(
-            (node_id, handshake.version) for node_id, handshake in self._handshakes() if handshake.version > advertised
+            (node_id, handshake.version)
+            for node_id, handshake in self._handshakes()
+            if handshake.version > advertised
         )
 
     def _update_version(self) -> None:
@@ -330,7 +364,9 @@ class PeerNetwork:
         level = logging.WARNING if version > TESTED_VERSION else logging.INFO
         fields = {"version": version_text(version), "tested": version_text(TESTED_VERSION)}
         log.log(level, "advertised version changed: peers refuse older ones", extra=fields)
-        self.redial_soon(node_id for node_id in self._weights.by_node if node_id not in self._registry.connected)
+        self.redial_soon(
+            node_id for node_id in self._weights.by_node if node_id not in self._registry.connected
+        )
 
     # Running.
 
@@ -338,10 +374,14 @@ class PeerNetwork:
         """Connect and stay connected until cancelled; then close every connection."""
         self.file_limit = raise_file_limit()
         connections = self.file_limit.connections
-        self._registry.max_connections = min(self._settings.max_connections or connections, connections)
+        self._registry.max_connections = min(
+            self._settings.max_connections or connections, connections
+        )
         await self._persister.load()
         self._started_at = self._now()
-        manual = [peer.node_id for peer in self._settings.manual_peers if peer.node_id in self._tracked]
+        manual = [
+            peer.node_id for peer in self._settings.manual_peers if peer.node_id in self._tracked
+        ]
         self._add_nodes(manual, self._now())
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -356,7 +396,9 @@ class PeerNetwork:
 
     async def _keep_ticking(self) -> None:
         settings = self._settings
-        shortest_s = min(settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s)
+        shortest_s = min(
+            settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s
+        )
         interval_s = min(_MAX_TICK_INTERVAL_S, shortest_s / _TICKS_PER_TIMEOUT)
         while True:
             await asyncio.sleep(interval_s)
@@ -380,15 +422,21 @@ class PeerNetwork:
             known_peers = self._gossip.known_peers
             frame = encode_get_peer_list(known_peers.encode(), known_peers.salt, self._zstd)
             connected = self._registry.connected
-            validators = [connected[node_id] for node_id in self._tracked.primary if node_id in connected]
-            for connection in self._random.sample(validators, min(peers_to_ask(missing), len(validators))):
+            validators = [
+                connected[node_id] for node_id in self._tracked.primary if node_id in connected
+            ]
+            for connection in self._random.sample(
+                validators, min(peers_to_ask(missing), len(validators))
+            ):
                 connection.send(frame)
 
     def _notify_without_address(self, now: float) -> None:
         """Notify listeners of nodes without an address once the time to find one is over."""
         if self._started_at is None or now < self._started_at + self._settings.address_timeout_s:
             return
-        for node_id in self._tracked.pop_tracked_since_before(now - self._settings.address_timeout_s):
+        for node_id in self._tracked.pop_tracked_since_before(
+            now - self._settings.address_timeout_s
+        ):
             state = self._schedule.get(node_id)
             if state is not None and state.stage is DialStage.NO_ADDRESS:
                 self._registry.notify(node_id, False)
@@ -398,7 +446,9 @@ class PeerNetwork:
         for node_id in node_ids:
             connection = self._registry.connected.get(node_id)
             if connection is not None:
-                self._schedule.record_connected(node_id, now, is_loopback=connection.endpoint.ip.is_loopback)
+                self._schedule.record_connected(
+                    node_id, now, is_loopback=connection.endpoint.ip.is_loopback
+                )
                 self._registry.statistics[node_id] = connection.statistics
         self._registry.wake_dialer.set()
 
@@ -415,13 +465,19 @@ class PeerNetwork:
     def _connection_context(self, locked: LockedIdentity) -> ConnectionContext:
         settings = self._settings
         limits = RequestLimits(
-            settings.max_outstanding, settings.max_sent_per_s, settings.max_queued, settings.slot_timeout_s
+            settings.max_outstanding,
+            settings.max_sent_per_s,
+            settings.max_queued,
+            settings.slot_timeout_s,
         )
         return ConnectionContext(
             ssl_context=locked.identity.context,
             own_handshake=self._own_handshake,
             protocol=ProtocolSettings(
-                settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s, limits
+                settings.ping_interval_s,
+                settings.silence_timeout_s,
+                settings.handshake_timeout_s,
+                limits,
             ),
             zstd=self._zstd,
             receive_buffer=ReceiveBuffer(),

@@ -91,15 +91,25 @@ class PeerWarnings(Struct, eq=False):
         if offset_s is None or abs(offset_s) <= self._tolerance_s:
             return True
         self._warn(
-            now, "this machine's clock is %+.0f s from the peers' median; nodes refuse offsets above 60 s", -offset_s
+            now,
+            "this machine's clock is %+.0f s from the peers' median; nodes refuse offsets above 60 s",
+            -offset_s,
         )
         return False
 
-    def check_connection_limit(self, limit: FileLimit, max_connections: int, tracked: int, now: float) -> bool:
+    def check_connection_limit(
+        self, limit: FileLimit, max_connections: int, tracked: int, now: float
+    ) -> bool:
         """Warn if not all tracked nodes can be connected at the same time. Returns whether they can."""
         needed = limit.needed_for(tracked)
         if needed is not None:
-            self._warn(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, tracked, needed)
+            self._warn(
+                now,
+                "the limit of open files is %d; %d peers need %d (ulimit -n)",
+                limit.files,
+                tracked,
+                needed,
+            )
         return tracked <= min(max_connections, limit.connections)
 
     def check_version(self, newer: Version | None, advertised: Version, now: float) -> bool:

@@ -76,7 +76,9 @@ class PongScheduler(Struct, eq=False):
         if self._heartbeat_timer is not None:
             self._may_be_late()
         self._heartbeat_at = monotonic()
-        self._heartbeat_timer = asyncio.get_running_loop().call_later(self._late_s / _HEARTBEATS, self._heartbeat)
+        self._heartbeat_timer = asyncio.get_running_loop().call_later(
+            self._late_s / _HEARTBEATS, self._heartbeat
+        )
 
     def _may_be_late(self) -> bool:
         """Return whether pings that were read just now may have waited for long, as after a stall."""
@@ -90,7 +92,9 @@ class PongScheduler(Struct, eq=False):
             self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._check)
 
     def _check(self) -> None:
-        self._byte_counts = {connection: connection.bytes_received for connection in self._owed_since}
+        self._byte_counts = {
+            connection: connection.bytes_received for connection in self._owed_since
+        }
         self._checked_at = monotonic()
         self._timer = asyncio.get_running_loop().call_soon(self._poll_sockets)
 
@@ -110,7 +114,11 @@ class PongScheduler(Struct, eq=False):
         is_conclusive = now - self._checked_at <= _MAX_CHECK_GAP_S
         for connection, byte_count in self._byte_counts.items():
             owed_s = now - self._owed_since[connection]
-            is_quiet = is_conclusive and connection.bytes_received == byte_count and not connection.tls.is_throttled
+            is_quiet = (
+                is_conclusive
+                and connection.bytes_received == byte_count
+                and not connection.tls.is_throttled
+            )
             if owed_s > self._late_s:
                 del self._owed_since[connection]
                 connection.skip_pong()

@@ -76,7 +76,12 @@ class PeerSettings(Settings, frozen=True):
     """
 
     data_dir: Path = setting(
-        REQUIRED, "data-dir", path_value, "folder of the identity, the store and the index", "DIR", group=Group.STORE
+        REQUIRED,
+        "data-dir",
+        path_value,
+        "folder of the identity, the store and the index",
+        "DIR",
+        group=Group.STORE,
     )
     tls_cert_path: Path | None = setting(
         None,
@@ -88,7 +93,13 @@ class PeerSettings(Settings, frozen=True):
         is_reference=True,
     )
     tls_key_path: Path | None = setting(
-        None, "tls-key-path", optional_path, "key of tls-cert-path", "FILE", group=Group.NETWORK, is_reference=True
+        None,
+        "tls-key-path",
+        optional_path,
+        "key of tls-cert-path",
+        "FILE",
+        group=Group.NETWORK,
+        is_reference=True,
     )
     manual_peers: tuple[ManualPeer, ...] = setting(
         (),

@@ -71,7 +71,9 @@ class PeerStatistics(Struct, eq=False):
         else:
             self.responses += 1
         previous = self.latency_s
-        self.latency_s = latency_s if previous is None else previous + _LATENCY_WEIGHT * (latency_s - previous)
+        self.latency_s = (
+            latency_s if previous is None else previous + _LATENCY_WEIGHT * (latency_s - previous)
+        )
 
 
 class NetworkStatistics(Struct, eq=False):

@@ -77,7 +77,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         "write_paused_at",
     )
 
-    def __init__(self, listener: TlsListener, context: ssl.SSLContext, shared: ReceiveBuffer) -> None:
+    def __init__(
+        self, listener: TlsListener, context: ssl.SSLContext, shared: ReceiveBuffer
+    ) -> None:
         self._listener = listener
         self._shared = shared
         self._incoming = ssl.MemoryBIO()
@@ -151,7 +153,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._lost:
             return
         self._lost, self._transport = True, None
-        self._listener.on_connection_lost(self._failure or ConnectionFailure.HUNG_UP, self._detail or str(error or ""))
+        self._listener.on_connection_lost(
+            self._failure or ConnectionFailure.HUNG_UP, self._detail or str(error or "")
+        )
 
     # TLS.
 
@@ -164,7 +168,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             self._flush()
             self._fail(ConnectionFailure.TLS_FAILED, error.reason or str(error))
-        except Exception:  # The event loop calls this for one of many connections; the others go on.
+        except (
+            Exception
+        ):  # The event loop calls this for one of many connections; the others go on.
             log.exception("internal error, closing peer connection")
             self._fail(ConnectionFailure.INTERNAL, "")
 

@@ -29,7 +29,9 @@ def _check_braces(template: str, allowed_names: tuple[str, ...], path: str) -> N
     unknown = next((name for name in _BRACES.findall(template) if name not in allowed_names), None)
     if unknown is not None:
         raise invalid_setting(
-            path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{name}}}" for name in allowed_names)
+            path,
+            f"{{{unknown[:32]}}} means nothing; known are "
+            + ", ".join(f"{{{name}}}" for name in allowed_names),
         )
 
 

@@ -10,7 +10,15 @@ import csv
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -65,7 +73,9 @@ class AvaxPrices:
 
 
 @asynccontextmanager
-async def open_price_sources(settings: PriceSettings, data_dir: Path) -> AsyncIterator[tuple[PriceSource, ...]]:
+async def open_price_sources(
+    settings: PriceSettings, data_dir: Path
+) -> AsyncIterator[tuple[PriceSource, ...]]:
     """Hold the sources that there are, in the order in which they are asked: file, URL. Raises StartupError."""
     sources: list[PriceSource] = []
     async with AsyncExitStack() as stack:
@@ -73,7 +83,9 @@ async def open_price_sources(settings: PriceSettings, data_dir: Path) -> AsyncIt
         if os.access(file, os.F_OK) and (table := await asyncio.to_thread(read_table, file)):
             sources.append(file_source(table))
         if settings.url:
-            sources.append(WebPrices(settings, await stack.enter_async_context(new_session())).price)
+            sources.append(
+                WebPrices(settings, await stack.enter_async_context(new_session())).price
+            )
         yield tuple(sources)
 
 
@@ -99,9 +111,17 @@ class WebPrices:
         try:
             async with self._slots, asyncio.timeout(self._settings.timeout_s):
                 price: str | None = self._parse(await self._read_body(key), key)
-        except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError, RecursionError) as error:
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            ValueError,
+            LookupError,
+            TypeError,
+            RecursionError,
+        ) as error:
             log.warning(
-                "price fetch failed", extra={"currency": key[0], "day": str(key[1]), "reason": error_words(error)}
+                "price fetch failed",
+                extra={"currency": key[0], "day": str(key[1]), "reason": error_words(error)},
             )
             price = None
         ttl_s = self._settings.retry_failed_after_s if price is None else float("inf")
@@ -109,7 +129,9 @@ class WebPrices:
         return price
 
     async def _read_body(self, key: Key) -> bytes:
-        async with self._session.get(fill_template(self._document_url, *key), allow_redirects=False) as response:
+        async with self._session.get(
+            fill_template(self._document_url, *key), allow_redirects=False
+        ) as response:
             response.raise_for_status()
             if response.status != 200:
                 raise ValueError("the status is not 200")
@@ -180,6 +202,11 @@ def format_price(value: str | int | Decimal) -> str:
         number = Decimal(value) if len(str(value)) <= _MAX_CHARACTERS else None
     except InvalidOperation:
         number = None
-    if number is None or not number.is_finite() or number <= 0 or abs(number.adjusted()) > _MAX_CHARACTERS:
+    if (
+        number is None
+        or not number.is_finite()
+        or number <= 0
+        or abs(number.adjusted()) > _MAX_CHARACTERS
+    ):
         raise ValueError(f"{str(value)[:_MAX_CHARACTERS]!r} is no price")
     return format(number, "f")

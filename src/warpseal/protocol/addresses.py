@@ -59,7 +59,9 @@ class ClaimedIpPort(Struct, frozen=True):
             certificate = parse_certificate(self.certificate_der)
         except MalformedCertificate:
             return False
-        return certificate.verify_signature(signed_bytes(self.ip, self.port, self.timestamp), self.signature)
+        return certificate.verify_signature(
+            signed_bytes(self.ip, self.port, self.timestamp), self.signature
+        )
 
 
 def signed_bytes(ip: IPAddress, port: int, timestamp: int) -> bytes:
@@ -88,7 +90,10 @@ def parse_port(value: int) -> int:
 
 def parse_claimed_ip_port(entry: p2p_pb2.ClaimedIpPort) -> ClaimedIpPort:
     """Return one entry of a peer list. Raises MalformedAddress."""
-    if len(entry.x509_certificate) > MAX_CERTIFICATE_BYTES or len(entry.signature) > _MAX_SIGNATURE_BYTES:
+    if (
+        len(entry.x509_certificate) > MAX_CERTIFICATE_BYTES
+        or len(entry.signature) > _MAX_SIGNATURE_BYTES
+    ):
         raise MalformedAddress("the certificate or signature is too long")
     return ClaimedIpPort(
         entry.x509_certificate,

@@ -55,7 +55,10 @@ class BloomFilter:
         """Return a marshalled filter with its salt. Raises MalformedFilter."""
         check_filter(raw, salt)
         entries_at = 1 + raw[0] * _SEED_BYTES
-        seeds = [int.from_bytes(raw[at : at + _SEED_BYTES], "big") for at in range(1, entries_at, _SEED_BYTES)]
+        seeds = [
+            int.from_bytes(raw[at : at + _SEED_BYTES], "big")
+            for at in range(1, entries_at, _SEED_BYTES)
+        ]
         return cls(seeds, raw[entries_at:], salt)
 
     @property
@@ -74,7 +77,11 @@ class BloomFilter:
 
     def encode(self) -> bytes:
         """Return the marshalled filter without its salt, which messages carry in a field of its own."""
-        return bytes((len(self.seeds),)) + b"".join(s.to_bytes(_SEED_BYTES, "big") for s in self.seeds) + self._bits
+        return (
+            bytes((len(self.seeds),))
+            + b"".join(s.to_bytes(_SEED_BYTES, "big") for s in self.seeds)
+            + self._bits
+        )
 
     def _bits_of(self, key: bytes) -> list[int]:
         """Return the bits of a key; each hash continues from the previous one."""

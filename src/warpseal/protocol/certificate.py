@@ -86,7 +86,13 @@ def _subject_public_key(der: bytes) -> tuple[bytes, bytes]:
     signed_part = DerReader(DerReader(der).read(SEQUENCE)).read(SEQUENCE)
     reader = DerReader(signed_part)
     reader.skip_optional(VERSION)
-    for serial_algorithm_issuer_validity_subject in (INTEGER, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE):
+    for serial_algorithm_issuer_validity_subject in (
+        INTEGER,
+        SEQUENCE,
+        SEQUENCE,
+        SEQUENCE,
+        SEQUENCE,
+    ):
         reader.read(serial_algorithm_issuer_validity_subject)
     key_info = DerReader(reader.read(SEQUENCE))
     oid = DerReader(key_info.read(SEQUENCE)).read(OBJECT_IDENTIFIER)

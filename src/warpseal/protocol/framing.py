@@ -112,7 +112,9 @@ class Zstd:
     def compress(self, raw: bytes) -> bytes:
         """Return one zstd frame that declares its content size. Raises ValueError above 2 MiB."""
         if len(raw) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"{len(raw)} bytes exceed the {MAX_MESSAGE_BYTES} bytes that a peer decompresses")
+            raise ValueError(
+                f"{len(raw)} bytes exceed the {MAX_MESSAGE_BYTES} bytes that a peer decompresses"
+            )
         return self._compressor.compress(raw)
 
     def inflate(self, compressed: bytes) -> bytes:

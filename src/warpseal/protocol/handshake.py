@@ -131,11 +131,17 @@ class AdvertisedVersion:
     def record_accepted(self, node_id: NodeID, version: Version) -> None:
         """Note the release of a peer that accepted our handshake."""
         # A peer that accepts a raised release would refuse the tested one as before, until it runs that itself.
-        self._record(node_id, version, has_refused=self.current > TESTED_VERSION and self._has_refused(node_id))
+        self._record(
+            node_id,
+            version,
+            has_refused=self.current > TESTED_VERSION and self._has_refused(node_id),
+        )
 
     def record_refused(self, node_id: NodeID, version: Version) -> None:
         """Note the release of a peer that sent its handshake and hung up when it had read ours."""
-        self._record(node_id, version, has_refused=version > self.current or self._has_refused(node_id))
+        self._record(
+            node_id, version, has_refused=version > self.current or self._has_refused(node_id)
+        )
 
     def forget(self, node_ids: Iterable[NodeID]) -> None:
         """Forget the releases of nodes that are not dialed any more."""
@@ -164,7 +170,10 @@ class AdvertisedVersion:
         weights = self._weights.by_node
         peers = [(release, weights.get(node_id, 0)) for node_id, release in self._peers.items()]
         refusing = [(release.version, weight) for release, weight in peers if release.has_refused]
-        refusing_weight, known_weight = sum(weight for _, weight in refusing), sum(weight for _, weight in peers)
+        refusing_weight, known_weight = (
+            sum(weight for _, weight in refusing),
+            sum(weight for _, weight in peers),
+        )
         if 3 * refusing_weight <= self._weights.total or 2 * refusing_weight <= known_weight:
             return None
         return _find_exceeded(refusing, refusing_weight // 2)
@@ -200,14 +209,18 @@ def check_handshake(
     """Return what a peer's handshake says. Raises ProtocolError. It takes about 200 microseconds."""
     # handleHandshake has the same order: the first rule that a peer breaks is the reason that both sides log.
     if message.network_id != network_id:
-        raise ProtocolError(CloseReason.WRONG_NETWORK, f"network {message.network_id}, ours is {network_id}")
+        raise ProtocolError(
+            CloseReason.WRONG_NETWORK, f"network {message.network_id}, ours is {network_id}"
+        )
     # network-max-clock-difference: more than 60 s apart, in either direction.
     offset_s = message.my_time - int(unix_s)
     if abs(offset_s) > MAX_CLOCK_SKEW_S:
         raise ProtocolError(CloseReason.CLOCK_SKEW, f"their clock is {offset_s} s from ours")
     # maxNumTrackedSubnets, and ids.ToID of each.
     if len(message.tracked_subnets) > MAX_TRACKED_SUBNETS:
-        raise ProtocolError(CloseReason.TOO_MANY_SUBNETS, f"{len(message.tracked_subnets)} tracked subnets")
+        raise ProtocolError(
+            CloseReason.TOO_MANY_SUBNETS, f"{len(message.tracked_subnets)} tracked subnets"
+        )
     for subnet_id in message.tracked_subnets:
         if len(subnet_id) != ID_BYTES:
             raise ProtocolError(CloseReason.MALFORMED_SUBNET_ID, f"{len(subnet_id)} bytes")
@@ -223,10 +236,14 @@ def check_handshake(
     if not bls.is_signature(message.ip_bls_sig):
         raise ProtocolError(CloseReason.MALFORMED_BLS_PROOF, f"{len(message.ip_bls_sig)} bytes")
     client = message.client
-    return PeerHandshake((client.major, client.minor, client.patch), claim, offset_s, message.upgrade_time)
+    return PeerHandshake(
+        (client.major, client.minor, client.patch), claim, offset_s, message.upgrade_time
+    )
 
 
-def _check_claim(message: p2p_pb2.Handshake, certificate: Certificate, unix_s: float) -> ClaimedIpPort:
+def _check_claim(
+    message: p2p_pb2.Handshake, certificate: Certificate, unix_s: float
+) -> ClaimedIpPort:
     # ips.AddrFromSlice, then a port whose low 16 bits are not 0.
     try:
         ip, port = parse_ip(message.ip_addr), parse_port(message.ip_port)
@@ -236,7 +253,9 @@ def _check_claim(message: p2p_pb2.Handshake, certificate: Certificate, unix_s: f
     ahead_s = message.ip_signing_time - unix_s
     if ahead_s > MAX_CLOCK_SKEW_S:
         raise ProtocolError(CloseReason.ADDRESS_FROM_THE_FUTURE, f"signed in {ahead_s:.0f} s")
-    claim = ClaimedIpPort(certificate.der, ip, port, message.ip_signing_time, message.ip_node_id_sig)
+    claim = ClaimedIpPort(
+        certificate.der, ip, port, message.ip_signing_time, message.ip_node_id_sig
+    )
     if not certificate.verify_signature(signed_bytes(ip, port, claim.timestamp), claim.signature):
         raise ProtocolError(CloseReason.WRONG_ADDRESS_SIGNATURE, f"of {ip} port {port}")
     return claim

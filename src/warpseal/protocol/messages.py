@@ -16,7 +16,14 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.framing import Zstd, encode_frame
-from warpseal.warp.protobuf import LENGTH_DELIMITED, DecodeError, encode_field, encode_varint, iter_fields, read_varint
+from warpseal.warp.protobuf import (
+    LENGTH_DELIMITED,
+    DecodeError,
+    encode_field,
+    encode_varint,
+    iter_fields,
+    read_varint,
+)
 
 M = TypeVar("M", bound=ProtobufMessage)
 
@@ -129,7 +136,11 @@ def _share_head(head: bytes) -> tuple[bytes, int] | None:
 
     It is cached because all responses to a request share it.
     """
-    if head[:2] != _CHAIN_PREFIX or len(head) <= _AFTER_CHAIN or head[_AFTER_CHAIN] != _REQUEST_ID_KEY:
+    if (
+        head[:2] != _CHAIN_PREFIX
+        or len(head) <= _AFTER_CHAIN
+        or head[_AFTER_CHAIN] != _REQUEST_ID_KEY
+    ):
         return None
     try:
         request_id, offset = read_varint(head, _AFTER_CHAIN + 1)
@@ -166,7 +177,9 @@ def escape_text(raw: bytes) -> str:
     text = raw.decode("utf-8", errors="backslashreplace")
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def decode_handshake(body: bytes) -> p2p_pb2.Handshake:
@@ -206,26 +219,37 @@ def encode_handshake(handshake: p2p_pb2.Handshake) -> bytes:
 
 def encode_get_peer_list(known_peers: bytes, salt: bytes, zstd: Zstd) -> bytes:
     """Return the frame that asks for addresses of all subnets that are not in a marshalled bloom filter."""
-    request = p2p_pb2.GetPeerList(known_peers=p2p_pb2.BloomFilter(filter=known_peers, salt=salt), all_subnets=True)
+    request = p2p_pb2.GetPeerList(
+        known_peers=p2p_pb2.BloomFilter(filter=known_peers, salt=salt), all_subnets=True
+    )
     return _compressed_frame(p2p_pb2.Message(get_peer_list=request), zstd)
 
 
-def encode_app_request(chain_id: bytes, request_id: int, app_bytes: bytes, deadline_s: float, zstd: Zstd) -> bytes:
+def encode_app_request(
+    chain_id: bytes, request_id: int, app_bytes: bytes, deadline_s: float, zstd: Zstd
+) -> bytes:
     """Return the frame of a request. The peer counts `deadline_s` from receipt and caps it at 10 s."""
     request = p2p_pb2.AppRequest(
-        chain_id=chain_id, request_id=request_id, deadline=round(deadline_s * 1e9), app_bytes=app_bytes
+        chain_id=chain_id,
+        request_id=request_id,
+        deadline=round(deadline_s * 1e9),
+        app_bytes=app_bytes,
     )
     return _compressed_frame(p2p_pb2.Message(app_request=request), zstd)
 
 
 def encode_app_error(chain_id: bytes, request_id: int, code: int, text: str, zstd: Zstd) -> bytes:
     """Return the frame of an application error."""
-    error = p2p_pb2.AppError(chain_id=chain_id, request_id=request_id, error_code=code, error_message=text)
+    error = p2p_pb2.AppError(
+        chain_id=chain_id, request_id=request_id, error_code=code, error_message=text
+    )
     return _compressed_frame(p2p_pb2.Message(app_error=error), zstd)
 
 
 def _compressed_frame(message: p2p_pb2.Message, zstd: Zstd) -> bytes:
-    return encode_frame(encode_field(MessageType.COMPRESSED, zstd.compress(message.SerializeToString())))
+    return encode_frame(
+        encode_field(MessageType.COMPRESSED, zstd.compress(message.SerializeToString()))
+    )
 
 
 class NoSignature(StrEnum):

@@ -14,7 +14,13 @@ from warpseal.protocol.addresses import ClaimedIpPort, MalformedAddress, parse_c
 from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate
 from warpseal.protocol.framing import FrameDecoder, Zstd
-from warpseal.protocol.handshake import CloseReason, OwnHandshake, PeerHandshake, ProtocolError, check_handshake
+from warpseal.protocol.handshake import (
+    CloseReason,
+    OwnHandshake,
+    PeerHandshake,
+    ProtocolError,
+    check_handshake,
+)
 from warpseal.protocol.limits import PING_INTERVAL_S, SILENCE_TIMEOUT_S
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,
@@ -209,7 +215,9 @@ class PeerProtocol:
         if self.closed is not None:
             return events
         settings = self._settings
-        self._silent_s += min(now - self._ticked_at, settings.silence_timeout_s / _TICKS_PER_SILENCE)
+        self._silent_s += min(
+            now - self._ticked_at, settings.silence_timeout_s / _TICKS_PER_SILENCE
+        )
         self._ticked_at = now
         # readMessages: any bytes within the read deadline of 30 s keep the connection, a Pong is not required.
         if self._silent_s >= settings.silence_timeout_s:
@@ -309,7 +317,9 @@ class PeerProtocol:
         # network/p2p/router.go: a handler ID that is not registered is refused with an AppError of code -2.
         chain_id, request_id = decode_app_request_ids(body)
         self._add_cost(_REQUEST_POINTS, now)
-        error = encode_app_error(chain_id, request_id, UNREGISTERED_HANDLER_CODE, UNREGISTERED_HANDLER_TEXT, self._zstd)
+        error = encode_app_error(
+            chain_id, request_id, UNREGISTERED_HANDLER_CODE, UNREGISTERED_HANDLER_TEXT, self._zstd
+        )
         self._out.append(error)
 
     def _count_unexpected(self, now: float) -> None:
@@ -318,12 +328,16 @@ class PeerProtocol:
 
     def _add_cost(self, points: int, now: float) -> None:
         if not self._flood.add_cost(points, now):
-            raise ProtocolError(CloseReason.FLOOD, f"{self.undecodable} undecodable, {self.unexpected} unexpected")
+            raise ProtocolError(
+                CloseReason.FLOOD, f"{self.undecodable} undecodable, {self.unexpected} unexpected"
+            )
 
     def _check_stream(self, now: float) -> None:
         # msg_length.go: an announced length above 2 MiB ends the connection.
         if self._decoder.overflow is not None:
-            raise ProtocolError(CloseReason.FRAME_TOO_LONG, f"{self._decoder.overflow} bytes announced")
+            raise ProtocolError(
+                CloseReason.FRAME_TOO_LONG, f"{self._decoder.overflow} bytes announced"
+            )
         skipped = self._decoder.skipped_bytes >> _BULK_SHIFT
         if skipped > self._skipped_points:
             self._add_cost(skipped - self._skipped_points, now)

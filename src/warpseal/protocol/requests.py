@@ -176,7 +176,9 @@ class RequestTable(Struct, eq=False):
             self._silence_checked_at = now
             self._silent_checks += 1
         if self._in_flight:
-            for request_id in [key for key, request in self._in_flight.items() if request.deadline <= now]:
+            for request_id in [
+                key for key, request in self._in_flight.items() if request.deadline <= now
+            ]:
                 del self._in_flight[request_id]
         self._free_slots(now)
 
@@ -206,7 +208,9 @@ class RequestTable(Struct, eq=False):
         if self.queued >= self._limits.queued and now >= self._purged_at + _PURGE_INTERVAL_S:
             self._purged_at = now
             self._asks = [r for r in self._asks if r.on_response is not None and r.deadline > now]
-            self._reasks = [r for r in self._reasks if r.on_response is not None and r.deadline > now]
+            self._reasks = [
+                r for r in self._reasks if r.on_response is not None and r.deadline > now
+            ]
         if self.queued >= self._limits.queued:
             if request.is_reask or not self._reasks:
                 return False

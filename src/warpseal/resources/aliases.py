@@ -122,9 +122,13 @@ def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:
             names_of = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=dict[str, list[str]])
         return {ChainID(parse_id(chain)): tuple(names) for chain, names in names_of.items()}
     except OSError as error:
-        raise StartupError(f"chain-aliases-file {file} cannot be read: {os_error_text(error)}") from error
+        raise StartupError(
+            f"chain-aliases-file {file} cannot be read: {os_error_text(error)}"
+        ) from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise StartupError(f"chain-aliases-file {file} is not an object of lists by blockchain id: {error}") from error
+        raise StartupError(
+            f"chain-aliases-file {file} is not an object of lists by blockchain id: {error}"
+        ) from error
 
 
 def _is_id(text: str) -> bool:

@@ -60,7 +60,9 @@ X_CHAIN_TX_TYPES: Final = frozenset(PrimaryNetworkTxType(kind) for kind in _X)
 C_CHAIN_TX_TYPES: Final = frozenset((PrimaryNetworkTxType.EXPORT, PrimaryNetworkTxType.IMPORT))
 
 
-def tx_type(kind: str, names: frozenset[PrimaryNetworkTxType] = P_CHAIN_TX_TYPES) -> PrimaryNetworkTxType:
+def tx_type(
+    kind: str, names: frozenset[PrimaryNetworkTxType] = P_CHAIN_TX_TYPES
+) -> PrimaryNetworkTxType:
     """Return the type by its node's name; UNKNOWN for one that the list does not hold."""
     return PrimaryNetworkTxType(kind) if kind in names else PrimaryNetworkTxType.UNKNOWN
 

@@ -191,14 +191,26 @@ def _number(value: Any) -> int | None:
     if len(value) > _MAX_DIGITS:
         return None
     try:
-        return int(value, 16) if value[:2].lower() == "0x" else int(value) if value.isdecimal() else None
+        return (
+            int(value, 16)
+            if value[:2].lower() == "0x"
+            else int(value)
+            if value.isdecimal()
+            else None
+        )
     except ValueError:
         return None
 
 
 def _hex_number(value: Any) -> Any:
     number = _number(value)
-    return UNSET if number is None else value if isinstance(value, str) and value.startswith("0x") else hex(number)
+    return (
+        UNSET
+        if number is None
+        else value
+        if isinstance(value, str) and value.startswith("0x")
+        else hex(number)
+    )
 
 
 def _nullable(value: Any) -> Any:
@@ -242,7 +254,13 @@ def _object(kind: type[Any]) -> Reader:
             return UNSET
         special, default = _READERS[kind]
         value = read_names(value)
-        return kind(**{name: special.get(key, default)(value[key]) for key, name in names.items() if key in value})
+        return kind(
+            **{
+                name: special.get(key, default)(value[key])
+                for key, name in names.items()
+                if key in value
+            }
+        )
 
     return reader
 
@@ -250,8 +268,12 @@ def _object(kind: type[Any]) -> Reader:
 _READERS: Final[Mapping[type[Any], tuple[Mapping[str, Reader], Reader]]] = {
     GenesisData: (
         {
-            **dict.fromkeys(("airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas"), _nullable),
-            **dict.fromkeys(("airdropHash", "coinbase", "extraData", "mixHash", "parentHash"), _hex_bytes),
+            **dict.fromkeys(
+                ("airdropAmount", "baseFeePerGas", "blobGasUsed", "excessBlobGas"), _nullable
+            ),
+            **dict.fromkeys(
+                ("airdropHash", "coinbase", "extraData", "mixHash", "parentHash"), _hex_bytes
+            ),
             "alloc": _hex_map(_object(GenesisAccount)),
             "config": _object(GenesisConfig),
         },

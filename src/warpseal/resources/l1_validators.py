@@ -21,7 +21,9 @@ _KEY_EXAMPLE: Final = {
 class L1ValidatorOwner(Resource, frozen=True, gc=False, kw_only=True):
     """The owners of a balance or of an authority; `threshold` of them must sign."""
 
-    addresses: Annotated[tuple[str, ...], Meta(examples=[["fuji18jma8ppw3nhx5r4ap8clazz0dps7rv5u6wmu4t"]])]
+    addresses: Annotated[
+        tuple[str, ...], Meta(examples=[["fuji18jma8ppw3nhx5r4ap8clazz0dps7rv5u6wmu4t"]])
+    ]
     threshold: Annotated[int, Meta(examples=[1])]
 
 
@@ -31,7 +33,9 @@ class CurrentL1Validator(Resource, frozen=True, gc=False, kw_only=True):
     remainingBalanceOwner gets what is left of the balance; deactivationOwner may disable the validator.
     """
 
-    validation_id: Annotated[str, Meta(examples=["yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"])]
+    validation_id: Annotated[
+        str, Meta(examples=["yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"])
+    ]
     validation_id_hex: Annotated[
         str, Meta(examples=["0x80d6ca413d3cd80bbd8b0a6dfbff3bef87d0584267d2d7ca05b4ddf254946cac"])
     ]

@@ -9,7 +9,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 from warpseal.chains.ids import AssetID
-from warpseal.resources.base import UNSET, CurrencyCode, PrimaryNetworkAssetType, Resource, RewardType, UnsetType
+from warpseal.resources.base import (
+    UNSET,
+    CurrencyCode,
+    PrimaryNetworkAssetType,
+    Resource,
+    RewardType,
+    UnsetType,
+)
 from warpseal.resources.text import shared_id_text
 
 

@@ -11,7 +11,14 @@ from warpseal.chains.ids import Address
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.outputs import Asset
-from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.resources.queries import (
+    BlockQuery,
+    Page,
+    PageRequest,
+    RewardQuery,
+    TransactionQuery,
+    ValidationQuery,
+)
 from warpseal.resources.transactions import Reward, Transaction, Validation
 from warpseal.warp.ids import ChainID, NodeID
 

@@ -63,7 +63,9 @@ class ClientHeights:
 
     def allows(self, heights: Heights) -> bool:
         """Return whether a replica at these heights may answer."""
-        return all(height >= self._from_token.get(chain, self._least) for chain, height in heights.items())
+        return all(
+            height >= self._from_token.get(chain, self._least) for chain, height in heights.items()
+        )
 
     def add(self, heights: Heights) -> None:
         """Add the heights of a snapshot that the request has read."""

@@ -22,8 +22,12 @@ else:
 EVM_ADDRESS_BYTES: Final = 20
 _MAX_CACHED: Final = 16_384
 _CASE_BIT: Final = 0x20
-_CASE_BIT_OF_LETTERS: Final = bytes(_CASE_BIT if chr(digit) in "abcdef" else 0 for digit in range(256))
-_CASE_BIT_FROM_8: Final = bytes(_CASE_BIT if chr(digit) in "89abcdef" else 0 for digit in range(256))
+_CASE_BIT_OF_LETTERS: Final = bytes(
+    _CASE_BIT if chr(digit) in "abcdef" else 0 for digit in range(256)
+)
+_CASE_BIT_FROM_8: Final = bytes(
+    _CASE_BIT if chr(digit) in "89abcdef" else 0 for digit in range(256)
+)
 
 _bech32 = lru_cache(_MAX_CACHED)(bech32_text)
 node_text = lru_cache(_MAX_CACHED)(node_id_text)
@@ -68,7 +72,9 @@ def account_text(raw: bytes) -> str:
     # eth_utils would import pydantic, which takes as long as half of the daemon's start.
     marks = keccak.keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
     # All digits at once, as one number: pages have thousands of addresses.
-    lowered = int.from_bytes(digits.translate(_CASE_BIT_OF_LETTERS)) & int.from_bytes(marks.translate(_CASE_BIT_FROM_8))
+    lowered = int.from_bytes(digits.translate(_CASE_BIT_OF_LETTERS)) & int.from_bytes(
+        marks.translate(_CASE_BIT_FROM_8)
+    )
     return "0x" + (int.from_bytes(digits) - lowered).to_bytes(len(digits)).decode()
 
 

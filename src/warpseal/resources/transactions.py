@@ -18,7 +18,13 @@ from warpseal.resources.base import (
     UnsetType,
 )
 from warpseal.resources.evm_genesis import GenesisData
-from warpseal.resources.outputs import Asset, AssetAmount, AvmUtxo, PrimaryNetworkUtxo, UtxoCredential
+from warpseal.resources.outputs import (
+    Asset,
+    AssetAmount,
+    AvmUtxo,
+    PrimaryNetworkUtxo,
+    UtxoCredential,
+)
 from warpseal.warp.ids import NodeID, SubnetID
 
 

@@ -31,13 +31,18 @@ class _Failures(Struct):
 class BackgroundWork:
     """The parts of a process that may fail. Used from one event loop. on_failure: takes the name of the part."""
 
-    def __init__(self, on_failure: Callable[[str], object] = lambda part: None, backoff: Backoff = _BACKOFF) -> None:
+    def __init__(
+        self, on_failure: Callable[[str], object] = lambda part: None, backoff: Backoff = _BACKOFF
+    ) -> None:
         self._on_failure = on_failure
         self._backoff = backoff
         self._failures: dict[str, _Failures] = {}
 
     async def keep_running(
-        self, part: str, run: Callable[[], Awaitable[object]], waits_for: tuple[type[Exception], ...] = ()
+        self,
+        part: str,
+        run: Callable[[], Awaitable[object]],
+        waits_for: tuple[type[Exception], ...] = (),
     ) -> None:
         """Run a part until it returns; after an error it starts again, with growing delays.
 

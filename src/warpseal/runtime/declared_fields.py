@@ -21,9 +21,17 @@ class DeclaredFieldsMeta(StructMeta):
 
     declared_fields: dict[str, Any]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
-        declared = {field: value for field, value in namespace.items() if isinstance(value, DeclaredField)}
-        defaults = {field: value.default for field, value in declared.items() if value.default is not NODEFAULT}
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
+    ) -> Any:
+        declared = {
+            field: value for field, value in namespace.items() if isinstance(value, DeclaredField)
+        }
+        defaults = {
+            field: value.default
+            for field, value in declared.items()
+            if value.default is not NODEFAULT
+        }
         others = {field: value for field, value in namespace.items() if field not in declared}
         kind: Any = super().__new__(mcs, name, bases, others | defaults, **config)
         kind.declared_fields = getattr(kind, "declared_fields", {}) | declared

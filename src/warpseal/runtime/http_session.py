@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from warpseal.version import __version__
 
-__all__ = ["UnreadableBody", "aiohttp", "is_success", "new_session", "read_authorities_late", "read_body"]
+__all__ = [
+    "UnreadableBody",
+    "aiohttp",
+    "is_success",
+    "new_session",
+    "read_authorities_late",
+    "read_body",
+]
 
 _UNDONE_COMPRESSIONS: Final = frozenset({"gzip", "x-gzip", "deflate"})
 # The registry of HTTP content codings, IANA.
@@ -118,7 +125,9 @@ def _find_decoder(response: aiohttp.ClientResponse) -> zlib._Decompress | None:
     return zlib.decompressobj(_AUTO_DETECT)
 
 
-async def _decompress(decoder: zlib._Decompress, chunk: bytes, content: bytearray, limit: int) -> None:
+async def _decompress(
+    decoder: zlib._Decompress, chunk: bytes, content: bytearray, limit: int
+) -> None:
     """Append what a chunk holds, at most one byte beyond the limit. Other tasks run between the pieces."""
     while chunk and len(content) <= limit:
         try:

@@ -149,7 +149,9 @@ class WorkerThreads(ThreadPoolExecutor):
             is_waiting = self._jobs >= self._max_threads
             self._jobs += 1
         work: Callable[P, T] = (
-            _timed(fn, capture_stack(sys._getframe(1))) if is_waiting and CONTENTION.is_counting else fn
+            _timed(fn, capture_stack(sys._getframe(1)))
+            if is_waiting and CONTENTION.is_counting
+            else fn
         )
         try:
             future = super().submit(work, *args, **kwargs)

@@ -102,7 +102,9 @@ class Retrier:
                 except self._errors as error:
                     delay_s = delays.next()
                     since_s = asyncio.get_running_loop().time() if since_s is None else since_s
-                    name = next(name for kind, name in self._failures.items() if isinstance(error, kind))
+                    name = next(
+                        name for kind, name in self._failures.items() if isinstance(error, kind)
+                    )
                     self._blocked[delays] = BlockedCall(name, since_s, error)
                     if self._on_failure is not None:
                         self._on_failure(error, delay_s)

@@ -78,12 +78,21 @@ class Settings(Struct, metaclass=DeclaredFieldsMeta, frozen=True):
 
     def __repr__(self) -> str:
         declared: dict[str, Setting] = type(self).declared_fields
-        visible = [name for name, setting in declared.items() if not (setting.is_secret or setting.display)]
+        visible = [
+            name for name, setting in declared.items() if not (setting.is_secret or setting.display)
+        ]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in visible)})"
 
 
 def setting(
-    default: T, key: str, parse: Parser[T], help: str, metavar: str = "N", *, group: Group, **options: Any
+    default: T,
+    key: str,
+    parse: Parser[T],
+    help: str,
+    metavar: str = "N",
+    *,
+    group: Group,
+    **options: Any,
 ) -> T:
     """Return a field of Settings. default: REQUIRED if there is none. options: more fields of Setting."""
     declared: Any = Setting(default, key, parse, help, group, metavar, **options)
@@ -143,7 +152,9 @@ def expand_path(name: str) -> Path:
         pass
     except RuntimeError:
         owner = name.partition("/")[0]
-        raise ValueError(f"{owner!r} is the home folder of no user here: write the whole path") from None
+        raise ValueError(
+            f"{owner!r} is the home folder of no user here: write the whole path"
+        ) from None
     raise ValueError(f"expected a path, found a character that no path has: {name[:80]!a}")
 
 
@@ -192,7 +203,9 @@ def duration(low: float, high: float) -> Parser[float]:
 
     def parse(value: Any, path: str) -> float:
         if isinstance(value, str) and _DURATION.fullmatch(value):
-            value = sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(value))
+            value = sum(
+                float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(value)
+            )
         return plain(value, path)
 
     return parse
@@ -202,7 +215,9 @@ def secret(value: Any, path: str) -> str:
     """Accept a secret of at least 16 characters that a header can carry; no error shows it."""
     token = text(value, path)
     if token and (len(token) < 16 or not all("!" <= char <= "~" for char in token)):
-        raise invalid_setting(path, "expected at least 16 characters of printable ASCII, without spaces")
+        raise invalid_setting(
+            path, "expected at least 16 characters of printable ASCII, without spaces"
+        )
     return token
 
 
@@ -214,7 +229,9 @@ def one_of(*choices: str) -> Parser[str]:
         if word not in choices:
             near = nearest(word, choices)
             hint = f"; did you mean {near}?" if near else ""
-            raise invalid_setting(path, f"expected one of {', '.join(choices)}; found {word!r}{hint}")
+            raise invalid_setting(
+                path, f"expected one of {', '.join(choices)}; found {word!r}{hint}"
+            )
         return word
 
     return parse
@@ -277,7 +294,9 @@ def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
     return parse
 
 
-def json_object(value: Any, path: str, parsers: Mapping[str, Parser[Any]], required: set[str]) -> dict[str, Any]:
+def json_object(
+    value: Any, path: str, parsers: Mapping[str, Parser[Any]], required: set[str]
+) -> dict[str, Any]:
     """Return the parsed fields of a JSON object, or of its text. Raises InvalidSetting with the errors of all of them.
 
     parsers: by key; any other key is an error. required: keys that must be there.
@@ -287,8 +306,14 @@ def json_object(value: Any, path: str, parsers: Mapping[str, Parser[Any]], requi
     decoded = decode_json_text(value, path)
     if not isinstance(decoded, dict):
         raise invalid_setting(path, f"expected an object, found {_kind(decoded)}")
-    errors = [SettingError(f"{path}.{key}", unknown_key(key, parsers)) for key in decoded if key not in parsers]
-    errors += [SettingError(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())]
+    errors = [
+        SettingError(f"{path}.{key}", unknown_key(key, parsers))
+        for key in decoded
+        if key not in parsers
+    ]
+    errors += [
+        SettingError(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())
+    ]
     fields: dict[str, Any] = {}
     for key, parse in parsers.items():
         if key in decoded:

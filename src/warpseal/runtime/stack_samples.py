@@ -94,4 +94,6 @@ def _frame_of(code: CodeType, at: int) -> Frame:
     lines = list(code.co_positions())
     index = max(at, 0) // _BYTES_PER_INSTRUCTION
     line = lines[index][0] if index < len(lines) else None
-    return Frame(code.co_qualname, code.co_filename, line or code.co_firstlineno, code.co_firstlineno)
+    return Frame(
+        code.co_qualname, code.co_filename, line or code.co_firstlineno, code.co_firstlineno
+    )

@@ -58,7 +58,18 @@ class Trace(Struct, eq=False):
 
     def end(self, name: str, attributes: Mapping[str, Any], error: str) -> None:
         """Export the request itself."""
-        self.add(Span(name, self.started_at, attributes, perf_counter(), self.parent_id, "server", error, self.root_id))
+        self.add(
+            Span(
+                name,
+                self.started_at,
+                attributes,
+                perf_counter(),
+                self.parent_id,
+                "server",
+                error,
+                self.root_id,
+            )
+        )
         self.is_open = False
 
 

@@ -32,7 +32,9 @@ class TtlCache(Generic[K, V]):
     """
 
     def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:
-        self._entries: TLRUCache[K, CachedValue[V]] = TLRUCache(max_entries, _expiry, now or loop_time)
+        self._entries: TLRUCache[K, CachedValue[V]] = TLRUCache(
+            max_entries, _expiry, now or loop_time
+        )
 
     def get(self, key: K) -> CachedValue[V] | None:
         """Return the value of a key; None if there is none, or it has expired."""

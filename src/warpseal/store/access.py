@@ -122,4 +122,6 @@ def _check_file(url: StoreUrl, kind: str = "store") -> None:
     if url.path is not None and (reason := unusable_reason(url.path)):
         raise StoreUnusable(str(url.path), reason, kind=kind)
     if url.path is not None and not url.path.exists():
-        raise StoreUnusable(str(url.path), "there is no such file; a daemon creates it when it starts", kind=kind)
+        raise StoreUnusable(
+            str(url.path), "there is no such file; a daemon creates it when it starts", kind=kind
+        )

@@ -56,7 +56,9 @@ class Addresses:
         except StoreDown as error:
             log.debug("cannot write addresses of peers", extra={"reason": error.reason})
             return False
-        self._stored = {key: stored_at for key, stored_at in self._stored.items() if key in rows_by_key}
+        self._stored = {
+            key: stored_at for key, stored_at in self._stored.items() if key in rows_by_key
+        }
         self._stored |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
         return True
 
@@ -72,9 +74,12 @@ def _all_rows(connection: Connection) -> list[tuple[AddressRow, float]]:
     ]
 
 
-def _writing(changed: Iterable[AddressRow], gone: Iterable[_RowKey], now: float) -> Callable[[Connection], None]:
+def _writing(
+    changed: Iterable[AddressRow], gone: Iterable[_RowKey], now: float
+) -> Callable[[Connection], None]:
     saved = sorted(
-        (row.node_id, row.kind.value, row.ip, row.port, row.worked_at, row.signed_at, now) for row in changed
+        (row.node_id, row.kind.value, row.ip, row.port, row.worked_at, row.signed_at, now)
+        for row in changed
     )
 
     def write(connection: Connection) -> None:

@@ -41,7 +41,9 @@ class ApiKeys:
     async def token_keys(self) -> Sequence[bytes]:
         """Return the keys of 32 bytes that seal page tokens, newest first; create the first one. Raises StoreDown."""
         keys = await self._database.read(lambda connection: load_secrets(connection, _PAGE_TOKENS))
-        return keys or await self._database.write(lambda connection: ensure_secret(connection, _PAGE_TOKENS))
+        return keys or await self._database.write(
+            lambda connection: ensure_secret(connection, _PAGE_TOKENS)
+        )
 
 
 def add_key(connection: Connection, key: ApiKey) -> None:

@@ -96,7 +96,10 @@ class Archive:
         self._queue.pin(message)
 
     async def store_signature(
-        self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID | None = None
+        self,
+        message: UnsignedMessage,
+        signed: StoredSignature,
+        signing_subnet_id: SubnetID | None = None,
     ) -> None:
         """Store a signature; return when it is committed, after a second at most, and at once while the store is down.
 
@@ -104,7 +107,9 @@ class Archive:
         """
         self._database.note(message.id)
         if not self._database.is_up or self._database.is_stuck:
-            self._queue.add_signature(AddSignature(message, signed, lambda: None, signing_subnet_id))
+            self._queue.add_signature(
+                AddSignature(message, signed, lambda: None, signing_subnet_id)
+            )
             return
         loop = asyncio.get_running_loop()
         is_written = asyncio.Event()
@@ -120,8 +125,12 @@ class Archive:
         finally:
             alarm.cancel()
 
-    async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
+    async def unverified(
+        self, limit: int
+    ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         """Return unverified shares of pinned messages, at most `limit`; none while the store is down."""
         with suppress(StoreDown):
-            return await self._database.read(lambda connection: archive_rows.load_unverified(connection, limit))
+            return await self._database.read(
+                lambda connection: archive_rows.load_unverified(connection, limit)
+            )
         return ()

@@ -109,7 +109,8 @@ class MessageFilter:
     def __contains__(self, message_id: bytes) -> bool:
         bits = self._bits
         return self._holds_all or all(
-            bits[(number % _BITS) >> 3] >> (number & 7) & 1 for number in _HASHES.unpack_from(message_id)
+            bits[(number % _BITS) >> 3] >> (number & 7) & 1
+            for number in _HASHES.unpack_from(message_id)
         )
 
     def load(self, connection: Connection) -> None:
@@ -121,7 +122,9 @@ class MessageFilter:
         self._holds_all = loaded > _MAX_LOADED
 
 
-def load_message(connection: Connection, message_id: MessageID) -> tuple[ArchiveEntry, float | None]:
+def load_message(
+    connection: Connection, message_id: MessageID
+) -> tuple[ArchiveEntry, float | None]:
     """Return the stored shares and signatures of a message, and its last use; None if it is unknown or pinned."""
     rows = connection.fetch(_LOAD_MESSAGE, message_id)
     if not rows:
@@ -146,14 +149,24 @@ def find_signed(connection: Connection, message_ids: Sequence[MessageID]) -> fro
 
 def split_keys(joined: bytes) -> tuple[bytes, ...]:
     """Return the public keys (48 bytes each) of a signature's row."""
-    return tuple(joined[start : start + PUBLIC_KEY_BYTES] for start in range(0, len(joined), PUBLIC_KEY_BYTES))
+    return tuple(
+        joined[start : start + PUBLIC_KEY_BYTES]
+        for start in range(0, len(joined), PUBLIC_KEY_BYTES)
+    )
 
 
-def load_unverified(connection: Connection, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
+def load_unverified(
+    connection: Connection, limit: int
+) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
     """Return unverified shares of messages that are kept for ever, oldest messages first, at most `limit` shares."""
     return tuple(
-        (UnsignedMessage.parse(raw), tuple(StoredShare(key, signature, False) for _, key, signature in of_message))
-        for raw, of_message in groupby(connection.fetch(_LOAD_UNVERIFIED, limit), lambda row: row[0])
+        (
+            UnsignedMessage.parse(raw),
+            tuple(StoredShare(key, signature, False) for _, key, signature in of_message),
+        )
+        for raw, of_message in groupby(
+            connection.fetch(_LOAD_UNVERIFIED, limit), lambda row: row[0]
+        )
     )
 
 
@@ -168,7 +181,12 @@ def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
             keys = [(update.message_id, update.public_key, update.signature) for update in updates]
             connection.run_many(_MARK if is_valid else _REJECT, keys)
             rows += len(keys)
-    to_count = {*batch.pinned, *batch.to_recount, *batch.signed_ids, *(update.message_id for update in batch.updates)}
+    to_count = {
+        *batch.pinned,
+        *batch.to_recount,
+        *batch.signed_ids,
+        *(update.message_id for update in batch.updates),
+    }
     # Of evictable messages only the newest few signatures stay; then the sizes are counted again.
     for text in (_TRIM_SIGNATURES, _RECOUNT):
         connection.run_many(text, [(message_id,) for message_id in sorted(to_count)])
@@ -182,9 +200,17 @@ def write_signed(connection: Connection, batch: WriteBatch, now_unix_s: float) -
     The rows of the messages are locked against another daemon's eviction until the transaction ends.
     """
     messages = {added.message.id: added.message for added in batch.signatures}
-    messages |= {update.message.id: update.message for update in batch.updates if isinstance(update, AddShares)}
-    connection.run_many(_ADD_MESSAGE, sorted(_row_of(message, 0, now_unix_s) for message in messages.values()))
-    connection.run_many(_ADD_PINNED, sorted(_row_of(message, 1, now_unix_s) for message in batch.pinned.values()))
+    messages |= {
+        update.message.id: update.message
+        for update in batch.updates
+        if isinstance(update, AddShares)
+    }
+    connection.run_many(
+        _ADD_MESSAGE, sorted(_row_of(message, 0, now_unix_s) for message in messages.values())
+    )
+    connection.run_many(
+        _ADD_PINNED, sorted(_row_of(message, 1, now_unix_s) for message in batch.pinned.values())
+    )
     rows = [
         (b"".join(added.signed.public_keys), added.signed.signature, now_unix_s, added.message.id)
         for added in batch.signatures
@@ -194,7 +220,14 @@ def write_signed(connection: Connection, batch: WriteBatch, now_unix_s: float) -
 
 
 def _row_of(message: UnsignedMessage, for_ever: int, now_unix_s: float) -> tuple[Any, ...]:
-    return message.id, message.raw, for_ever, _MESSAGE_BYTES + len(message.raw), now_unix_s, now_unix_s
+    return (
+        message.id,
+        message.raw,
+        for_ever,
+        _MESSAGE_BYTES + len(message.raw),
+        now_unix_s,
+        now_unix_s,
+    )
 
 
 def _verdict(update: ShareUpdate) -> bool | None:
@@ -206,7 +239,9 @@ def _write_shares(connection: Connection, updates: Sequence[AddShares]) -> int:
     candidates: list[tuple[Any, ...]] = []
     verified: list[tuple[Any, ...]] = []
     for added in updates:
-        candidates += _packed(added.message.id, [share for share in added.shares if not share.verified])
+        candidates += _packed(
+            added.message.id, [share for share in added.shares if not share.verified]
+        )
         # A statement must not replace a row twice: here as well, the first of equal keys counts.
         proven = {share.public_key: share for share in reversed(added.shares) if share.verified}
         verified += _packed(added.message.id, list(proven.values()))
@@ -219,7 +254,13 @@ def _packed(message_id: MessageID, shares: Sequence[StoredShare]) -> list[tuple[
     """Return the parameters that insert shares. Raises ValueError if a share has the wrong size."""
     if not shares:
         return []
-    if any(len(share.public_key) != PUBLIC_KEY_BYTES or len(share.signature) != SIGNATURE_BYTES for share in shares):
+    if any(
+        len(share.public_key) != PUBLIC_KEY_BYTES or len(share.signature) != SIGNATURE_BYTES
+        for share in shares
+    ):
         raise ValueError("a share is a key of 48 bytes and a signature of 96")
-    joined = b"".join([share.public_key for share in shares]), b"".join([share.signature for share in shares])
+    joined = (
+        b"".join([share.public_key for share in shares]),
+        b"".join([share.signature for share in shares]),
+    )
     return [(len(shares), message_id, *joined)]

@@ -31,7 +31,9 @@ _COLUMN_OF_SERVER: Final = (
     " AND c.relkind = 'r' AND NOT a.attisdropped AND pg_table_is_visible(c.oid)"
 )
 # `to_regclass` alone may not see a table that was committed while its transaction waited for a lock.
-_TABLE_OF_SERVER: Final = "SELECT 1 FROM pg_class WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)"
+_TABLE_OF_SERVER: Final = (
+    "SELECT 1 FROM pg_class WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)"
+)
 
 
 class DriverError(Exception):
@@ -40,7 +42,9 @@ class DriverError(Exception):
     is_refusal: the database works, and refuses an entry. is_disconnect: the connection is of no use any more.
     """
 
-    def __init__(self, cause: Exception, *, is_refusal: bool = False, is_disconnect: bool = False) -> None:
+    def __init__(
+        self, cause: Exception, *, is_refusal: bool = False, is_disconnect: bool = False
+    ) -> None:
         super().__init__(type(cause).__name__)
         self.cause = cause
         self.is_refusal = is_refusal
@@ -98,7 +102,9 @@ class Connection:
             rows = cursor.fetchall()
         except self._errors as error:
             raise self._translate(error) from error
-        return list(map(_record_type(tuple(column[0] for column in cursor.description))._make, rows))
+        return list(
+            map(_record_type(tuple(column[0] for column in cursor.description))._make, rows)
+        )
 
     def value(self, text: str, *values: Any) -> Any:
         """Run a query, and return the first value of its first row; None without a row."""
@@ -147,7 +153,9 @@ class Connection:
 
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
-        return self.value(_TABLE_OF_SERVER if self.is_postgresql else _TABLE_OF_FILE, name) is not None
+        return (
+            self.value(_TABLE_OF_SERVER if self.is_postgresql else _TABLE_OF_FILE, name) is not None
+        )
 
     def has_column(self, table: str, name: str) -> bool:
         """Return whether a table has a column of this name."""
@@ -234,7 +242,9 @@ class Engine:
     on_connect, on_close: called with each connection of the driver, new or about to be closed.
     """
 
-    def __init__(self, url: StoreUrl, open_driver: Callable[[], Any], size: int = 1, begin: str = "BEGIN") -> None:
+    def __init__(
+        self, url: StoreUrl, open_driver: Callable[[], Any], size: int = 1, begin: str = "BEGIN"
+    ) -> None:
         self.url = url
         self.is_postgresql = url.kind is StoreKind.POSTGRESQL
         self.on_connect: list[Callable[[Any], None]] = []
@@ -304,7 +314,9 @@ class Engine:
     def translate(self, error: Exception, driver: Any = None) -> DriverError:
         """Return the error of a driver for a caller."""
         if not self.is_postgresql:
-            return DriverError(error, is_refusal=isinstance(error, sqlite3.IntegrityError | sqlite3.DataError))
+            return DriverError(
+                error, is_refusal=isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)
+            )
         is_read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
         is_disconnect = is_read_only or (driver is not None and driver.closed)
         if is_disconnect:

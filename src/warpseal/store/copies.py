@@ -25,7 +25,9 @@ _UNFINISHED: Final = ".partial"
 _PAGES_PER_STEP: Final = 1_000
 
 
-def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = lambda *_: None) -> None:
+def copy_store(
+    path: Path, target: Path, progress: Callable[[int, int], None] = lambda *_: None
+) -> None:
     """Write the store at `path`, as it is at one moment, to a private file, and flush it. A daemon may write.
 
     progress: called with the copied and all pages. The copy has no log file. Raises StoreUnusable for a damaged
@@ -47,7 +49,9 @@ def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = 
                 source.backup(copy, pages=_PAGES_PER_STEP, progress=report)
             except sqlite3.Error as error:
                 if is_file_damage(error):
-                    raise StoreUnusable(str(path), describe_failure(StoreUrl.for_file(path), error)) from None
+                    raise StoreUnusable(
+                        str(path), describe_failure(StoreUrl.for_file(path), error)
+                    ) from None
                 raise
     check_pages(target, str(path))
     with target.open("rb") as file:
@@ -79,7 +83,9 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
 
     Raises StoreUnusable, also if there is no room for it.
     """
-    needed = sum(file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists())
+    needed = sum(
+        file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists()
+    )
     free = shutil.disk_usage(path.parent).free
     if free < needed:
         raise StoreUnusable(
@@ -94,11 +100,17 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
         unfinished.replace(copy)
     except (OSError, sqlite3.Error) as error:
         unfinished.unlink(missing_ok=True)
-        raise StoreUnusable(str(path), f"it cannot be copied before its upgrade: {error}") from error
+        raise StoreUnusable(
+            str(path), f"it cannot be copied before its upgrade: {error}"
+        ) from error
     for other in _upgrade_copies(path):
         if other != copy:
             other.unlink(missing_ok=True)
-    fields = {"path": str(copy), "upgraded_to": version, "kept_until": "the next start that serves without an upgrade"}
+    fields = {
+        "path": str(copy),
+        "upgraded_to": version,
+        "kept_until": "the next start that serves without an upgrade",
+    }
     log.info("kept a copy of the store before its upgrade", extra=fields)
 
 

@@ -22,7 +22,13 @@ from warpseal.store.engine import (
 )
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
-from warpseal.store.locks import Leadership, ServerLeadership, ServerLock, locked_file, server_failures
+from warpseal.store.locks import (
+    Leadership,
+    ServerLeadership,
+    ServerLock,
+    locked_file,
+    server_failures,
+)
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
@@ -70,7 +76,9 @@ class Database:
 
     def may_hold(self, message_id: bytes) -> bool:
         """Return whether it may hold rows of a message."""
-        return self._reader is not None and (self._message_filter is None or message_id in self._message_filter)
+        return self._reader is not None and (
+            self._message_filter is None or message_id in self._message_filter
+        )
 
     def note(self, message_id: bytes) -> None:
         """Remember that rows of a message are about to be written."""
@@ -93,7 +101,9 @@ class Database:
         """
         if self._reader is None:
             raise StoreDown(self._reason)
-        return await self._reader.read(query, self.settings.call_timeout_s if wait_s is None else wait_s)
+        return await self._reader.read(
+            query, self.settings.call_timeout_s if wait_s is None else wait_s
+        )
 
     async def records(self, text: str, *values: Any, wait_s: float | None = None) -> Sequence[Any]:
         """Return the rows of a query that has few, by the names of their columns. Raises StoreDown, as `read` does."""
@@ -135,16 +145,24 @@ class ReadWriteDatabase(Database):
     _writer: StoreWriter
 
     def __init__(
-        self, url: StoreUrl, settings: StoreSettings, on_commit: CommitObserver | None, migrations: Migrations
+        self,
+        url: StoreUrl,
+        settings: StoreSettings,
+        on_commit: CommitObserver | None,
+        migrations: Migrations,
     ) -> None:
         describe = partial(redacted_reason, url)
-        prepare = partial(upgrade_at_start, where=url.redacted, migrations=migrations, keep_copy=self._keep_copy)
+        prepare = partial(
+            upgrade_at_start, where=url.redacted, migrations=migrations, keep_copy=self._keep_copy
+        )
         self._url = url
         self._head = migrations.head
         self._is_upgraded = False
         self._eviction = Eviction(settings)
         self._engine = writing_engine(url)
-        self._writer = StoreWriter(self._engine, settings, prepare, self._eviction, on_commit, describe)
+        self._writer = StoreWriter(
+            self._engine, settings, prepare, self._eviction, on_commit, describe
+        )
         self._reader: StoreReader = StoreReader(
             reading_engine(url, settings.readers),
             settings,
@@ -203,7 +221,11 @@ class ReadWriteDatabase(Database):
 
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
-        return Leadership() if self._url.kind is StoreKind.SQLITE else ServerLeadership(self._url, name)
+        return (
+            Leadership()
+            if self._url.kind is StoreKind.SQLITE
+            else ServerLeadership(self._url, name)
+        )
 
     def _keep_copy(self) -> None:
         self._is_upgraded = True
@@ -222,5 +244,7 @@ class ReadWriteDatabase(Database):
             raise StoreUnusable(self._url.redacted, error.strerror or str(error)) from error
         except DriverError as error:
             if self._url.kind is StoreKind.SQLITE:
-                raise StoreUnusable(self._url.redacted, describe_failure(self._url, error)) from None
+                raise StoreUnusable(
+                    self._url.redacted, describe_failure(self._url, error)
+                ) from None
             self._writer.set_down(error)

@@ -30,8 +30,12 @@ BUSY_TIMEOUT_S: Final = 0.5
 # For each host of a URL; libpq waits for at least two seconds.
 CONNECT_TIMEOUT_S: Final = 2
 PAGE_BYTES: Final = 4_096
-DAMAGE_ADVICE: Final = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
-_INDEX_ADVICE: Final = "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
+DAMAGE_ADVICE: Final = (
+    "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
+)
+_INDEX_ADVICE: Final = (
+    "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
+)
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAX_REASON_CHARACTERS: Final = 300
 _TIME_LIMITS: Final = "-c statement_timeout=30s -c lock_timeout=10s"
@@ -50,12 +54,12 @@ _CLIENT_KEEPALIVE: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "5000",
 }
-_SERVER_KEEPALIVE: Final = (
-    "-c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c tcp_user_timeout=5000"
-)
+_SERVER_KEEPALIVE: Final = "-c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c tcp_user_timeout=5000"
 
 
-def writing_engine(url: StoreUrl, page_bytes: int = PAGE_BYTES, *, is_limited: bool = True) -> Engine:
+def writing_engine(
+    url: StoreUrl, page_bytes: int = PAGE_BYTES, *, is_limited: bool = True
+) -> Engine:
     """Return the engine of the one connection that writes; its transactions take the lock at once.
 
     page_bytes: size of the pages of a file that has none yet. is_limited: whether a server ends long statements.
@@ -93,7 +97,12 @@ def server_parameters(url: StoreUrl, *, is_limited: bool = True) -> dict[str, An
     if "," in parameters.get("host", ""):
         # Only the primary is of use, whichever host it is on.
         defaults["target_session_attrs"] = "read-write"
-    options = (_SERVER_KEEPALIVE, _TIME_LIMITS, parameters.get("options", ""), "" if is_limited else _NO_TIME_LIMITS)
+    options = (
+        _SERVER_KEEPALIVE,
+        _TIME_LIMITS,
+        parameters.get("options", ""),
+        "" if is_limited else _NO_TIME_LIMITS,
+    )
     return {**defaults, **parameters, "options": " ".join(filter(None, options))}
 
 
@@ -141,7 +150,10 @@ def is_file_damage(error: BaseException) -> bool:
     if isinstance(error, UnicodeDecodeError):
         return True
     cause = error.cause if isinstance(error, DriverError) else error
-    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    return (
+        isinstance(cause, sqlite3.Error)
+        and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    )
 
 
 def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
@@ -149,7 +161,11 @@ def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -
 
     kind: of StoreUnusable. No backup has an index.
     """
-    reason = "a text in it is damaged" if isinstance(error, UnicodeDecodeError) else redacted_reason(url, error)
+    reason = (
+        "a text in it is damaged"
+        if isinstance(error, UnicodeDecodeError)
+        else redacted_reason(url, error)
+    )
     advice = _INDEX_ADVICE if kind == "index" else DAMAGE_ADVICE
     return f"{reason}: {advice}" if is_file_damage(error) else reason
 
@@ -161,7 +177,9 @@ def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
     """
     if reason := unusable_reason(path):
         raise sqlite3.OperationalError(reason)
-    connection: sqlite3.Connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments)
+    connection: sqlite3.Connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments
+    )
     try:
         # The first statement reads the schema, and sqlite3 cannot decode the error text of a damaged one.
         connection.execute("PRAGMA encoding")
@@ -183,7 +201,9 @@ def redacted_reason(url: StoreUrl, error: BaseException) -> str:
 
 
 def _open_sqlite(path: Path, mode: str, page_bytes: int = PAGE_BYTES) -> sqlite3.Connection:
-    connection = open_file(path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = open_file(
+        path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
     for pragma in (f"page_size = {page_bytes}", *_PRAGMAS) if mode == "rwc" else ():
         connection.execute(f"PRAGMA {pragma}")
     return connection

@@ -63,7 +63,9 @@ class StoreTooNew(StartupError):
 class StoreNeedsUpgrade(StartupError):
     """The store's schema is older than the program's. is_quick: the start of a daemon upgrades it."""
 
-    def __init__(self, where: str, version: str | None, own_version: str, *, is_quick: bool) -> None:
+    def __init__(
+        self, where: str, version: str | None, own_version: str, *, is_quick: bool
+    ) -> None:
         first = "start the daemon, which upgrades it, or " if is_quick else ""
         super().__init__(
             f"the store {where} has schema version {version or 'none'}, and this program needs {own_version}: "
@@ -77,7 +79,9 @@ class StoreInUse(StartupError):
 
     def __init__(self, where: str, users: tuple[str, ...], pid: int | None = None) -> None:
         names = ", ".join(users) or "another process"
-        super().__init__(f"the store {where} is in use by {names}: stop it first, or use another store-url")
+        super().__init__(
+            f"the store {where} is in use by {names}: stop it first, or use another store-url"
+        )
         self.pid = pid
 
 

@@ -11,7 +11,15 @@ from warpseal.store.api_keys import ensure_secret, load_secrets
 from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.errors import CursorExpired
-from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, WebhookChanges, add_events, exchange_webhooks
+from warpseal.store.event_rows import (
+    NEWEST,
+    READ,
+    NewEvent,
+    StoredEvent,
+    WebhookChanges,
+    add_events,
+    exchange_webhooks,
+)
 from warpseal.store.schema import EVENT_SOURCES
 
 _LOG_ID: Final = "event_log"
@@ -44,7 +52,9 @@ class EventLog:
 
     async def position(self, source: str) -> int | None:
         """Return up to where a source of events was read; None if it is new. Raises StoreDown."""
-        position: int | None = await self._database.read(lambda connection: connection.value(_POSITION, source))
+        position: int | None = await self._database.read(
+            lambda connection: connection.value(_POSITION, source)
+        )
         return position
 
     async def add_from_source(
@@ -102,7 +112,9 @@ class EventLog:
         if self._id is None:
             database = self._database
             secrets = await database.read(lambda connection: load_secrets(connection, _LOG_ID))
-            secrets = secrets or await database.write(lambda connection: ensure_secret(connection, _LOG_ID))
+            secrets = secrets or await database.write(
+                lambda connection: ensure_secret(connection, _LOG_ID)
+            )
             self._id = _log_id(secrets[0])
         return f"{self._id}-"
 

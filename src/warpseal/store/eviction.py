@@ -82,7 +82,9 @@ class Eviction:
         if not self._is_shrinking:
             self.evictable_bytes = evictable_bytes(connection)
             self.size_bytes = size_bytes(connection)
-        self._is_shrinking = self.evictable_bytes > self._settings.max_bytes * (_TARGET if self._is_shrinking else 1.0)
+        self._is_shrinking = self.evictable_bytes > self._settings.max_bytes * (
+            _TARGET if self._is_shrinking else 1.0
+        )
         if self._is_shrinking:
             deleted += self._delete_messages(connection, float("inf"))
         self.evicted += deleted
@@ -94,5 +96,7 @@ class Eviction:
         lock = " FOR UPDATE SKIP LOCKED" if connection.is_postgresql else ""
         rows = connection.fetch(_SELECT_MESSAGES + lock, before_unix_s, self._settings.prune_batch)
         connection.run_many(_DELETE_MESSAGE, [(key,) for key, _ in rows])
-        self.evictable_bytes = max(0, self.evictable_bytes - sum(size_bytes for _, size_bytes in rows))
+        self.evictable_bytes = max(
+            0, self.evictable_bytes - sum(size_bytes for _, size_bytes in rows)
+        )
         return len(rows)

@@ -60,7 +60,9 @@ class Selection(Struct, frozen=True):
 
 
 _ALL: Final = Selection()
-_SIGNATURES: Final = f"SELECT {SIGNATURES.names} FROM signatures WHERE message_key = ? ORDER BY created_at, key"
+_SIGNATURES: Final = (
+    f"SELECT {SIGNATURES.names} FROM signatures WHERE message_key = ? ORDER BY created_at, key"
+)
 _SHARES: Final = f"SELECT {SHARES.names} FROM shares WHERE message_key = ? ORDER BY public_key"
 _FIRST_RAW: Final = "SELECT raw FROM messages ORDER BY key LIMIT 1"
 
@@ -88,10 +90,14 @@ def export_lines(
         yield message_line(message, for_ever=rows.message.for_ever == 1)
         for row in rows.signatures:
             stats.signatures += 1
-            yield signature_line(message.id, StoredSignature(archive_rows.split_keys(row.public_keys), row.signature))
+            yield signature_line(
+                message.id, StoredSignature(archive_rows.split_keys(row.public_keys), row.signature)
+            )
         for row in rows.shares:
             stats.shares += 1
-            yield share_line(message.id, StoredShare(row.public_key, row.signature, row.verified == 1))
+            yield share_line(
+                message.id, StoredShare(row.public_key, row.signature, row.verified == 1)
+            )
 
 
 def count_messages(connection: Connection, selection: Selection = _ALL) -> int:
@@ -122,7 +128,11 @@ def read_messages(connection: Connection, selection: Selection = _ALL) -> Iterat
         query = f"SELECT {MESSAGES.names} FROM messages WHERE {conditions} ORDER BY key LIMIT {_MESSAGES_PER_PAGE}"
         with connection.snapshot():
             page = [
-                MessageRows(row, connection.records(_SIGNATURES, row.key), connection.records(_SHARES, row.key))
+                MessageRows(
+                    row,
+                    connection.records(_SIGNATURES, row.key),
+                    connection.records(_SHARES, row.key),
+                )
                 for row in connection.records(query, *values)
             ]
         yield from page
@@ -153,7 +163,9 @@ class Importer(Struct):
     for_ever: bool = False
     network_id: int | None = None
     stats: TransferStats = field(default_factory=TransferStats)
-    _messages: LRUCache[MessageID, MessageLine] = field(default_factory=lambda: LRUCache(_MAX_CACHED_MESSAGES))
+    _messages: LRUCache[MessageID, MessageLine] = field(
+        default_factory=lambda: LRUCache(_MAX_CACHED_MESSAGES)
+    )
     _batch: WriteBatch = field(default_factory=WriteBatch)
     _last_message: MessageID | None = None
 
@@ -196,7 +208,10 @@ class Importer(Struct):
         message_id = subject.id if isinstance(subject, UnsignedMessage) else subject
         line = self._messages.get(MessageID(message_id))
         if line is None:
-            line = MessageLine(subject if isinstance(subject, UnsignedMessage) else self._load_message(subject), False)
+            line = MessageLine(
+                subject if isinstance(subject, UnsignedMessage) else self._load_message(subject),
+                False,
+            )
             self._check_network(line.message)
             self._messages[line.message.id] = line
         return line

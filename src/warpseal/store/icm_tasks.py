@@ -21,9 +21,15 @@ SELECT message_id, due_at, attempts, source, destination, message, ends_at FROM 
 WHERE due_at <= ? ORDER BY due_at LIMIT ?
 """
 _SCHEDULE: Final = "UPDATE icm_tasks SET due_at = ?, attempts = ? WHERE message_id = ?"
-_SETTLE: Final = "UPDATE icm_tasks SET due_at = ends_at, attempts = 0, set_digest = ? WHERE message_id = ?"
-_POSTPONE: Final = "UPDATE icm_tasks SET due_at = ? WHERE destination = ? AND set_digest IS NULL AND due_at < ?"
-_SETTLED: Final = "SELECT DISTINCT source, destination, set_digest FROM icm_tasks WHERE set_digest IS NOT NULL"
+_SETTLE: Final = (
+    "UPDATE icm_tasks SET due_at = ends_at, attempts = 0, set_digest = ? WHERE message_id = ?"
+)
+_POSTPONE: Final = (
+    "UPDATE icm_tasks SET due_at = ? WHERE destination = ? AND set_digest IS NULL AND due_at < ?"
+)
+_SETTLED: Final = (
+    "SELECT DISTINCT source, destination, set_digest FROM icm_tasks WHERE set_digest IS NOT NULL"
+)
 _RENEW: Final = """
 UPDATE icm_tasks SET due_at = ?, set_digest = NULL WHERE source = ? AND destination = ? AND set_digest <> ?
 """
@@ -73,10 +79,21 @@ class IcmTasks:
         await self._database.write(lambda connection: connection.run(text, *values))
 
 
-def change_tasks(connection: Connection, new: Sequence[IcmTask], message_ids: Sequence[bytes]) -> None:
+def change_tasks(
+    connection: Connection, new: Sequence[IcmTask], message_ids: Sequence[bytes]
+) -> None:
     """Add tasks that are not there, and delete those of some messages."""
     rows = [
-        (task.key, task.source, task.destination, task.message, task.due_at_unix_s, 0, None, task.ends_at_unix_s)
+        (
+            task.key,
+            task.source,
+            task.destination,
+            task.message,
+            task.due_at_unix_s,
+            0,
+            None,
+            task.ends_at_unix_s,
+        )
         for task in new
     ]
     connection.run_many(_ADD, rows)

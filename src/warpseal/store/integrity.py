@@ -81,7 +81,9 @@ class IntegrityCheck(Struct):
         for name in TABLES:
             connection.fetch(f"SELECT count(*) FROM {name}")
         for name in (SHARES.name, SIGNATURES.name):
-            orphans = f"SELECT count(*) FROM {name} WHERE message_key NOT IN (SELECT key FROM messages)"
+            orphans = (
+                f"SELECT count(*) FROM {name} WHERE message_key NOT IN (SELECT key FROM messages)"
+            )
             if count := connection.value(orphans):
                 self._report(f"{count} rows of {name} belong to no message")
 
@@ -106,7 +108,9 @@ class IntegrityCheck(Struct):
         for signature in rows.signatures:
             self.report.signatures += 1
             if signature_error := _signature_error(row.raw, signature):
-                self._report(f"{name}: a signature of {len(signature.public_keys) // 48} keys: {signature_error}")
+                self._report(
+                    f"{name}: a signature of {len(signature.public_keys) // 48} keys: {signature_error}"
+                )
         for share in rows.shares:
             self.report.shares += 1
             if _is_valid_share(row.raw, share):
@@ -114,21 +118,27 @@ class IntegrityCheck(Struct):
             if share.verified == 0:
                 self.report.wrong_candidates += 1
             else:
-                self._report(f"{name}: the verified share of key 0x{share.public_key.hex()} does not verify")
+                self._report(
+                    f"{name}: the verified share of key 0x{share.public_key.hex()} does not verify"
+                )
 
     def _check_transactions(self) -> None:
         for row in self._rows(L1_TRANSACTIONS):
             self.report.l1_transactions += 1
             self.progress("checking L1 transactions", self.report.l1_transactions, 0)
             if sha256(row.raw).digest() != row.tx_id:
-                self._report(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
+                self._report(
+                    f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes"
+                )
 
     def _check_origins(self) -> None:
         for row in self._rows(ORIGINS):
             self.report.origins += 1
             self.progress("checking origins", self.report.origins, 0)
             if _origin_validation(row) != row.validation_id:
-                self._report(f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none")
+                self._report(
+                    f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none"
+                )
 
     def _rows(self, table: Table) -> Iterator[Any]:
         """Yield the rows of a table in the order of its key, of one column."""
@@ -140,10 +150,16 @@ class IntegrityCheck(Struct):
 
     def _check_ranges(self) -> None:
         before: Any = None
-        for row in self.connection.records("SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id, low"):
-            overlaps = before is not None and before.chain_id == row.chain_id and before.high >= row.low
+        for row in self.connection.records(
+            "SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id, low"
+        ):
+            overlaps = (
+                before is not None and before.chain_id == row.chain_id and before.high >= row.low
+            )
             if overlaps or row.high < row.low:
-                self._report(f"blocks {row.low} to {row.high} of a chain are stored twice, or not in order")
+                self._report(
+                    f"blocks {row.low} to {row.high} of a chain are stored twice, or not in order"
+                )
             before = row
 
 
@@ -168,6 +184,10 @@ def _origin_validation(row: Any) -> bytes | None:
             return RegisterL1Validator.parse(row.registration).validation_id
         except MalformedMessage:
             return None
-    if row.subnet_id is None or len(row.subnet_id) != ID_BYTES or not 0 <= (row.bootstrap_index or 0) < 2**32:
+    if (
+        row.subnet_id is None
+        or len(row.subnet_id) != ID_BYTES
+        or not 0 <= (row.bootstrap_index or 0) < 2**32
+    ):
         return None
     return bootstrap_validation_id(SubnetID(row.subnet_id), row.bootstrap_index or 0)

@@ -72,19 +72,27 @@ def header_line(schema_version: str, network_id: int | None) -> bytes:
 
 def message_line(message: UnsignedMessage, *, for_ever: bool) -> bytes:
     """Return the line of a message."""
-    return _encode(type="message", messageId=message.id, unsignedMessage=message.raw, forEver=for_ever)
+    return _encode(
+        type="message", messageId=message.id, unsignedMessage=message.raw, forEver=for_ever
+    )
 
 
 def share_line(message_id: MessageID, share: StoredShare) -> bytes:
     """Return the line of a share."""
-    fields = {"publicKey": share.public_key, "signature": share.signature, "verified": share.verified}
+    fields = {
+        "publicKey": share.public_key,
+        "signature": share.signature,
+        "verified": share.verified,
+    }
     return _encode(type="share", messageId=message_id, **fields)
 
 
 def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
     """Return the line of a signed message."""
     keys = [_hex(key) for key in signed.public_keys]
-    return _encode(type="signature", messageId=message_id, publicKeys=keys, signature=signed.signature)
+    return _encode(
+        type="signature", messageId=message_id, publicKeys=keys, signature=signed.signature
+    )
 
 
 def numbered_lines(file: BinaryIO) -> NumberedLines:
@@ -123,9 +131,13 @@ def read_header(raw: bytes | None) -> int | None:
     except BadLine:
         record = _Record()
     if record.format != FORMAT or record.version is None:
-        raise BadLine(f'not such a file: it begins with {{"format":"{FORMAT}","version":{VERSION}}}')
+        raise BadLine(
+            f'not such a file: it begins with {{"format":"{FORMAT}","version":{VERSION}}}'
+        )
     if record.version != VERSION:
-        raise BadLine(f"the file is of version {record.version}; this program knows version {VERSION}")
+        raise BadLine(
+            f"the file is of version {record.version}; this program knows version {VERSION}"
+        )
     return record.network_id
 
 
@@ -138,7 +150,9 @@ def read_line(raw: bytes | None) -> MessageLine | SignedLine:
         key = _bytes("publicKey", record.public_key, PUBLIC_KEY_BYTES)
         return SignedLine(_message(record), StoredShare(key, _signature(record), record.verified))
     if record.type == "signature":
-        keys = tuple(_bytes("publicKey", text, PUBLIC_KEY_BYTES) for text in record.public_keys or ())
+        keys = tuple(
+            _bytes("publicKey", text, PUBLIC_KEY_BYTES) for text in record.public_keys or ()
+        )
         if not keys or len(set(keys)) != len(keys):
             raise BadLine("publicKeys: the keys of the signers, each once, are needed")
         return SignedLine(_message(record), StoredSignature(keys, _signature(record)))
@@ -200,7 +214,9 @@ def _bytes(name: str, text: str | None, length: int | None = None) -> bytes:
 
 def _encode(**fields: Any) -> bytes:
     """Encode a record; bytes become hex."""
-    record = {name: _hex(value) if isinstance(value, bytes) else value for name, value in fields.items()}
+    record = {
+        name: _hex(value) if isinstance(value, bytes) else value for name, value in fields.items()
+    }
     return msgspec.json.encode(record) + b"\n"
 
 

@@ -18,7 +18,14 @@ from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.schema import BLOCK_RANGES, EAGER_TASKS, L1_TRANSACTIONS, ORIGINS
-from warpseal.store.values import BlockRange, BootstrapOrigin, EagerTask, L1Transaction, Origin, RegistrationOrigin
+from warpseal.store.values import (
+    BlockRange,
+    BootstrapOrigin,
+    EagerTask,
+    L1Transaction,
+    Origin,
+    RegistrationOrigin,
+)
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 
 FOLLOWER: Final = "follower"
@@ -29,12 +36,16 @@ ADD_TRANSACTIONS: Final = f"{L1_TRANSACTIONS.insert_text} ON CONFLICT (tx_id) DO
 ADD_ORIGINS: Final = f"{ORIGINS.insert_text} ON CONFLICT (validation_id) DO NOTHING"
 _TRANSACTIONS: Final = f"SELECT {L1_TRANSACTIONS.names} FROM l1_transactions"
 _NEWEST_FIRST: Final = "ORDER BY height DESC, position DESC"
-_ORIGIN: Final = "SELECT subnet_id, bootstrap_index, registration FROM origins WHERE validation_id = ?"
+_ORIGIN: Final = (
+    "SELECT subnet_id, bootstrap_index, registration FROM origins WHERE validation_id = ?"
+)
 _RANGES: Final = """
 SELECT low, high, low_parent_id, high_block_id FROM block_ranges WHERE chain_id = ? ORDER BY low DESC
 """
 _DELETE_RANGE: Final = "DELETE FROM block_ranges WHERE chain_id = ? AND low = ?"
-_DUE: Final = "SELECT tx_id, due_at, attempts FROM eager_tasks WHERE due_at <= ? ORDER BY due_at LIMIT ?"
+_DUE: Final = (
+    "SELECT tx_id, due_at, attempts FROM eager_tasks WHERE due_at <= ? ORDER BY due_at LIMIT ?"
+)
 _DELETE_TASK: Final = "DELETE FROM eager_tasks WHERE tx_id = ?"
 
 
@@ -48,7 +59,9 @@ class L1Records:
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None:
         """Return an L1 transaction by its id; None if it was not found (yet)."""
-        rows = await self._database.records(f"{_TRANSACTIONS} WHERE tx_id = ?", tx_id, wait_s=self._short_s)
+        rows = await self._database.records(
+            f"{_TRANSACTIONS} WHERE tx_id = ?", tx_id, wait_s=self._short_s
+        )
         return L1Transaction(*rows[0]) if rows else None
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
@@ -80,14 +93,20 @@ class L1Records:
         if self._database.is_stuck:
             raise StoreDown("no answer to earlier reads or writes")
         timeout_s = self._database.settings.commit_timeout_s
-        await self._database.write(lambda connection: connection.run_many(ADD_ORIGINS, rows), timeout_s)
+        await self._database.write(
+            lambda connection: connection.run_many(ADD_ORIGINS, rows), timeout_s
+        )
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
         """Return the block ranges read of a chain: disjoint, newest first."""
         return tuple(BlockRange(*row) for row in await self._database.records(_RANGES, chain_id))
 
     async def append(
-        self, chain_id: ChainID, read: BlockRange, transactions: Iterable[L1Transaction], origins: Iterable[Origin]
+        self,
+        chain_id: ChainID,
+        read: BlockRange,
+        transactions: Iterable[L1Transaction],
+        origins: Iterable[Origin],
     ) -> None:
         """Commit a range of blocks that were read, with the rows found in them, in one transaction.
 
@@ -105,7 +124,9 @@ class L1Records:
 
     async def eager_due(self, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
         """Return the tasks that are due, longest due first."""
-        return tuple(EagerTask(*row) for row in await self._database.records(_DUE, now_unix_s, limit))
+        return tuple(
+            EagerTask(*row) for row in await self._database.records(_DUE, now_unix_s, limit)
+        )
 
     async def eager_schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
         """Schedule the aggregation of a transaction at `at_unix_s`, in place of its current task."""
@@ -135,7 +156,9 @@ def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) ->
     if read.low > read.high:
         raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are no range")
     if connection.is_postgresql:
-        connection.fetch("SELECT pg_advisory_xact_lock(?, ?)", _RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF)
+        connection.fetch(
+            "SELECT pg_advisory_xact_lock(?, ?)", _RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF
+        )
     merged = read
     for stored_range in starmap(BlockRange, connection.fetch(_RANGES, chain_id)):
         if stored_range.low <= merged.high + 1 and merged.low <= stored_range.high + 1:

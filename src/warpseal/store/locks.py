@@ -135,7 +135,9 @@ class Lease:
                     on_attempt(hold_until if await self.try_acquire() else None)
                     await asyncio.sleep(_RENEW_S)
             except server_failures() as error:
-                log.debug("lease cannot be renewed now", extra={"lease": self._name, "reason": str(error)})
+                log.debug(
+                    "lease cannot be renewed now", extra={"lease": self._name, "reason": str(error)}
+                )
                 await self._disconnect()
                 raise
 
@@ -205,7 +207,9 @@ class ServerLock:
             holders = await self._try_acquire()
             if holders is None:
                 return
-            alive = tuple(name for name, expires_at in holders.items() if first.get(name) != expires_at)
+            alive = tuple(
+                name for name, expires_at in holders.items() if first.get(name) != expires_at
+            )
             if alive:
                 pid = _PID.search(alive[0])
                 raise StoreInUse(self._where, alive, int(pid[1]) if pid else None)
@@ -230,7 +234,9 @@ def locked_file(path: Path) -> Iterator[None]:
     """Lock the store at `path` against every other process that writes. Raises StoreInUse, StoreUnusable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
     except OSError as error:
         raise StoreUnusable(str(path), error.strerror or str(error)) from error
     try:
@@ -265,13 +271,19 @@ def lock_while_connected(engine: Engine, url: StoreUrl) -> None:
     """
     path = url.path
     if path is None:
-        _lease_while_connected(engine, LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S))
+        _lease_while_connected(
+            engine, LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S)
+        )
         return
     descriptors: list[int] = []
 
     def lock_file(_: object) -> None:
         try:
-            descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(
+                path.with_name(path.name + LOCK_SUFFIX),
+                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                0o600,
+            )
         except OSError as error:
             raise StoreUnusable(str(path), os_error_text(error)) from error
         descriptors.append(descriptor)

@@ -76,7 +76,10 @@ _FIRST_MESSAGES: Final = declare_table(
 
 def _create_first_tables(connection: Connection) -> None:
     _FIRST_MESSAGES.create(connection)
-    _create(connection, ["shares", "signatures", "addresses", "origins", "l1_transactions", "block_ranges"])
+    _create(
+        connection,
+        ["shares", "signatures", "addresses", "origins", "l1_transactions", "block_ranges"],
+    )
 
 
 def _count_candidates(connection: Connection) -> None:
@@ -145,7 +148,10 @@ def check_known(connection: Connection, where: str, migrations: Migrations = MIG
 
 
 def upgrade_at_start(
-    engine: Engine, where: str, migrations: Migrations = MIGRATIONS, keep_copy: Callable[[], None] = lambda: None
+    engine: Engine,
+    where: str,
+    migrations: Migrations = MIGRATIONS,
+    keep_copy: Callable[[], None] = lambda: None,
 ) -> str:
     """Make quick upgrades in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade.
 
@@ -209,7 +215,9 @@ def upgrade_all(
     return migrations.head
 
 
-def _pending(connection: Connection, version: str | None, where: str, migrations: Migrations) -> tuple[Migration, ...]:
+def _pending(
+    connection: Connection, version: str | None, where: str, migrations: Migrations
+) -> tuple[Migration, ...]:
     """Return the versions after `version`, oldest first. Raises StoreTooNew for an unknown one."""
     versions = [None, *(migration.version for migration in migrations.versions)]
     if version not in versions:

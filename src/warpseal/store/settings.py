@@ -16,7 +16,13 @@ from warpseal.runtime.settings import (
     setting,
     text,
 )
-from warpseal.store.url import DATABASE_SCHEMES, MalformedStoreUrl, StoreUrl, is_server, redacted_url
+from warpseal.store.url import (
+    DATABASE_SCHEMES,
+    MalformedStoreUrl,
+    StoreUrl,
+    is_server,
+    redacted_url,
+)
 
 
 def store_url(value: Any, path: str) -> str:

@@ -37,7 +37,9 @@ class SigningBlocks:
         # A read that began before a change must not end after the read that follows the change.
         self._reading = AsyncLock()
         # By kind and value. None until the store has answered: no block may be missed. Without a store there is none.
-        self._blocks: Mapping[tuple[str, str], SigningBlock] | None = {} if database.status().url == OFF else None
+        self._blocks: Mapping[tuple[str, str], SigningBlock] | None = (
+            {} if database.status().url == OFF else None
+        )
 
     def blocking_error(self) -> str | None:
         """Return why nothing is signed; None once the blocks were read."""
@@ -58,7 +60,11 @@ class SigningBlocks:
         blocks = self._blocks
         if blocks is None:
             raise StoreDown(NOT_READ)
-        return next((blocks[subject] for subject in subjects if subject in blocks), None) if blocks else None
+        return (
+            next((blocks[subject] for subject in subjects if subject in blocks), None)
+            if blocks
+            else None
+        )
 
     async def run(self) -> None:
         """Read the blocks again and again, until cancelled; the last ones hold while the store is down."""
@@ -71,18 +77,24 @@ class SigningBlocks:
         """Read all blocks and return them, oldest first. Raises StoreDown."""
         wait_s = self._database.settings.load_timeout_s
         async with self._reading:
-            blocks = [SigningBlock(*row) for row in await self._database.records(_READ, wait_s=wait_s)]
+            blocks = [
+                SigningBlock(*row) for row in await self._database.records(_READ, wait_s=wait_s)
+            ]
             self._blocks = {(block.kind, block.value): block for block in blocks}
         return blocks
 
     async def add(self, block: SigningBlock) -> None:
         """Add a block, or replace the one of its kind and value; it is in force on return. Raises StoreDown."""
-        await self._database.write(lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block)))
+        await self._database.write(
+            lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block))
+        )
         log.info("signing blocked", extra=asdict(block))
         await self.load()
 
     async def remove(self, block: SigningBlock) -> None:
         """Remove a block. Raises StoreDown."""
-        await self._database.write(lambda connection: connection.run(_DELETE, block.kind, block.value))
+        await self._database.write(
+            lambda connection: connection.run(_DELETE, block.kind, block.value)
+        )
         log.info("signing unblocked", extra=asdict(block))
         await self.load()

@@ -58,6 +58,8 @@ def open_store(
     """
     url = resolve_url(settings.url, folder, STORE_NAME)
     if url is None or url.kind is StoreKind.OFF:
-        reason = "store-url is off" if url else "the data-dir is read-only, and no store-url is given"
+        reason = (
+            "store-url is off" if url else "the data-dir is read-only, and no store-url is given"
+        )
         return Store(Database(settings, reason))
     return Store(ReadWriteDatabase(url, settings, on_commit, migrations))

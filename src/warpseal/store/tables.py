@@ -79,7 +79,9 @@ class Table(Struct, frozen=True, eq=False, dict=True):
     def on_conflict(self) -> str:
         """The end of an INSERT that replaces the row with an equal key."""
         values = ", ".join(
-            f'"{column.name}" = excluded."{column.name}"' for column in self.columns if not column.is_key
+            f'"{column.name}" = excluded."{column.name}"'
+            for column in self.columns
+            if not column.is_key
         )
         keys = ", ".join(f'"{column.name}"' for column in self.key)
         return f" ON CONFLICT ({keys}) DO {f'UPDATE SET {values}' if values else 'NOTHING'}"
@@ -99,9 +101,13 @@ class Table(Struct, frozen=True, eq=False, dict=True):
             f"{f' DEFAULT {column.default}' if column.default else ''}{'' if column.is_nullable else ' NOT NULL'}"
             for column in self.columns
         ]
-        parts.append("PRIMARY KEY ({})".format(", ".join(f'"{column.name}"' for column in self.key)))
+        parts.append(
+            "PRIMARY KEY ({})".format(", ".join(f'"{column.name}"' for column in self.key))
+        )
         options = "" if is_postgresql or self.has_rowid else " WITHOUT ROWID"
-        connection.run(f"CREATE TABLE {self.name} ({', '.join([*parts, *self.constraints])}){options}")
+        connection.run(
+            f"CREATE TABLE {self.name} ({', '.join([*parts, *self.constraints])}){options}"
+        )
         for index in self.indexes:
             where = f" WHERE {index.condition}" if index.condition else ""
             columns = ", ".join(f'"{name}"' for name in index.columns)
@@ -137,5 +143,7 @@ def declare_table(
         kind, _, default = declared.partition("=")
         is_key = kind in ("key", "serial") or kind[-1] in "*+"
         listed.append(Column(column_name, kind.rstrip(_MARKS), is_key, kind.endswith("?"), default))
-    table = tables[name] = Table(name, tuple(listed), indexes, tuple(constraints), "*" not in columns)
+    table = tables[name] = Table(
+        name, tuple(listed), indexes, tuple(constraints), "*" not in columns
+    )
     return table

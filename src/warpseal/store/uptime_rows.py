@@ -52,19 +52,27 @@ class UptimeRows:
 
     async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
         """Return the uptime with which this observer starts: hours from `first_hour` on. Raises StoreDown."""
-        return await self._database.read(lambda connection: _load(connection, observer, first_hour, recent_since_hour))
+        return await self._database.read(
+            lambda connection: _load(connection, observer, first_hour, recent_since_hour)
+        )
 
-    async def write(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    async def write(
+        self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
+    ) -> None:
         """Write rows in several transactions; return when they are committed. Raises StoreDown."""
         for write in _writes_of(observer, validations, hours):
             await self._database.write(write)
 
-    def write_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    def write_later(
+        self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
+    ) -> None:
         """Write rows before the store closes; they are lost if it is down."""
         for write in _writes_of(observer, validations, hours):
             self._database.call(write)
 
-    async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
+    async def hours(
+        self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int
+    ) -> Sequence[HourRow]:
         """Return the hours of a node, both bounds included, oldest first, a year at most.
 
         Raises StoreDown, after a second at most.
@@ -87,7 +95,9 @@ class UptimeRows:
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
         """Delete some older rows of all observers; return whether there are more. Raises StoreDown."""
-        return await self._database.write(lambda connection: _prune(connection, before_hour, unseen_since_unix_s))
+        return await self._database.write(
+            lambda connection: _prune(connection, before_hour, unseen_since_unix_s)
+        )
 
 
 def _writes_of(
@@ -95,29 +105,55 @@ def _writes_of(
 ) -> Iterator[Callable[[Connection], None]]:
     """Yield writes of bounded size, rows in the order of their keys so that two daemons cannot deadlock."""
     validation_rows = [
-        (observer, row.validation_id, row.node_id, row.first_at, row.seen_at, row.observed_ms, row.connected_ms)
+        (
+            observer,
+            row.validation_id,
+            row.node_id,
+            row.first_at,
+            row.seen_at,
+            row.observed_ms,
+            row.connected_ms,
+        )
         for row in validations
     ]
-    hour_rows = [(row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours]
-    for text, rows in ((_SAVE_VALIDATION, sorted(validation_rows)), (_SAVE_HOUR, sorted(hour_rows))):
+    hour_rows = [
+        (row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours
+    ]
+    for text, rows in (
+        (_SAVE_VALIDATION, sorted(validation_rows)),
+        (_SAVE_HOUR, sorted(hour_rows)),
+    ):
         for begin in range(0, len(rows), _ROWS_PER_WRITE):
-            yield partial(Connection.run_many, text=text, rows=rows[begin : begin + _ROWS_PER_WRITE])
+            yield partial(
+                Connection.run_many, text=text, rows=rows[begin : begin + _ROWS_PER_WRITE]
+            )
 
 
-def _load(connection: Connection, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
+def _load(
+    connection: Connection, observer: NodeID, first_hour: int, recent_since_hour: int
+) -> StoredUptime:
     return StoredUptime(
         tuple(starmap(ValidationRow, connection.fetch(_VALIDATIONS, observer))),
         tuple(starmap(HourRow, connection.fetch(_HOURS, first_hour, observer))),
-        frozenset(NodeID(node_id) for (node_id,) in connection.fetch(_RECENT, recent_since_hour, observer)),
+        frozenset(
+            NodeID(node_id) for (node_id,) in connection.fetch(_RECENT, recent_since_hour, observer)
+        ),
     )
 
 
-def _hours_of(connection: Connection, observer: NodeID, node_id: NodeID, hours: range) -> list[HourRow]:
+def _hours_of(
+    connection: Connection, observer: NodeID, node_id: NodeID, hours: range
+) -> list[HourRow]:
     rows = connection.fetch(_HOURS_OF, hours[0], hours[-1], observer, node_id) if hours else ()
-    return [HourRow(hour, node_id, observed_ms, connected_ms) for hour, observed_ms, connected_ms in rows]
+    return [
+        HourRow(hour, node_id, observed_ms, connected_ms)
+        for hour, observed_ms, connected_ms in rows
+    ]
 
 
-def _connected_nodes(connection: Connection, observer: NodeID, first_hour: int) -> dict[NodeID, bool]:
+def _connected_nodes(
+    connection: Connection, observer: NodeID, first_hour: int
+) -> dict[NodeID, bool]:
     rows = connection.fetch(_CONNECTED, first_hour, observer)
     return {NodeID(node_id): connected_ms > 0 for node_id, connected_ms in rows}
 

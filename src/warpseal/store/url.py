@@ -22,7 +22,9 @@ _SQLITE_PREFIX: Final = "sqlite:///"
 _POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
 DATABASE_SCHEMES: Final = ("sqlite", *_POSTGRESQL_SCHEMES)
 # As libpq reads it: scheme, user and hosts, database, parameters.
-_POSTGRESQL: Final = re.compile(rf"({'|'.join(_POSTGRESQL_SCHEMES)})://([^/?]*)([^?]*)\??(.*)", re.DOTALL)
+_POSTGRESQL: Final = re.compile(
+    rf"({'|'.join(_POSTGRESQL_SCHEMES)})://([^/?]*)([^?]*)\??(.*)", re.DOTALL
+)
 _BARE_PERCENT: Final = re.compile("%(?![0-9a-f]{2})", re.IGNORECASE)
 _NOT_ENCODED: Final = (
     "the password, or another part, has a character that is not encoded: encode @ as %40, / as %2F, ? as %3F,"
@@ -163,7 +165,9 @@ def _split(text: str) -> SplitResult:
         for host in parts.netloc.rpartition("@")[2].split(","):
             _ = urlsplit(f"//{host}").port
     except ValueError:
-        raise MalformedStoreUrl("expected HOST:PORT, or several of them with commas between them") from None
+        raise MalformedStoreUrl(
+            "expected HOST:PORT, or several of them with commas between them"
+        ) from None
     return parts
 
 
@@ -187,5 +191,9 @@ def _secrets(text: str) -> set[str]:
     """Return the passwords in a url, encoded and decoded."""
     parts = _split(text)
     secrets = [parts.netloc.rpartition("@")[0].partition(":")[2]]
-    secrets += [option.partition("=")[2] for option in parts.query.split("&") if "password" in option.partition("=")[0]]
+    secrets += [
+        option.partition("=")[2]
+        for option in parts.query.split("&")
+        if "password" in option.partition("=")[0]
+    ]
     return {form for secret in secrets for form in (secret, unquote(secret)) if form}

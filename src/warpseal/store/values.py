@@ -109,7 +109,9 @@ class RegistrationOrigin(Struct, frozen=True):
     @property
     def justification(self) -> bytes:
         """The bytes of the proof that a signer of "not registered" needs."""
-        return L1ValidatorRegistrationJustification.registered(RegisterL1Validator.parse(self.payload)).raw
+        return L1ValidatorRegistrationJustification.registered(
+            RegisterL1Validator.parse(self.payload)
+        ).raw
 
 
 Origin = BootstrapOrigin | RegistrationOrigin

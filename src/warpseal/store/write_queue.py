@@ -115,9 +115,18 @@ class WriteBatch(Struct):
         """Return a batch for each entry but the calls, beginning with the entries that must not be lost."""
         pinned = self.pinned.values()
         return [
-            *(WriteBatch(pinned={message.id: message}, size_bytes=_message_bytes(message)) for message in pinned),
-            *(WriteBatch(signatures=[added], size_bytes=_signature_bytes(added)) for added in self.signatures),
-            *(WriteBatch(updates=[update], size_bytes=_update_bytes(update)) for update in self.updates),
+            *(
+                WriteBatch(pinned={message.id: message}, size_bytes=_message_bytes(message))
+                for message in pinned
+            ),
+            *(
+                WriteBatch(signatures=[added], size_bytes=_signature_bytes(added))
+                for added in self.signatures
+            ),
+            *(
+                WriteBatch(updates=[update], size_bytes=_update_bytes(update))
+                for update in self.updates
+            ),
         ]
 
     def clear(self) -> None:
@@ -163,14 +172,18 @@ class WriteQueue:
     def update_shares(self, update: ShareUpdate) -> None:
         """Add an update of shares, which may wait to be gathered with others."""
         with self._changed:
-            if self._make_room(self._gathered, _update_bytes(update), durable=update.message_id in self._durable):
+            if self._make_room(
+                self._gathered, _update_bytes(update), durable=update.message_id in self._durable
+            ):
                 self._gathered.updates.append(update)
                 self._gather()
 
     def mark_used(self, message_id: MessageID) -> None:
         """Mark a message as used now."""
         with self._changed:
-            if message_id not in self._gathered.used and self._make_room(self._gathered, _ENTRY_BYTES):
+            if message_id not in self._gathered.used and self._make_room(
+                self._gathered, _ENTRY_BYTES
+            ):
                 self._gathered.used.add(message_id)
                 self._gather()
 
@@ -254,7 +267,11 @@ class WriteQueue:
             self._changed.notify()
 
     def _gathered_at(self) -> float:
-        return float("inf") if self._gathering_since is None else self._gathering_since + self._gather_s
+        return (
+            float("inf")
+            if self._gathering_since is None
+            else self._gathering_since + self._gather_s
+        )
 
     def _is_gathered(self) -> bool:
         return self._is_stopping or monotonic() >= self._gathered_at()
@@ -275,7 +292,9 @@ class WriteQueue:
     def _drop_evictable(self) -> None:
         """Drop the older half of the evictable shares, and the marks of use."""
         gathered = self._gathered
-        evictable = [update for update in gathered.updates if update.message_id not in self._durable]
+        evictable = [
+            update for update in gathered.updates if update.message_id not in self._durable
+        ]
         dropped = evictable[: (len(evictable) + 1) // 2]
         dropped_ids = set(map(id, dropped))
         self.dropped += len(dropped)

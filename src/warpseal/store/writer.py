@@ -114,7 +114,9 @@ class StoreWriter:
         self.queue.stop()
         self._thread.join(self._settings.stop_timeout_s + 1)
         if self.queue.writes:
-            log.error("store was down at shutdown, writes are lost", extra={"writes": self.queue.writes})
+            log.error(
+                "store was down at shutdown, writes are lost", extra={"writes": self.queue.writes}
+            )
         self._engine.dispose()
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
@@ -162,7 +164,9 @@ class StoreWriter:
             self._write(batch)
             self._committing = 0
             if time.monotonic() >= maintain_at and self.is_up:
-                maintain_at = time.monotonic() + (0.0 if self._maintain() else self._settings.prune_interval_s)
+                maintain_at = time.monotonic() + (
+                    0.0 if self._maintain() else self._settings.prune_interval_s
+                )
 
     def _is_over(self) -> bool:
         if not self._stopping.is_set():
@@ -201,7 +205,9 @@ class StoreWriter:
             rows = write(connection, batch, time.time())
             if batch.signatures:
                 # Last, because the lock of the event log is held until the commit.
-                add_events(connection, [message_signed(added, time.time()) for added in batch.signatures])
+                add_events(
+                    connection, [message_signed(added, time.time()) for added in batch.signatures]
+                )
         if batch.signatures:
             self.on_events()
         if batch.is_signed_only:
@@ -248,7 +254,9 @@ class StoreWriter:
         if refused:
             self.queue.dropped += len(refused)
             log.error(
-                "the database refused entries, which are dropped", extra={"entries": len(refused)}, exc_info=refused[0]
+                "the database refused entries, which are dropped",
+                extra={"entries": len(refused)},
+                exc_info=refused[0],
             )
         return failure
 

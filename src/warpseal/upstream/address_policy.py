@@ -79,7 +79,11 @@ class AddressPolicy(Struct, frozen=True):
 
     def exempt_paths(self, host: str, port: int) -> list[str]:
         """Return the paths of a server that is configured, so that it may be at any address and port; else none."""
-        return [server.path for server in self.exempt if server.host == host and server.port in (port, None)]
+        return [
+            server.path
+            for server in self.exempt
+            if server.host == host and server.port in (port, None)
+        ]
 
     def check_url(self, url: URL) -> None:
         """Raise AddressRefused if a URL may not be requested. Names of hosts are checked when they are resolved."""

@@ -99,7 +99,9 @@ class _Question(Struct, Generic[T]):
         if len(classes := make_reply_classes(self.replies, self.compare)) > 1:
             return NodesDisagree(self.method, self.quorum, classes, self.attempts)
         if not self.replies:
-            return find_final_error(self.method, self.attempts, self.refusals, is_optional=self.optional)
+            return find_final_error(
+                self.method, self.attempts, self.refusals, is_optional=self.optional
+            )
         # Nodes that lag may agree later: the height is known once enough of them reach it.
         ahead = [refusal for refusal in self.refusals if isinstance(refusal, HeightAhead)]
         ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
@@ -107,8 +109,14 @@ class _Question(Struct, Generic[T]):
         if len(ahead) >= missing:
             return ahead[missing - 1]
         # Fewer nodes have the method than have to agree.
-        missing_methods = [refusal for refusal in self.refusals if self.optional and isinstance(refusal, MethodMissing)]
-        return missing_methods[0] if missing_methods else NodeUnavailable(self.method, self.attempts)
+        missing_methods = [
+            refusal
+            for refusal in self.refusals
+            if self.optional and isinstance(refusal, MethodMissing)
+        ]
+        return (
+            missing_methods[0] if missing_methods else NodeUnavailable(self.method, self.attempts)
+        )
 
 
 class NodeAgreement:
@@ -120,7 +128,11 @@ class NodeAgreement:
     """
 
     def __init__(
-        self, pool: NodePool[int], quorum: int, height_call: Callable[[CallOrigin], NodeCall[int]], claim_grace_s: float
+        self,
+        pool: NodePool[int],
+        quorum: int,
+        height_call: Callable[[CallOrigin], NodeCall[int]],
+        claim_grace_s: float,
     ) -> None:
         self._pool = pool
         self._height_call = height_call
@@ -147,7 +159,9 @@ class NodeAgreement:
             except NotFoundByNode:
                 return None
 
-        return await self._read(_Question(call.method, call.origin, attempt, compare, self.quorum, call.optional))
+        return await self._read(
+            _Question(call.method, call.origin, attempt, compare, self.quorum, call.optional)
+        )
 
     async def require_checked(self, call: NodeCall[T], compare: Compare[T]) -> T:
         """Return the first node's reply about the present, if a second node agrees; else that of two nodes that do.
@@ -161,9 +175,13 @@ class NodeAgreement:
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
-    async def read_checked(self, method: str, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]) -> T:
+    async def read_checked(
+        self, method: str, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]
+    ) -> T:
         """Return the result of a caller's attempt at the first node, checked against a second. Raises RpcRefusal."""
-        reply = await self._read(_Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY))
+        reply = await self._read(
+            _Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY)
+        )
         assert reply is not None
         return reply
 
@@ -171,17 +189,23 @@ class NodeAgreement:
         """Return the highest height that `quorum` nodes have reached, so that fewer nodes cannot raise it."""
         if self.quorum == 1:
             return await self._pool.call(call)
-        question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
+        question = _Question(
+            call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum
+        )
         nodes = await self._pool.candidates(call.origin)
         in_service = [node for node in nodes if not node.is_on_cooldown(call.origin)]
         await question.ask(in_service)
         if len(question.replies) < self.quorum:
             await question.ask([node for node in nodes if node not in in_service])
-        heights = {reply.position: reply.value for reply in question.replies if reply.value is not None}
+        heights = {
+            reply.position: reply.value for reply in question.replies if reply.value is not None
+        }
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:
             raise NodeUnavailable(call.method, question.attempts)
-        for position in self._claims.update(call.method, heights, agreed, asyncio.get_running_loop().time()):
+        for position in self._claims.update(
+            call.method, heights, agreed, asyncio.get_running_loop().time()
+        ):
             detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
             self._pool.note_contradiction(question.nodes[position], call.method, detail)
         return agreed
@@ -194,7 +218,11 @@ class NodeAgreement:
         time_call: of the chain time of a node, Unix seconds. If it is given, a second node whose chain time is minutes
         behind has stalled, and denies no height of the first one.
         """
-        nodes = [node for node in await self._pool.candidates(call.origin) if not node.is_on_cooldown(call.origin)]
+        nodes = [
+            node
+            for node in await self._pool.candidates(call.origin)
+            if not node.is_on_cooldown(call.origin)
+        ]
         replies = await self._read_heights(nodes, call, margin)
         if len(replies) < _CHECKED_BY:
             return None
@@ -241,7 +269,9 @@ class NodeAgreement:
         return other_s - time_s > _STALLED_S and other_s <= time.time() + _MAX_AHEAD_S
 
     async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
-        question = _Question(call.method, call.origin, lambda node: node.call(call), compare, quorum, call.optional)
+        question = _Question(
+            call.method, call.origin, lambda node: node.call(call), compare, quorum, call.optional
+        )
         reply = await self._read(question)
         assert reply is not None
         return reply
@@ -249,10 +279,14 @@ class NodeAgreement:
     async def _read(self, question: _Question[T]) -> T | None:
         """Return what enough nodes say. If they do not, read the differing replies again with the heights of nodes."""
         unasked = list(await self._pool.candidates(question.origin))
-        while count := count_lacking(question.replies, question.quorum, len(unasked), question.compare):
+        while count := count_lacking(
+            question.replies, question.quorum, len(unasked), question.compare
+        ):
             await question.ask(unasked[:count])
             del unasked[:count]
-        agreed: Sequence[Reply[T]] | None = find_agreement(question.replies, question.quorum, question.compare)
+        agreed: Sequence[Reply[T]] | None = find_agreement(
+            question.replies, question.quorum, question.compare
+        )
         if agreed is None and are_explicable(question.replies, question.compare):
             agreed = await self._read_again(question)
         if agreed is None:
@@ -261,7 +295,9 @@ class NodeAgreement:
         for reply in question.replies:
             if reply.position not in positions and await self._contradicts(question, agreed, reply):
                 detail = f"{make_digest(reply.value)}; the others agree on {make_digest(agreed[0].value)}"
-                self._pool.note_contradiction(question.nodes[reply.position], question.method, detail)
+                self._pool.note_contradiction(
+                    question.nodes[reply.position], question.method, detail
+                )
         return agreed[0].value
 
     async def _read_again(self, question: _Question[T]) -> Sequence[Reply[T]] | None:
@@ -276,11 +312,15 @@ class NodeAgreement:
             if len(replies) > 1:
                 question.replies = replies
             agreed = find_agreement(replies, question.quorum, question.compare)
-            if agreed is not None or (len(replies) > 1 and not are_explicable(replies, question.compare)):
+            if agreed is not None or (
+                len(replies) > 1 and not are_explicable(replies, question.compare)
+            ):
                 return agreed
         return None
 
-    async def _contradicts(self, question: _Question[T], agreed: Sequence[Reply[T]], other: Reply[T]) -> bool:
+    async def _contradicts(
+        self, question: _Question[T], agreed: Sequence[Reply[T]], other: Reply[T]
+    ) -> bool:
         """Return whether no heights explain the difference; unknown ones are read, with fresh replies.
 
         The node must contradict all that agree, since one of these may lie about its height.
@@ -293,7 +333,9 @@ class NodeAgreement:
         fresh = await self._read_at_heights(nodes, question)
         return len(fresh) == len(nodes) and question.contradicts_all(fresh[-1], fresh[:-1])
 
-    async def _read_at_heights(self, nodes: Sequence[PoolNode], question: _Question[T]) -> list[Reply[T]]:
+    async def _read_at_heights(
+        self, nodes: Sequence[PoolNode], question: _Question[T]
+    ) -> list[Reply[T]]:
         """Return the replies of the nodes that reply, with their heights."""
 
         async def read(node: PoolNode) -> Reply[T] | None:

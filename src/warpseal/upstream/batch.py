@@ -141,7 +141,9 @@ class ChainNode(PoolNode):
             size = self._sizes[calls[0].method]
             batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
             try:
-                responses += await self._post_batch(batch, size, timeout_s, is_background=is_background)
+                responses += await self._post_batch(
+                    batch, size, timeout_s, is_background=is_background
+                )
             except CallFailure as failure:
                 response = _RESPONSES_OF_ONE_CALL.get(failure.failure)
                 if spoils_others or response is None:
@@ -174,7 +176,9 @@ class ChainNode(PoolNode):
         try:
             body = encode_numbered_calls(dict(enumerate(calls)))
             if is_batch:
-                reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
+                reply = await self.node.post(
+                    body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES
+                )
             else:
                 reply = await self._post_single(body, timeout_s)
         except CallFailure as error:
@@ -217,7 +221,11 @@ class ChainNode(PoolNode):
                 size.halve(count)
             raise self._failed(reply.failure())
         is_server_error = reply.status >= _FIRST_SERVER_ERROR
-        if is_server_error or reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
+        if (
+            is_server_error
+            or reply.status == _PAYLOAD_TOO_LARGE
+            or (error is not None and error.code in _TOO_MUCH)
+        ):
             size.halve(count)
         else:
             size.refuse(count)
@@ -235,10 +243,14 @@ class ChainNode(PoolNode):
                 return response
             if reply.refuses_caller and call.method != _PROBE.method:
                 await self._probe(timeout_s)
-                return RpcResponse(error=RpcError(METHOD_NOT_FOUND, f"HTTP {reply.status} for {call.method} alone"))
+                return RpcResponse(
+                    error=RpcError(METHOD_NOT_FOUND, f"HTTP {reply.status} for {call.method} alone")
+                )
         raise self._failed(reply.failure())
 
-    def _complete(self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize) -> list[RpcResponse]:
+    def _complete(
+        self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize
+    ) -> list[RpcResponse]:
         """Return the responses before the first that says that the batch is too large, or that cannot be read."""
         decoded = decode_responses(reply.body, range(len(calls)))
         responses: list[RpcResponse] = []

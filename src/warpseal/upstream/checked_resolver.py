@@ -25,10 +25,14 @@ _DNS_TIMEOUT_S: Final = 5.0
 _KEEP_ALIVE_S: Final = 5.0
 
 
-def checked_session(policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None) -> aiohttp.ClientSession:
+def checked_session(
+    policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None
+) -> aiohttp.ClientSession:
     """Return a session. The caller checks each URL by the policy, since no resolver sees an address in a URL."""
     resolver = CheckedResolver(policy, dns_resolver)
-    return new_session(aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S))
+    return new_session(
+        aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S)
+    )
 
 
 class CheckedResolver(aiohttp.abc.AbstractResolver):
@@ -37,7 +41,9 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
     Configured hosts are resolved as the machine does it, since they may have a name only there.
     """
 
-    def __init__(self, policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None) -> None:
+    def __init__(
+        self, policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None
+    ) -> None:
         self._policy = policy
         self._dns = dns_resolver
         self._system = aiohttp.ThreadedResolver()
@@ -59,9 +65,17 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
         """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup fails."""
         # The DNS servers of the machine may change, so its resolver is made for each lookup.
         resolver = self._dns or dns_client.Resolver()
-        lookups = [resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
+        lookups = [
+            resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False)
+            for kind in ("AAAA", "A")
+        ]
         results = await asyncio.gather(*lookups, return_exceptions=True)
-        records = [record for result in results if not isinstance(result, BaseException) for record in result]
+        records = [
+            record
+            for result in results
+            if not isinstance(result, BaseException)
+            for record in result
+        ]
         if not records and isinstance(failure := results[-1], BaseException):
             raise OSError(f"{error_words(failure)}: {host}")
         return [ipaddress.ip_address(record.address) for record in records]
@@ -73,4 +87,6 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
 def _result(host: str, port: int, address: IpAddress) -> aiohttp.abc.ResolveResult:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return aiohttp.abc.ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
+    return aiohttp.abc.ResolveResult(
+        hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags
+    )

@@ -49,13 +49,17 @@ class NodeEndpoint(Struct, frozen=True):
         """Return the address of `path` below the base URL; "" is the base URL itself. Raises ValueError."""
         whole = URL(self.base_url)
         if path:
-            whole = whole.with_path(whole.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
+            whole = whole.with_path(
+                whole.raw_path.rstrip("/") + path, encoded=True, keep_query=True
+            )
         return whole.update_query(dict(self.query_parameters)) if self.query_parameters else whole
 
     def below(self, path: str, scheme: str | None = None) -> NodeEndpoint:
         """Return the endpoint of a path below the base URL, with the same keys. Raises ValueError."""
         whole = NodeEndpoint(self.base_url).url(path)
-        return replace(self, base_url=str(whole.with_scheme(scheme) if scheme is not None else whole))
+        return replace(
+            self, base_url=str(whole.with_scheme(scheme) if scheme is not None else whole)
+        )
 
     def scrub(self, text: str) -> str:
         """Return a node's message, cut to 200 characters; its host and every part that may be a key are masked."""

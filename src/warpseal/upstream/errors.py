@@ -76,11 +76,16 @@ class NodeUnavailable(WarpsealError):
     http_status = 502
     retry_after_s: float = RETRY_SOON_S
 
-    def __init__(self, subject: str, attempts: Sequence[NodeAttempt] = (), replies: Sequence[str] = ()) -> None:
+    def __init__(
+        self, subject: str, attempts: Sequence[NodeAttempt] = (), replies: Sequence[str] = ()
+    ) -> None:
         tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
         # replies: what the nodes replied, for the operator alone.
         self.attempts, self.replies = tuple(attempts), tuple(replies)
-        super().__init__(f"no usable answer for {subject}" + (f" ({tried})" if tried else ""), nodes=self.attempts)
+        super().__init__(
+            f"no usable answer for {subject}" + (f" ({tried})" if tried else ""),
+            nodes=self.attempts,
+        )
 
 
 class AnswerClass(Struct, frozen=True):
@@ -96,9 +101,15 @@ class NodesDisagree(NodeUnavailable):
     code = "nodes_disagree"
 
     def __init__(
-        self, subject: str, quorum: int, classes: Sequence[AnswerClass], attempts: Sequence[NodeAttempt] = ()
+        self,
+        subject: str,
+        quorum: int,
+        classes: Sequence[AnswerClass],
+        attempts: Sequence[NodeAttempt] = (),
     ) -> None:
-        digests = "; ".join(f"{group.digest}: node {', '.join(map(str, group.positions))}" for group in classes)
+        digests = "; ".join(
+            f"{group.digest}: node {', '.join(map(str, group.positions))}" for group in classes
+        )
         text = f"the nodes disagree about {subject}, and {quorum} must agree ({digests})"
         self.attempts, self.classes, self.replies = tuple(attempts), tuple(classes), ()
         WarpsealError.__init__(self, text, quorum=quorum, classes=self.classes, nodes=self.attempts)
@@ -159,7 +170,12 @@ class CallFailure(Exception):
     """
 
     def __init__(
-        self, failure: NodeFailure, detail: str = "", status: int | None = None, *, blames_node: bool = True
+        self,
+        failure: NodeFailure,
+        detail: str = "",
+        status: int | None = None,
+        *,
+        blames_node: bool = True,
     ) -> None:
         super().__init__(f"{failure}: {detail}" if detail else failure)
         self.failure = failure
@@ -170,7 +186,11 @@ class CallFailure(Exception):
     @property
     def reply(self) -> str:
         """What the node replied, else the kind of the failure: without the address of the node."""
-        return self.detail if self.detail and self.failure in _FAILURES_OF_REPLIES else self.failure.value
+        return (
+            self.detail
+            if self.detail and self.failure in _FAILURES_OF_REPLIES
+            else self.failure.value
+        )
 
     @property
     def was_sent(self) -> bool:

@@ -21,7 +21,14 @@ from warpseal.chains.evm.blocks import (
     decode_receipts,
 )
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
-from warpseal.upstream.jsonrpc import NULL, UNREADABLE, RpcCall, RpcResponse, is_unknown_method, rpc_call
+from warpseal.upstream.jsonrpc import (
+    NULL,
+    UNREADABLE,
+    RpcCall,
+    RpcResponse,
+    is_unknown_method,
+    rpc_call,
+)
 
 BLOCK: Final = "eth_getBlockByNumber"
 BLOCK_RECEIPTS: Final = "eth_getBlockReceipts"
@@ -49,18 +56,25 @@ class RawReceipts(NamedTuple):
 
     def decode(self) -> tuple[EvmReceipt, ...] | None:
         """Return the receipts; None if the node lacks one. Raises MalformedBlock."""
-        results = [result for response in self.responses if (result := result_of(response)) is not None]
+        results = [
+            result for response in self.responses if (result := result_of(response)) is not None
+        ]
         if len(results) < len(self.responses):
             return None
         if self.is_whole:
             return decode_receipts(results[0])
-        receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
+        receipts = [
+            receipt for result in results if (receipt := decode_receipt(result)) is not None
+        ]
         return tuple(receipts) if len(receipts) == len(results) else None
 
     def lack(self) -> NotHere:
         """Return the error for receipts that the node lacks."""
         method = BLOCK_RECEIPTS if self.is_whole else RECEIPT
-        return next((lack_of(method, response) for response in self.responses if _is_empty(response)), NotHere(method))
+        return next(
+            (lack_of(method, response) for response in self.responses if _is_empty(response)),
+            NotHere(method),
+        )
 
     def to_json(self) -> RawJson:
         """Return the list of the receipts as JSON; the node lacks none."""
@@ -83,19 +97,32 @@ async def read_receipts(
     if not places:
         return {}
     if BLOCK_RECEIPTS not in missing_methods:
-        responses = await call_node([rpc_call(BLOCK_RECEIPTS, headers[place].number) for place in places])
+        responses = await call_node(
+            [rpc_call(BLOCK_RECEIPTS, headers[place].number) for place in places]
+        )
         if not any(is_unknown_method(response, BLOCK_RECEIPTS) for response in responses):
-            return {place: RawReceipts((response,), True) for place, response in zip(places, responses, strict=True)}
+            return {
+                place: RawReceipts((response,), True)
+                for place, response in zip(places, responses, strict=True)
+            }
         missing_methods[BLOCK_RECEIPTS] = True
     return await read_single_receipts(call_node, headers)
 
 
-async def read_single_receipts(call_node: CallNode, headers: Sequence[EvmHeader]) -> dict[int, RawReceipts]:
+async def read_single_receipts(
+    call_node: CallNode, headers: Sequence[EvmHeader]
+) -> dict[int, RawReceipts]:
     """Return the receipts of blocks as `read_receipts` does, by a call for each transaction. Raises CallFailure."""
     places = [place for place, header in enumerate(headers) if header.transactions]
-    calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
+    calls = [
+        (place, rpc_call(RECEIPT, tx_hash))
+        for place in places
+        for tx_hash in headers[place].transactions
+    ]
     by_place: dict[int, list[RpcResponse]] = {place: [] for place in places}
-    for (place, _), response in zip(calls, await call_node([call for _, call in calls]), strict=True):
+    for (place, _), response in zip(
+        calls, await call_node([call for _, call in calls]), strict=True
+    ):
         by_place[place].append(response)
     return {place: RawReceipts(tuple(responses)) for place, responses in by_place.items()}
 
@@ -120,7 +147,11 @@ def decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], E
 def lack_of(method: str, response: RpcResponse) -> NotHere:
     """Return the error for a response without what was asked for."""
     error = response.error
-    return NotHere(f"{method}: null" if error is None else f"{method}: {error.message[:_MAX_REPLY]} ({error.code})")
+    return NotHere(
+        f"{method}: null"
+        if error is None
+        else f"{method}: {error.message[:_MAX_REPLY]} ({error.code})"
+    )
 
 
 def _is_empty(response: RpcResponse) -> bool:
@@ -136,9 +167,15 @@ def result_of(response: RpcResponse) -> msgspec.Raw | None:
 
 def result_bytes(responses: Iterable[RpcResponse]) -> int:
     """Return the size of the results of responses."""
-    return sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
+    return sum(
+        memoryview(response.result).nbytes for response in responses if response.result is not None
+    )
 
 
 def contract_call(to: bytes, data: bytes, block: str = "latest") -> RpcCall:
     """Return an eth_call without value, of the zero address, with bounded gas. data: selector and arguments."""
-    return rpc_call("eth_call", {"to": "0x" + to.hex(), "data": "0x" + data.hex(), "gas": hex(MAX_CALL_GAS)}, block)
+    return rpc_call(
+        "eth_call",
+        {"to": "0x" + to.hex(), "data": "0x" + data.hex(), "gas": hex(MAX_CALL_GAS)},
+        block,
+    )

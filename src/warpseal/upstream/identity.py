@@ -13,7 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal
-from warpseal.upstream.json_values import NUMBER, decode_block_number, decode_number, field_decoder, u32
+from warpseal.upstream.json_values import (
+    NUMBER,
+    decode_block_number,
+    decode_number,
+    field_decoder,
+    u32,
+)
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall, UpstreamNode
 
@@ -141,7 +147,11 @@ async def _read_height(node: UpstreamNode, call: NodeCall[int], timeout_s: float
 def parse_identity(chain_id: int | None, genesis_block: object) -> ChainIdentity | None:
     """Return the identity that a chain id and block 0 make; None if one of them is malformed."""
     genesis_hash = genesis_block.get("hash") if isinstance(genesis_block, dict) else None
-    if chain_id is None or not isinstance(genesis_hash, str) or len(genesis_hash) != _HASH_CHARACTERS:
+    if (
+        chain_id is None
+        or not isinstance(genesis_hash, str)
+        or len(genesis_hash) != _HASH_CHARACTERS
+    ):
         return None
     return ChainIdentity(chain_id, genesis_hash.lower())
 
@@ -151,5 +161,7 @@ def _evm_call(method: str, decode: Callable[[bytes], T], *params: object) -> Nod
 
 
 CHAIN_ID: Final = _evm_call("eth_chainId", decode_number)
-GENESIS: Final[NodeCall[object]] = _evm_call("eth_getBlockByNumber", msgspec.json.decode, "0x0", False)
+GENESIS: Final[NodeCall[object]] = _evm_call(
+    "eth_getBlockByNumber", msgspec.json.decode, "0x0", False
+)
 HEAD: Final = _evm_call(BLOCK_NUMBER, decode_block_number)

@@ -40,9 +40,13 @@ def field_decoder(
     return lambda result: parse(decoder.decode(result).value)
 
 
-def list_decoder(name: str, kind: Any, parse: Callable[[Any], T]) -> Callable[[bytes], tuple[T, ...]]:
+def list_decoder(
+    name: str, kind: Any, parse: Callable[[Any], T]
+) -> Callable[[bytes], tuple[T, ...]]:
     """Return a decoder of an object of which only the list `name` is needed, which a node may leave out."""
-    return field_decoder(name, list[kind] | None, lambda listed: tuple(map(parse, listed or ())), default=None)
+    return field_decoder(
+        name, list[kind] | None, lambda listed: tuple(map(parse, listed or ())), default=None
+    )
 
 
 def u64(value: int | str) -> int:

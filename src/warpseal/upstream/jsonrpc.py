@@ -87,7 +87,9 @@ def is_method_missing(error: RpcError, method: str) -> bool:
     if error.code == REVERTED:  # The text is the contract's.
         return False
     message = error.message[:_MAX_MESSAGE]
-    return _METHOD_MISSING.search(message.replace(method, "method") if method else message) is not None
+    return (
+        _METHOD_MISSING.search(message.replace(method, "method") if method else message) is not None
+    )
 
 
 def is_unknown_method(response: RpcResponse, method: str) -> bool:
@@ -131,7 +133,10 @@ def encode_calls(calls: Iterable[RpcCall], *, is_batch: bool) -> bytes:
 
 def encode_numbered_calls(calls: Mapping[int, RpcCall]) -> bytes:
     """Return a body with these calls; a single one is no batch. Keys become the ids."""
-    entries = [_sent(call, msgspec.UNSET if call.is_notification else number) for number, call in calls.items()]
+    entries = [
+        _sent(call, msgspec.UNSET if call.is_notification else number)
+        for number, call in calls.items()
+    ]
     return _ENCODER.encode(entries if len(entries) > 1 else entries[0])
 
 
@@ -204,7 +209,9 @@ def encode_batch_response(responses: Iterable[tuple[msgspec.Raw | None, RpcRespo
 
 
 def _sent(call: RpcCall, call_id: object) -> _SentCall:
-    return _SentCall(VERSION, call_id, call.method, call.params if call.params is not None else msgspec.UNSET)
+    return _SentCall(
+        VERSION, call_id, call.method, call.params if call.params is not None else msgspec.UNSET
+    )
 
 
 def _sent_response(call_id: msgspec.Raw | None, response: RpcResponse) -> _SentResponse:

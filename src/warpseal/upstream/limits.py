@@ -88,14 +88,18 @@ class UpstreamLimit:
     async def __aenter__(self) -> None:
         """Wait for a slot. Raises CallFailure if too many calls wait already."""
         if self._waiting >= self._max_waiting:
-            raise CallFailure(NodeFailure.BUSY, "too many calls wait for this node", blames_node=False)
+            raise CallFailure(
+                NodeFailure.BUSY, "too many calls wait for this node", blames_node=False
+            )
         self._waiting += 1
         try:
             await self._slots.acquire()
             try:
                 async with self._turn:
                     clock = asyncio.get_running_loop().time
-                    allowed_at = self._starts[0] + _WINDOW_S if len(self._starts) == self._per_s else clock()
+                    allowed_at = (
+                        self._starts[0] + _WINDOW_S if len(self._starts) == self._per_s else clock()
+                    )
                     if (wait_s := allowed_at - clock()) > 0:
                         await asyncio.sleep(wait_s)
                     self._starts.append(max(allowed_at, clock()))
@@ -115,7 +119,9 @@ _MAX_DEFAULT_PAUSE_S: Final = 60.0
 _MAX_TEXT: Final = 64
 
 
-def parse_retry_after(text: str | None, unix_now_s: float, max_s: float = MAX_PAUSE_S) -> float | None:
+def parse_retry_after(
+    text: str | None, unix_now_s: float, max_s: float = MAX_PAUSE_S
+) -> float | None:
     """Return the seconds that a Retry-After header asks to wait, at most `max_s`; None if it says nothing.
 
     text: seconds, or an HTTP date, which is compared with `unix_now_s`.
@@ -217,7 +223,9 @@ async def is_private(endpoint: NodeEndpoint) -> bool:
     """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
     url = endpoint.url("")
     try:
-        addresses = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(
+            url.host, url.port, type=socket.SOCK_STREAM
+        )
     except OSError:
         return False
     return all(ipaddress.ip_address(address[4][0]).is_private for address in addresses)

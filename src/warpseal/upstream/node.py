@@ -22,14 +22,38 @@ import msgspec
 from msgspec import Struct
 from yarl import URL
 
-from warpseal.runtime.http_session import UnreadableBody, aiohttp, is_success, new_session, read_body
+from warpseal.runtime.http_session import (
+    UnreadableBody,
+    aiohttp,
+    is_success,
+    new_session,
+    read_body,
+)
 from warpseal.runtime.process import error_words
 from warpseal.runtime.tracing import Span, active_trace
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.errors import CallFailure, MethodMissing, NodeFailure, RpcRefusal, parse_refusal
+from warpseal.upstream.errors import (
+    CallFailure,
+    MethodMissing,
+    NodeFailure,
+    RpcRefusal,
+    parse_refusal,
+)
 from warpseal.upstream.json_values import decode_bytes
-from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, describe_body, encode_numbered_calls
-from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
+from warpseal.upstream.jsonrpc import (
+    UNREADABLE,
+    RpcCall,
+    decode_responses,
+    describe_body,
+    encode_numbered_calls,
+)
+from warpseal.upstream.limits import (
+    CallOrigin,
+    CallRate,
+    NodeLimits,
+    UpstreamLimit,
+    parse_retry_after,
+)
 
 T = TypeVar("T")
 
@@ -111,7 +135,9 @@ class NodeReply(NamedTuple):
     @property
     def kind(self) -> str:
         """The kind of the body, for the operator."""
-        return describe_body(self.body) if len(self.body) <= _MAX_DESCRIBED_BYTES else "a large body"
+        return (
+            describe_body(self.body) if len(self.body) <= _MAX_DESCRIBED_BYTES else "a large body"
+        )
 
     @property
     def refuses_caller(self) -> bool:
@@ -142,10 +168,18 @@ class Sessions(NamedTuple):
 @asynccontextmanager
 async def open_sessions(connections_per_node: int = 256) -> AsyncIterator[Sessions]:
     """Hold the sessions to nodes to which calls are forwarded."""
-    pooled = aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_node, keepalive_timeout=15)
-    single_use = aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_node, force_close=True)
+    pooled = aiohttp.TCPConnector(
+        limit=0, limit_per_host=connections_per_node, keepalive_timeout=15
+    )
+    single_use = aiohttp.TCPConnector(
+        limit=0, limit_per_host=connections_per_node, force_close=True
+    )
     websockets = aiohttp.TCPConnector(limit=0, force_close=True)
-    async with new_session(pooled) as first, new_session(single_use) as second, new_session(websockets) as third:
+    async with (
+        new_session(pooled) as first,
+        new_session(single_use) as second,
+        new_session(websockets) as third,
+    ):
         yield Sessions(first, second, third)
 
 
@@ -182,7 +216,9 @@ class UpstreamNode:
         self._executor = executor
         self._slots = {
             CallOrigin.CALLER: UpstreamLimit(limits.in_flight, limits.per_s),
-            CallOrigin.FOLLOWER: UpstreamLimit(limits.background_in_flight, limits.background_per_s),
+            CallOrigin.FOLLOWER: UpstreamLimit(
+                limits.background_in_flight, limits.background_per_s
+            ),
         }
         self.rate = rate or CallRate(endpoint)
         self._pause = self.rate.pause
@@ -214,14 +250,18 @@ class UpstreamNode:
         """
         trace = active_trace()
         if trace is None:
-            return await self._post(body, timeout_s, max_bytes, self._headers, is_write=is_write, path=path)
+            return await self._post(
+                body, timeout_s, max_bytes, self._headers, is_write=is_write, path=path
+            )
         # Callers name the methods of forwarded calls.
         method = method[:_MAX_METHOD_CHARS]
         span_id, started_at, error = getrandbits(64), perf_counter(), "cancelled"
         attributes: dict[str, Any] = {"node": self.endpoint.display, "rpc.method": method or None}
         try:
             headers = {**self._headers, **trace.headers(span_id)}
-            reply = await self._post(body, timeout_s, max_bytes, headers, is_write=is_write, path=path)
+            reply = await self._post(
+                body, timeout_s, max_bytes, headers, is_write=is_write, path=path
+            )
             attributes["http.response.status_code"] = reply.status
             error = "" if reply.is_ok else str(reply.status)
             return reply
@@ -230,7 +270,9 @@ class UpstreamNode:
             raise
         finally:
             name = method or "POST"
-            trace.add(Span(name, started_at, attributes, kind="client", error=error, span_id=span_id))
+            trace.add(
+                Span(name, started_at, attributes, kind="client", error=error, span_id=span_id)
+            )
 
     async def _post(
         self,
@@ -247,7 +289,9 @@ class UpstreamNode:
             url = self._urls.get(path)
             if url is None:
                 url = self._urls[path] = self.endpoint.url(path)
-            timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._limits.connect_timeout_s)
+            timeout = aiohttp.ClientTimeout(
+                total=timeout_s, sock_connect=self._limits.connect_timeout_s
+            )
             async with session.post(
                 url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
@@ -262,8 +306,14 @@ class UpstreamNode:
                 if response.status not in _STATUSES:
                     raise CallFailure(NodeFailure.LOST, f"HTTP status {response.status}")
                 # JSON has no byte order mark, yet some servers send it.
-                return NodeReply(response.status, content.removeprefix(BOM_UTF8), _content_type(response))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+                return NodeReply(
+                    response.status, content.removeprefix(BOM_UTF8), _content_type(response)
+                )
+        except (
+            aiohttp.ClientConnectorError,
+            aiohttp.ConnectionTimeoutError,
+            aiohttp.InvalidURL,
+        ) as error:
             failure = CallFailure(NodeFailure.UNREACHABLE, error_words(error))
         except UnreadableBody as error:
             failure = CallFailure(NodeFailure.BAD_ANSWER, str(error))
@@ -313,7 +363,9 @@ class UpstreamNode:
 
     def check_method(self, call: NodeCall[Any]) -> None:
         """Raise MethodMissing if the call's method is deprecated, and the node lacked it within the last hour."""
-        if call.deprecated and asyncio.get_running_loop().time() < self._missing_until.get(call.method, 0.0):
+        if call.deprecated and asyncio.get_running_loop().time() < self._missing_until.get(
+            call.method, 0.0
+        ):
             raise MethodMissing(0, f"the node lacks {call.method}")
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
@@ -337,7 +389,8 @@ class UpstreamNode:
             # A lookup that goes on without its callers is under way while the daemon stops.
             raise CallFailure(NodeFailure.REFUSED, "the daemon stops", blames_node=False)
         calls = [
-            RpcCall(call.method, msgspec.Raw(msgspec.json.encode(params))) for params in call.batch or (call.params,)
+            RpcCall(call.method, msgspec.Raw(msgspec.json.encode(params)))
+            for params in call.batch or (call.params,)
         ]
         body = encode_numbered_calls(dict(enumerate(calls, 1)))
         limit = self._limits.max_large_bytes if call.large else self._limits.max_bytes
@@ -348,7 +401,9 @@ class UpstreamNode:
                 raise
             # The node closed an idle connection while the request was written. All typed calls only read.
             reply = await self.post(body, None, limit, path=path, method=call.method)
-        return await run_decoder(partial(self._decode, call, reply), len(reply.body), self._executor)
+        return await run_decoder(
+            partial(self._decode, call, reply), len(reply.body), self._executor
+        )
 
     def _decode(self, call: NodeCall[T], reply: NodeReply) -> T:
         """Return the decoded result. Runs on a worker thread if the reply is large."""
@@ -375,7 +430,9 @@ class UpstreamNode:
         raise CallFailure(NodeFailure.BAD_ANSWER, detail)
 
     def _note_pause(self, response: aiohttp.ClientResponse) -> None:
-        wait_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), self._limits.max_pause_s)
+        wait_s = parse_retry_after(
+            response.headers.get("Retry-After"), time.time(), self._limits.max_pause_s
+        )
         is_limited = response.status == _TOO_MANY_REQUESTS and self._limits.has_default_pauses
         if wait_s is not None or is_limited:
             self._pause.record_request(asyncio.get_running_loop().time(), wait_s)

@@ -105,7 +105,10 @@ class PoolNode:
 
     def is_on_cooldown(self, origin: CallOrigin = CallOrigin.DAEMON) -> bool:
         """Return whether calls of this origin try other nodes first: it failed, or wants no requests."""
-        return max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until) > loop_time()
+        return (
+            max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until)
+            > loop_time()
+        )
 
     def set_head(self, height: int) -> None:
         """Set the head; the blocks since the last one count for the rate."""
@@ -141,22 +144,36 @@ class PoolNode:
     def log_failure(self, failure: PublicFailure, method: str, detail: str) -> None:
         """Log a failure: as a warning once, and again if it is another one, or after a minute."""
         last = self._failure_logged
-        is_new = last is None or last[0] is not failure or loop_time() - last[1] >= _WARN_AGAIN_AFTER_S
+        is_new = (
+            last is None or last[0] is not failure or loop_time() - last[1] >= _WARN_AGAIN_AFTER_S
+        )
         if is_new:
             self._failure_logged = (failure, loop_time())
         level = logging.WARNING if is_new else logging.DEBUG
-        self.log_event(level, "upstream node failed", method, f"{failure.value}: {detail}" if detail else failure.value)
+        self.log_event(
+            level,
+            "upstream node failed",
+            method,
+            f"{failure.value}: {detail}" if detail else failure.value,
+        )
 
     def log_success(self) -> None:
         """Log that a node whose failure was logged works again."""
         if self._failure_logged is not None:
             self._failure_logged = None
-            log.info("upstream node works again", extra={"node": self.display, "position": self.position})
+            log.info(
+                "upstream node works again", extra={"node": self.display, "position": self.position}
+            )
 
     def log_event(self, level: int, event: str, method: str, reply: str) -> None:
         """Log what happened to a call of this node."""
         if log.isEnabledFor(level):
-            fields = {"node": self.display, "position": self.position, "method": method, "answer": reply}
+            fields = {
+                "node": self.display,
+                "position": self.position,
+                "method": method,
+                "answer": reply,
+            }
             log.log(level, event, extra=fields)
 
 
@@ -180,7 +197,9 @@ class NodePool(Generic[IdentityT]):
         on_contradiction: Callable[[int, str], None] | None = None,
     ) -> None:
         self.identity = identity
-        self.nodes = tuple(self.node_type(position, node, self) for position, node in enumerate(nodes))
+        self.nodes = tuple(
+            self.node_type(position, node, self) for position, node in enumerate(nodes)
+        )
         self.has_blocks = False
         self._limits = limits
         self._learn_identity = learn_identity
@@ -216,12 +235,18 @@ class NodePool(Generic[IdentityT]):
     def head_growth(self) -> HeadGrowth:
         """Return how fast the chain grows, and when the node that lags most has the block that is the highest now."""
         now = loop_time()
-        heads = sorted((node.head, node.head_rate.rate(now) or 0.0) for node in self.nodes if node.head is not None)
+        heads = sorted(
+            (node.head, node.head_rate.rate(now) or 0.0)
+            for node in self.nodes
+            if node.head is not None
+        )
         if not heads:
             return HeadGrowth(None, None, None)
         (lowest, rate), (highest, growth) = heads[0], heads[-1]
         lag_blocks = highest - lowest
-        return HeadGrowth(growth or None, lag_blocks, lag_blocks / rate if lag_blocks and rate else None)
+        return HeadGrowth(
+            growth or None, lag_blocks, lag_blocks / rate if lag_blocks and rate else None
+        )
 
     async def candidates(self, origin: CallOrigin = CallOrigin.DAEMON) -> list[PoolNode]:
         """Return the nodes that may be called, best first: those that are not on cooldown, then the higher heads.
@@ -250,7 +275,11 @@ class NodePool(Generic[IdentityT]):
         """Return for how long calls of this origin try other nodes first after a failure of a node."""
         if not self.identity.is_required and node.mismatch is not None:
             return _WRONG_COOLDOWN_S
-        return self._limits.caller_cooldown_s if origin is CallOrigin.CALLER else self._limits.cooldown_s
+        return (
+            self._limits.caller_cooldown_s
+            if origin is CallOrigin.CALLER
+            else self._limits.cooldown_s
+        )
 
     def note_failure(self, node: PoolNode, error: CallFailure, method: str = "") -> None:
         """Note that a node gave no reply. Another node may run at its address next, so its identity is read again."""
@@ -369,11 +398,20 @@ class NodePool(Generic[IdentityT]):
     # Calls.
 
     async def post(
-        self, node: PoolNode, timeout_s: float, *, body: bytes, is_write: bool = False, path: str = "", method: str = ""
+        self,
+        node: PoolNode,
+        timeout_s: float,
+        *,
+        body: bytes,
+        is_write: bool = False,
+        path: str = "",
+        method: str = "",
     ) -> NodeReply:
         """Send a body to a node, and note whether it can serve requests. method: for the trace. Raises CallFailure."""
         try:
-            reply = await node.node.post(body, max(0.001, timeout_s), is_write=is_write, path=path, method=method)
+            reply = await node.node.post(
+                body, max(0.001, timeout_s), is_write=is_write, path=path, method=method
+            )
         except CallFailure as error:
             if error.failure is not NodeFailure.TOO_LARGE:
                 self.note_failure(node, error)
@@ -404,7 +442,11 @@ class NodePool(Generic[IdentityT]):
                 reply = await send(node, until - loop_time())
             except CallFailure as error:
                 failure = error.failure
-                if failure is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or loop_time() >= until:
+                if (
+                    failure is NodeFailure.TOO_LARGE
+                    or (error.was_sent and not is_read)
+                    or loop_time() >= until
+                ):
                     break
                 continue
             if is_final(node, reply):
@@ -470,8 +512,13 @@ class NodePool(Generic[IdentityT]):
             try:
                 value = await node.call(call)
             except (CallFailure, RpcRefusal) as error:
-                failure, reply = attempt_of(node, error).failure, describe_reply(node, call.method, error)
-            return NodeResult(node.position, node.display, value, failure, node.is_contradicting, reply)
+                failure, reply = (
+                    attempt_of(node, error).failure,
+                    describe_reply(node, call.method, error),
+                )
+            return NodeResult(
+                node.position, node.display, value, failure, node.is_contradicting, reply
+            )
 
         return tuple(await asyncio.gather(*map(result_of, self.nodes)))
 
@@ -480,7 +527,11 @@ class NodePool(Generic[IdentityT]):
         results = await self.call_all(call)
         values = tuple(result.value for result in results if result.value is not None)
         if not values:
-            failed = [NodeAttempt(result.position, result.failure) for result in results if result.failure is not None]
+            failed = [
+                NodeAttempt(result.position, result.failure)
+                for result in results
+                if result.failure is not None
+            ]
             replies = [result.reply for result in results if result.reply]
             raise NodeUnavailable(call.method, failed, replies)
         return values
@@ -512,7 +563,11 @@ def refusal_of(error: CallFailure | RpcRefusal, *, is_optional: bool) -> RpcRefu
 
 
 def find_final_error(
-    method: str, attempts: Sequence[NodeAttempt], refusals: Sequence[RpcRefusal], *, is_optional: bool
+    method: str,
+    attempts: Sequence[NodeAttempt],
+    refusals: Sequence[RpcRefusal],
+    *,
+    is_optional: bool,
 ) -> RpcRefusal | NodeUnavailable:
     """Return the error of a call that no node answered: the best informed refusal, else NodeUnavailable.
 
@@ -528,7 +583,9 @@ def find_final_error(
     return NodeUnavailable(method, attempts)
 
 
-async def _for_all(action: Callable[[PoolNode], Coroutine[Any, Any, None]], nodes: Iterable[PoolNode]) -> None:
+async def _for_all(
+    action: Callable[[PoolNode], Coroutine[Any, Any, None]], nodes: Iterable[PoolNode]
+) -> None:
     async with asyncio.TaskGroup() as tasks:
         for node in nodes:
             tasks.create_task(action(node))

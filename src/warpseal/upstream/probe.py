@@ -76,24 +76,40 @@ async def _probe_path(
     try:
         async with (
             asyncio.timeout(timeout_s),
-            session.post(endpoint.url(path), data=call, headers=headers, allow_redirects=False) as response,
+            session.post(
+                endpoint.url(path), data=call, headers=headers, allow_redirects=False
+            ) as response,
         ):
             offset_s = _clock_offset_s(response.headers.get("Date"), (sent_at + time.time()) / 2)
             content = await read_body(response, _MAX_BODY_BYTES)
-            body = "a large body" if content is None else describe_body(content.removeprefix(BOM_UTF8))
-            return EndpointResponse(response.status, body, _meaning(response.status, body), offset_s)
+            body = (
+                "a large body" if content is None else describe_body(content.removeprefix(BOM_UTF8))
+            )
+            return EndpointResponse(
+                response.status, body, _meaning(response.status, body), offset_s
+            )
     except TimeoutError:
-        return EndpointResponse(None, "no answer in time", "a firewall drops the packets, or the node is overloaded")
+        return EndpointResponse(
+            None, "no answer in time", "a firewall drops the packets, or the node is overloaded"
+        )
     except aiohttp.ClientConnectorDNSError:
-        return EndpointResponse(None, "unknown host name", "check the host of the base URL, and the name server")
+        return EndpointResponse(
+            None, "unknown host name", "check the host of the base URL, and the name server"
+        )
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
-        meaning = "the port speaks no TLS (use http://), or its certificate is not valid for this host"
+        meaning = (
+            "the port speaks no TLS (use http://), or its certificate is not valid for this host"
+        )
         return EndpointResponse(None, "TLS failed", meaning)
     except aiohttp.ClientConnectorError:
-        return EndpointResponse(None, "connection refused", "no process listens there: is the node up, the port right?")
+        return EndpointResponse(
+            None, "connection refused", "no process listens there: is the node up, the port right?"
+        )
     except (aiohttp.ClientError, OSError, ValueError):
         return EndpointResponse(
-            None, "no HTTP response", "the port speaks TLS (use https://), or is not that of the API"
+            None,
+            "no HTTP response",
+            "the port speaks TLS (use https://), or is not that of the API",
         )
 
 
@@ -118,5 +134,7 @@ def _meaning(status: int, body: str) -> str:
     if 300 <= status < 400:
         return "the base URL is redirected, which is not followed: use the address that it leads to"
     if status >= 500:
-        return "the gateway does not reach the node, or the node is starting: wait, or look at its log"
+        return (
+            "the gateway does not reach the node, or the node is starting: wait, or look at its log"
+        )
     return _MEANINGS.get(status, "something else than a node answers: check the base URL")

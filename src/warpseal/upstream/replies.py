@@ -63,7 +63,11 @@ def contradict(first: Reply[T], second: Reply[T], compare: Compare[T]) -> bool:
     difference = find_difference(first, second, compare)
     if difference is Difference.CONFLICT:
         return True
-    return difference is not Difference.NONE and first.height is not None and first.height == second.height
+    return (
+        difference is not Difference.NONE
+        and first.height is not None
+        and first.height == second.height
+    )
 
 
 def classify_replies(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[list[Reply[T]]]:
@@ -79,17 +83,23 @@ def classify_replies(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[l
     return classes
 
 
-def find_agreement(replies: Iterable[Reply[T]], quorum: int, compare: Compare[T]) -> list[Reply[T]] | None:
+def find_agreement(
+    replies: Iterable[Reply[T]], quorum: int, compare: Compare[T]
+) -> list[Reply[T]] | None:
     """Return the largest class of at least `quorum` replies, the first of equal ones; None if there is none.
 
     A record that a class knows wins over an equally large class that lacks it: nodes that lag overrule no others.
     """
     classes = classify_replies(replies, compare)
-    largest = max(classes, key=lambda members: (len(members), members[0].value is not None), default=[])
+    largest = max(
+        classes, key=lambda members: (len(members), members[0].value is not None), default=[]
+    )
     return largest if len(largest) >= quorum else None
 
 
-def count_lacking(replies: Iterable[Reply[T]], quorum: int, unasked: int, compare: Compare[T]) -> int:
+def count_lacking(
+    replies: Iterable[Reply[T]], quorum: int, unasked: int, compare: Compare[T]
+) -> int:
     """Return how many more nodes have to be asked for `quorum` equal replies, at most `unasked`.
 
     Nodes that lack a record do not end the search as long as enough others may have it.

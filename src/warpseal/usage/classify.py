@@ -113,7 +113,9 @@ def errors_of(body: bytes, ids: Sequence[object]) -> list[CallError | None]:
         replies = _BATCH.decode(body)
     except _MALFORMED:
         return [None] * len(ids)
-    if [reply.id for reply in replies] == ids:  # A node need not keep the order, but all known ones do.
+    if [
+        reply.id for reply in replies
+    ] == ids:  # A node need not keep the order, but all known ones do.
         return [decode_error(reply.error) for reply in replies]
     by_id = defaultdict[object, deque[msgspec.Raw]](deque)
     for reply in replies:
@@ -131,4 +133,6 @@ def decode_error(error: msgspec.Raw) -> CallError | None:
     if decoded is None:
         return None
     code, message = decoded.code, decoded.message
-    return CallError(code if isinstance(code, int) else 0, message if isinstance(message, str) else "")
+    return CallError(
+        code if isinstance(code, int) else 0, message if isinstance(message, str) else ""
+    )

@@ -19,9 +19,19 @@ _CLASSES: Final = {
     200: ("eth_getLogs",),
     100: ("platform.get*Validators*", "*.getUTXOs", "index.getContainerRange", "info.peers"),
     20: ("eth_getCode", "eth_getStorageAt", "net_peerCount"),
-    1: ("eth_chainId", "eth_accounts", "eth_syncing", "net_version", "net_listening", "rpc_modules", "info.*"),
+    1: (
+        "eth_chainId",
+        "eth_accounts",
+        "eth_syncing",
+        "net_version",
+        "net_listening",
+        "rpc_modules",
+        "info.*",
+    ),
 }
-_DEFAULTS: Final = tuple((pattern, credits) for credits, patterns in _CLASSES.items() for pattern in patterns)
+_DEFAULTS: Final = tuple(
+    (pattern, credits) for credits, patterns in _CLASSES.items() for pattern in patterns
+)
 _METHOD: Final = re.compile(r"[A-Za-z0-9]+[._](?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
 _MAX_CACHED: Final = 4_096
 _MAX_CACHED_CHARACTERS: Final = 64
@@ -51,7 +61,10 @@ class MethodCredits:
         for prefix, credits in self._prefixes:
             if method.startswith(prefix):
                 return credits
-        return next((credits for pattern, credits in _DEFAULTS if fnmatchcase(method, pattern)), DEFAULT_CREDITS)
+        return next(
+            (credits for pattern, credits in _DEFAULTS if fnmatchcase(method, pattern)),
+            DEFAULT_CREDITS,
+        )
 
 
 def credit_overrides(value: Any, path: str) -> CreditOverrides:
@@ -60,5 +73,12 @@ def credit_overrides(value: Any, path: str) -> CreditOverrides:
     names = tuple(decoded) if isinstance(decoded, dict) else ()
     wrong = next((name for name in names if not _METHOD.fullmatch(name)), None)
     if wrong is not None:
-        raise invalid_setting(f"{path}.{wrong}", 'expected the name of a method, such as "eth_getLogs" or "platform.*"')
-    return tuple(json_object(decoded, path, dict.fromkeys(names, integer(0, MAX_CREDITS)), required=set()).items())
+        raise invalid_setting(
+            f"{path}.{wrong}",
+            'expected the name of a method, such as "eth_getLogs" or "platform.*"',
+        )
+    return tuple(
+        json_object(
+            decoded, path, dict.fromkeys(names, integer(0, MAX_CREDITS)), required=set()
+        ).items()
+    )

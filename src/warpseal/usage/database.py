@@ -35,14 +35,18 @@ SCHEMA: Final = "warpseal_metrics"
 MIGRATIONS: Final = Migrations(VERSIONS, TABLES.create_all)
 
 
-def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:
+def metrics_database_url(
+    settings: UsageSettings, store: StoreSettings, folder: Path | None
+) -> StoreUrl | None:
     """Return the URL of the metrics database, by default in the folder of the store.
 
     folder: the network's folder of a daemon. None: there is no place for it. Raises StartupError for a malformed URL.
     """
     if not settings.url:
         location = resolve_url(store.url, folder, METRICS_NAME)
-        folder = location.path.parent if location is not None and location.path is not None else folder
+        folder = (
+            location.path.parent if location is not None and location.path is not None else folder
+        )
     url = resolve_url(settings.url, folder, METRICS_NAME)
     return None if url is None else in_schema(url, SCHEMA)
 
@@ -55,8 +59,12 @@ class MetricsDatabase:
         self._wait_s = settings.call_timeout_s
         self._engine = writing_engine(url)
         self._reading_engine = reading_engine(url, settings.reading_threads)
-        self._writer = StoreReader(self._engine, StoreSettings(readers=1), self._down, prepare=self._prepare)
-        self._reader = StoreReader(self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down)
+        self._writer = StoreReader(
+            self._engine, StoreSettings(readers=1), self._down, prepare=self._prepare
+        )
+        self._reader = StoreReader(
+            self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down
+        )
         # Inode of the file that the connections have open; 0 for a server.
         self._inode: int | None = None
         self._was_prepared = False
@@ -103,14 +111,21 @@ class MetricsDatabase:
 
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
-        return Leadership() if self.url.kind is StoreKind.SQLITE else ServerLeadership(self.url, name)
+        return (
+            Leadership() if self.url.kind is StoreKind.SQLITE else ServerLeadership(self.url, name)
+        )
 
-    async def _use(self, reader: StoreReader, use: Callable[[Connection], T], wait_s: float | None) -> T:
+    async def _use(
+        self, reader: StoreReader, use: Callable[[Connection], T], wait_s: float | None
+    ) -> T:
         try:
             result = await reader.read(use, self._wait_s if wait_s is None else wait_s)
         except StoreDown as error:
             if self.reason is None:
-                log.warning("metrics database is down, usage waits in memory", extra={"reason": error.reason})
+                log.warning(
+                    "metrics database is down, usage waits in memory",
+                    extra={"reason": error.reason},
+                )
             self.reason = error.reason
             raise
         if self.reason is not None:
@@ -136,10 +151,15 @@ class MetricsDatabase:
         except StartupError as error:
             raise StoreDown(str(error)) from None
         except OSError as error:
-            raise StoreDown(str(StoreUnusable(self.url.redacted, os_error_text(error), kind="database"))) from None
+            raise StoreDown(
+                str(StoreUnusable(self.url.redacted, os_error_text(error), kind="database"))
+            ) from None
         if is_lost:
             reason = "it was deleted or emptied while the daemon ran: the usage in it is lost"
-            log.warning("metrics database was made again", extra={"url": self.url.redacted, "reason": reason})
+            log.warning(
+                "metrics database was made again",
+                extra={"url": self.url.redacted, "reason": reason},
+            )
         self._inode, self._was_prepared = self._read_inode(), True
 
     def _read_inode(self) -> int:

@@ -24,4 +24,6 @@ class UsageQueryTooLong(WarpsealError):
     retry_after_s: float = RETRY_LATER_S
 
     def __init__(self, limit_s: float) -> None:
-        super().__init__(f"the query takes more than {limit_s:g} s: ask for less time, or with fewer filters")
+        super().__init__(
+            f"the query takes more than {limit_s:g} s: ask for less time, or with fewer filters"
+        )

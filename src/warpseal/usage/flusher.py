@@ -56,7 +56,9 @@ class UsageFlusher:
     database: where the flushes are kept until `use` names the one to whose buckets they are added.
     """
 
-    def __init__(self, database: MetricsDatabase, take: Callable[[], MinuteSums], settings: UsageSettings) -> None:
+    def __init__(
+        self, database: MetricsDatabase, take: Callable[[], MinuteSums], settings: UsageSettings
+    ) -> None:
         self._database = database
         self._write: Callable[..., object] = keep_flush
         self._take = take
@@ -88,7 +90,10 @@ class UsageFlusher:
             async with asyncio.timeout(self._settings.stop_timeout_s):
                 await self.flush()
         except (StoreDown, TimeoutError):
-            log.error("metrics database was down at shutdown, usage is lost", extra={"bytes": self._waiting_bytes})
+            log.error(
+                "metrics database was down at shutdown, usage is lost",
+                extra={"bytes": self._waiting_bytes},
+            )
         finally:
             self._thread.shutdown(wait=False)
 
@@ -96,7 +101,9 @@ class UsageFlusher:
         """Write everything that was recorded. Raises StoreDown; it is kept then."""
         await self._in_thread(partial(self._gather, self._take()))
         while self._numbered:
-            await self._database.write(partial(self._write, flush=self._numbered[0], now=int(time.time())))
+            await self._database.write(
+                partial(self._write, flush=self._numbered[0], now=int(time.time()))
+            )
             self._numbered = self._numbered[1:]
             if not self._numbered:
                 await self._in_thread(self._number)
@@ -131,7 +138,9 @@ class UsageFlusher:
 
     def _measure(self) -> int:
         """Return about how many bytes wait."""
-        self._waiting_bytes = sum(len(flush.sums) for flush in self._numbered) + sum(map(_size, self._waiting.values()))
+        self._waiting_bytes = sum(len(flush.sums) for flush in self._numbered) + sum(
+            map(_size, self._waiting.values())
+        )
         return self._waiting_bytes
 
     def _fold(self) -> None:
@@ -142,7 +151,10 @@ class UsageFlusher:
             size, count = self._measure(), sum(map(len, self._waiting.values()))
             if size > bound and count:
                 bound_per_period = int(bound / size * count / len(self._waiting))
-                self._waiting = {start: fold(sums, bound_per_period, throttle) for start, sums in self._waiting.items()}
+                self._waiting = {
+                    start: fold(sums, bound_per_period, throttle)
+                    for start, sums in self._waiting.items()
+                }
             if self._measure() <= self._settings.max_waiting_bytes:
                 return
 
@@ -153,7 +165,11 @@ class UsageFlusher:
         self._waiting = regrouped
 
 
-def _add(sums: dict[UsageLabels, UsageTotals], added: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> None:
+def _add(
+    sums: dict[UsageLabels, UsageTotals],
+    added: Mapping[UsageLabels, UsageTotals],
+    throttle: Throttle,
+) -> None:
     for labels, totals in added.items():
         if labels in sums:
             sums[labels].add(totals)

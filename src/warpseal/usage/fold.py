@@ -40,7 +40,9 @@ FOLDED_FROM: Final = 0.9
 _SHARES: Final = (FOLDED_FROM, 0.95, 0.975)
 
 
-def admit(labels: UsageLabels, stored: Container[UsageLabels], used: int, bound: int) -> UsageLabels:
+def admit(
+    labels: UsageLabels, stored: Container[UsageLabels], used: int, bound: int
+) -> UsageLabels:
     """Return labels, folded as far as there is no room for a new combination. used: of the bound."""
     for share, step in zip(_SHARES, FOLDS, strict=True):
         if labels in stored or used < share * bound:
@@ -62,12 +64,18 @@ def fold(totals: Totals, bound: int, throttle: Throttle) -> dict[UsageLabels, Us
     return folded
 
 
-def _fold_fewest(totals: Totals, bound: int, step: Fold, throttle: Throttle) -> dict[UsageLabels, UsageTotals]:
+def _fold_fewest(
+    totals: Totals, bound: int, step: Fold, throttle: Throttle
+) -> dict[UsageLabels, UsageTotals]:
     # In place of one long sort, which no pause can interrupt.
     with_requests: dict[int, list[UsageLabels]] = {}
     for labels, sums in throttle.steps(totals.items()):
         with_requests.setdefault(sums.requests, []).append(labels)
-    by_requests = [labels for requests in throttle.steps(sorted(with_requests)) for labels in with_requests[requests]]
+    by_requests = [
+        labels
+        for requests in throttle.steps(sorted(with_requests))
+        for labels in with_requests[requests]
+    ]
     merged: dict[UsageLabels, UsageTotals] = {}
     count = 0
     for labels in throttle.steps(by_requests):

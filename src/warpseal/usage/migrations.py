@@ -43,7 +43,15 @@ _DENSE = struct.Struct("<hhH")
 _DENSE_MARK = 2**15 - 1
 _DENSE_CODES = {1: "B", 2: "H", 4: "I"}
 _MAX_TABLE_BYTES = 1024 * 1024 * 1024
-_DAMAGE = (ZstdError, msgspec.MsgspecError, IndexError, KeyError, ValueError, OverflowError, struct.error)
+_DAMAGE = (
+    ZstdError,
+    msgspec.MsgspecError,
+    IndexError,
+    KeyError,
+    ValueError,
+    OverflowError,
+    struct.error,
+)
 
 Rows = list[tuple[tuple[str, ...], UsageTotals]]
 
@@ -87,7 +95,12 @@ def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowK
         try:
             tables[dimension] = _decode(raw)
         except _DAMAGE as error:
-            fields = {"level": level, "start": start, "dimension": dimension.name, "reason": str(error)}
+            fields = {
+                "level": level,
+                "start": start,
+                "dimension": dimension.name,
+                "reason": str(error),
+            }
             log.error("usage of a bucket is damaged, it is left out", extra=fields)
     if Dimension.NONE not in tables and tables:
         # Queries subtract groups from the total, so it may not be less than they are.
@@ -96,7 +109,9 @@ def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowK
             total.add(totals)
         tables[Dimension.NONE] = [((), total)]
     return {
-        key_of(dimension, *labels): RowSums.of(totals) for dimension, rows in tables.items() for labels, totals in rows
+        key_of(dimension, *labels): RowSums.of(totals)
+        for dimension, rows in tables.items()
+        for labels, totals in rows
     }
 
 
@@ -104,9 +119,15 @@ def _unmerged(connection: Connection) -> Iterator[Flush]:
     query = "SELECT run, sequence, minute, sums FROM minutes WHERE is_merged = 0 ORDER BY key"
     for run, sequence, minute, raw in connection.stream(query):
         try:
-            sums = [(UsageLabels._make(texts)._replace(status=int(texts[2])), totals) for texts, totals in _decode(raw)]
+            sums = [
+                (UsageLabels._make(texts)._replace(status=int(texts[2])), totals)
+                for texts, totals in _decode(raw)
+            ]
         except (*_DAMAGE, TypeError) as error:
-            log.error("usage of a minute is damaged, it is left out", extra={"minute": minute, "reason": str(error)})
+            log.error(
+                "usage of a minute is damaged, it is left out",
+                extra={"minute": minute, "reason": str(error)},
+            )
         else:
             yield Flush.of(run, sequence, minute, sums)
 
@@ -120,7 +141,9 @@ def _decode(raw: bytes) -> Rows:
     lengths = _numbers("I", columns.lengths)
     rows: Rows = []
     for place, end in enumerate(accumulate(lengths)):
-        labels = tuple(values[column[place]] for values, column in zip(columns.values, numbers, strict=True))
+        labels = tuple(
+            values[column[place]] for values, column in zip(columns.values, numbers, strict=True)
+        )
         requests, invalid, failed, credits, wasted = (column[place] for column in counters)
         times = _decode_times(columns.times[end - lengths[place] : end])
         pack_counts(times)  # Raises for what no call has.

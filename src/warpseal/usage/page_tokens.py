@@ -26,9 +26,7 @@ _UUID_CHARACTERS: Final = 36
 _INSERT: Final = f"{PAGE_TOKENS.insert_text} ON CONFLICT DO NOTHING"
 _FIND: Final = "SELECT expires_at, body FROM page_tokens WHERE id = ?"
 _COUNT: Final = "SELECT count(*) FROM page_tokens"
-_REMOVE_EXPIRED: Final = (
-    "DELETE FROM page_tokens WHERE id IN (SELECT id FROM page_tokens WHERE expires_at < ? ORDER BY expires_at LIMIT ?)"
-)
+_REMOVE_EXPIRED: Final = "DELETE FROM page_tokens WHERE id IN (SELECT id FROM page_tokens WHERE expires_at < ? ORDER BY expires_at LIMIT ?)"
 
 
 class PageTokenRow(Struct, frozen=True):
@@ -47,7 +45,10 @@ class PageTokenStore:
     """Adds and finds rows. now: unix seconds."""
 
     def __init__(
-        self, database: MetricsDatabase, now: Callable[[], float] = time.time, max_tokens: int = MAX_TOKENS
+        self,
+        database: MetricsDatabase,
+        now: Callable[[], float] = time.time,
+        max_tokens: int = MAX_TOKENS,
     ) -> None:
         self._database = database
         self._now = now
@@ -58,7 +59,9 @@ class PageTokenStore:
     async def add(self, body: bytes) -> str:
         """Return the token of a new row. Raises StoreDown, TooManyPageTokens."""
         token, now = uuid4(), int(self._now())
-        if not await self._database.write(lambda connection: self._add(connection, token, body, now)):
+        if not await self._database.write(
+            lambda connection: self._add(connection, token, body, now)
+        ):
             raise TooManyPageTokens(self._max_tokens)
         return str(token)
 

@@ -32,7 +32,9 @@ def bucket_start(level: Level, time: int) -> int:
         return time - time % DAY_S
     if level is Level.WEEK:
         return time - (time - _FIRST_MONDAY) % _WEEK_S
-    return int(datetime.fromtimestamp(time, UTC).replace(day=1, hour=0, minute=0, second=0).timestamp())
+    return int(
+        datetime.fromtimestamp(time, UTC).replace(day=1, hour=0, minute=0, second=0).timestamp()
+    )
 
 
 def bucket_end(level: Level, start: int) -> int:

@@ -59,7 +59,9 @@ class UsageSums(NamedTuple):
         successful = self.requests - self.invalid - self.failed
         if successful == self.requests:
             return 100.0
-        return min(round(100 * successful / self.requests, _PERCENT_DIGITS), 100 - 10**-_PERCENT_DIGITS)
+        return min(
+            round(100 * successful / self.requests, _PERCENT_DIGITS), 100 - 10**-_PERCENT_DIGITS
+        )
 
 
 class UsageGroup(NamedTuple):

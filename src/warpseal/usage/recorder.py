@@ -60,7 +60,9 @@ class UsageRecorder:
     The clock at the end of a call gives the minute, so a clock that steps loses and doubles nothing.
     """
 
-    def __init__(self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time
+    ) -> None:
         self.agents: set[str] = {NO_AGENT}
         self._bounds = bounds or UsageBounds()
         self._now = now
@@ -85,7 +87,12 @@ class UsageRecorder:
         return self._since_start
 
     def record(
-        self, labels: UsageLabels, outcome: CallOutcome, credits: int, time_ms: float | None = None, calls: int = 1
+        self,
+        labels: UsageLabels,
+        outcome: CallOutcome,
+        credits: int,
+        time_ms: float | None = None,
+        calls: int = 1,
     ) -> None:
         """Add calls with the same labels, outcome and time. credits: of one call. time_ms: None does not count."""
         self._update_minute()
@@ -95,7 +102,9 @@ class UsageRecorder:
             totals.times[bucket] = totals.times.get(bucket, 0) + calls
             method.time_ms += time_ms * calls
 
-    def record_times(self, labels: UsageLabels, outcome: CallOutcome, credits: int, times: Sequence[float]) -> None:
+    def record_times(
+        self, labels: UsageLabels, outcome: CallOutcome, credits: int, times: Sequence[float]
+    ) -> None:
         """Add calls with the same labels and outcome. credits: of one call. times: of the calls, milliseconds."""
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, len(times))
@@ -127,7 +136,10 @@ class UsageRecorder:
         self._update_minute()
         if agent in self.agents or agent == OTHER:
             return agent
-        if len(self.agents) > self._bounds.agents or self._added_by[client] >= self._bounds.agents_per_client:
+        if (
+            len(self.agents) > self._bounds.agents
+            or self._added_by[client] >= self._bounds.agents_per_client
+        ):
             return OTHER
         self.agents.add(agent)
         self._added_by[client] += 1

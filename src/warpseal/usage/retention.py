@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 _REMOVED_BUCKETS: Final = 8
 _NO_END: Final = 2**63 - 1
 _REMOVE_FLUSHES: Final = "DELETE FROM usage_flushes WHERE written_at < ? AND sums IS NULL"
-_OLDEST_BUCKETS: Final = "SELECT start FROM usage_buckets WHERE level = ? AND start < ? ORDER BY start LIMIT ?"
+_OLDEST_BUCKETS: Final = (
+    "SELECT start FROM usage_buckets WHERE level = ? AND start < ? ORDER BY start LIMIT ?"
+)
 _CLOCK_STEP_S: Final = 60.0
 _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 
@@ -57,7 +59,11 @@ class UsageRetention:
         Expired page tokens of the Metrics API are removed as well.
         """
         now = int(self._now())
-        for remove in (partial(remove_expired, now=now), self._remove_old, self._remove_beyond_size):
+        for remove in (
+            partial(remove_expired, now=now),
+            self._remove_old,
+            self._remove_beyond_size,
+        ):
             while await self._database.write(remove):
                 pass
 
@@ -86,7 +92,8 @@ class UsageRetention:
         # A daemon repeats a write whose outcome it does not know long before.
         connection.run(_REMOVE_FLUSHES, int(self._now()) - DAY_S)
         return any(
-            _remove_buckets(connection, level, oldest_kept(self._settings, level, self._now())) for level in Level
+            _remove_buckets(connection, level, oldest_kept(self._settings, level, self._now()))
+            for level in Level
         )
 
     def _remove_beyond_size(self, connection: Connection) -> bool:
@@ -98,9 +105,16 @@ class UsageRetention:
 
 def _remove_buckets(connection: Connection, level: Level, before: int) -> bool:
     """Remove some of the oldest buckets of a level that begin before a time; return whether there were any."""
-    oldest = [start for (start,) in connection.fetch(_OLDEST_BUCKETS, int(level), before, _REMOVED_BUCKETS)]
+    oldest = [
+        start
+        for (start,) in connection.fetch(_OLDEST_BUCKETS, int(level), before, _REMOVED_BUCKETS)
+    ]
     for table in ("usage", "usage_buckets") if oldest else ():
-        connection.run(f"DELETE FROM {table} WHERE level = ? AND start IN {marks(len(oldest))}", int(level), *oldest)
+        connection.run(
+            f"DELETE FROM {table} WHERE level = ? AND start IN {marks(len(oldest))}",
+            int(level),
+            *oldest,
+        )
     return bool(oldest)
 
 

@@ -34,7 +34,9 @@ class UsageSource(Struct, frozen=True):
     async def read(self, query: UsageQuery) -> list[UsageBucket]:
         """Return the buckets of a query that have calls, newest first. Raises UsageQueryTooLong, StoreDown."""
         throttle = Throttle(*_PAUSES)
-        read = partial(read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle)
+        read = partial(
+            read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle
+        )
         try:
             return await self.database.read(read)
         finally:
@@ -56,7 +58,9 @@ class _BucketReader:
     If the query has groups and no filters, the sums of all but the busiest groups are the total without them.
     """
 
-    def __init__(self, connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle) -> None:
+    def __init__(
+        self, connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle
+    ) -> None:
         self._connection = connection
         self._query = query
         self._limit_s = limit_s
@@ -111,11 +115,15 @@ class _BucketReader:
 
     def _rows(self, accepted: _Condition) -> Iterator[_UsageRow]:
         columns = f"start, {self._label or 'path'}, requests, invalid, failed, credits, credits_wasted, times"
-        for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(columns, accepted):
+        for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(
+            columns, accepted
+        ):
             times = decode_times(raw, self._query.level, start)
             yield _UsageRow(start, text, RowSums(requests, invalid, failed, credits, wasted, times))
 
-    def _steps(self, columns: str, accepted: _Condition, end: str = "") -> Iterator[tuple[Any, ...]]:
+    def _steps(
+        self, columns: str, accepted: _Condition, end: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
         """Yield columns of the accepted rows. Raises UsageQueryTooLong."""
         query = f"SELECT {columns} FROM usage WHERE {accepted.text} {end}"
         for row in self._connection.stream(query, *accepted.values):

@@ -36,10 +36,10 @@ _NO_LABELS: Final = ("",) * len(LABELS)
 _KEY_NAMES: Final = ("dimension", *UsageLabels._fields)
 _SIZES: Final = "SELECT combinations, size_bytes FROM usage_buckets WHERE level = ? AND start = ?"
 _INSERT_FLUSH: Final = f"{FLUSHES.insert_text} ON CONFLICT DO NOTHING"
-_KEPT_FLUSHES: Final = "SELECT run, sequence, minute, sums FROM usage_flushes WHERE sums IS NOT NULL LIMIT ?"
-_CLEAR_FLUSH: Final = (
-    "UPDATE usage_flushes SET sums = NULL, written_at = ? WHERE run = ? AND sequence = ? AND sums IS NOT NULL"
+_KEPT_FLUSHES: Final = (
+    "SELECT run, sequence, minute, sums FROM usage_flushes WHERE sums IS NOT NULL LIMIT ?"
 )
+_CLEAR_FLUSH: Final = "UPDATE usage_flushes SET sums = NULL, written_at = ? WHERE run = ? AND sequence = ? AND sums IS NOT NULL"
 _REMOVE_FLUSH: Final = "DELETE FROM usage_flushes WHERE run = ? AND sequence = ?"
 _KEYS_AT_ONCE: Final = 100
 _FLUSHES_AT_ONCE: Final = 50
@@ -64,7 +64,14 @@ class RowSums(msgspec.Struct, gc=False):
     def of(cls, totals: UsageTotals) -> RowSums:
         """Return the sums of totals."""
         times = pack_counts(totals.times)
-        return cls(totals.requests, totals.invalid, totals.failed, totals.credits, totals.credits_wasted, times)
+        return cls(
+            totals.requests,
+            totals.invalid,
+            totals.failed,
+            totals.credits,
+            totals.credits_wasted,
+            times,
+        )
 
     def add(self, other: RowSums, sign: int = 1) -> None:
         """Add other sums, or with the sign -1 subtract them."""
@@ -95,7 +102,9 @@ class Flush(NamedTuple):
     sums: bytes
 
     @classmethod
-    def of(cls, run: bytes, sequence: int, minute: int, sums: Iterable[tuple[UsageLabels, UsageTotals]]) -> Flush:
+    def of(
+        cls, run: bytes, sequence: int, minute: int, sums: Iterable[tuple[UsageLabels, UsageTotals]]
+    ) -> Flush:
         """Return the flush of these sums."""
         return cls(run, sequence, minute, _encode(list(sums)))
 
@@ -136,7 +145,9 @@ def remove_flush(connection: Connection, flush: Flush) -> None:
     connection.run(_REMOVE_FLUSH, flush.run, flush.sequence)
 
 
-def add_sums(connection: Connection, time: int, sums: Mapping[UsageLabels, UsageTotals], bound: int) -> None:
+def add_sums(
+    connection: Connection, time: int, sums: Mapping[UsageLabels, UsageTotals], bound: int
+) -> None:
     """Add sums to the hour, day, week and month that have a time. bound: label combinations of a bucket."""
     if not sums:
         return
@@ -151,7 +162,9 @@ def add_sums(connection: Connection, time: int, sums: Mapping[UsageLabels, Usage
         bucket.add(unfolded if admitted is sums else rows_of(admitted, throttle))
 
 
-def add_rows(connection: Connection, level: Level, start: int, rows: Mapping[RowKey, RowSums]) -> None:
+def add_rows(
+    connection: Connection, level: Level, start: int, rows: Mapping[RowKey, RowSums]
+) -> None:
     """Add rows of a bucket, whatever their number."""
     _Bucket(connection, level, start, Throttle()).add(rows)
 
@@ -196,7 +209,9 @@ def rows_of(sums: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> dict
 class _Bucket:
     """The rows of one bucket in a transaction."""
 
-    def __init__(self, connection: Connection, level: Level, start: int, throttle: Throttle) -> None:
+    def __init__(
+        self, connection: Connection, level: Level, start: int, throttle: Throttle
+    ) -> None:
         self._connection = connection
         self._level = level
         self._start = start
@@ -204,11 +219,15 @@ class _Bucket:
         sizes = connection.fetch(_SIZES, int(level), start)
         self._combinations, self._size_bytes = sizes[0] if sizes else (0, 0)
 
-    def admit(self, sums: Mapping[UsageLabels, UsageTotals], bound: int) -> Mapping[UsageLabels, UsageTotals]:
+    def admit(
+        self, sums: Mapping[UsageLabels, UsageTotals], bound: int
+    ) -> Mapping[UsageLabels, UsageTotals]:
         """Return sums with the labels for which the bucket has room; the same mapping if it has room for all."""
         if self._combinations + len(sums) <= FOLDED_FROM * bound:
             return sums
-        candidates = {folded for labels in sums for folded in (labels, *(step(labels) for step in FOLDS))}
+        candidates = {
+            folded for labels in sums for folded in (labels, *(step(labels) for step in FOLDS))
+        }
         by_key = {key_of(Dimension.ALL, *texts_of(labels)): labels for labels in candidates}
         stored = {by_key[key] for key in self._find(by_key)}
         used = self._combinations
@@ -236,7 +255,9 @@ class _Bucket:
             times = encode_counts(sums.times)
             self._size_bytes += len(times)
             counters = (sums.requests, sums.invalid, sums.failed, sums.credits, sums.credits_wasted)
-            values.append((int(self._level), int(key.dimension), self._start, *key.texts, *counters, times))
+            values.append(
+                (int(self._level), int(key.dimension), self._start, *key.texts, *counters, times)
+            )
         self._connection.run_many(USAGE.upsert_text, values)
         sizes = (self._combinations, self._size_bytes)
         self._connection.run(BUCKETS.upsert_text, int(self._level), self._start, *sizes)
@@ -247,7 +268,9 @@ class _Bucket:
         left = iter(keys)
         while some := list(islice(left, _KEYS_AT_ONCE)):
             values = [value for dimension, texts in some for value in (int(dimension), *texts)]
-            stored = self._connection.fetch(_text_by_keys(len(some)), *values, int(self._level), self._start)
+            stored = self._connection.fetch(
+                _text_by_keys(len(some)), *values, int(self._level), self._start
+            )
             for row in self._throttle.steps(stored):
                 number, *texts, requests, invalid, failed, credits, wasted, raw = row
                 times = decode_times(raw, self._level, self._start)

@@ -127,7 +127,9 @@ class L1Activity:
                     current = await self._fetch(subnet_id)
                     if current is not None:
                         watch.inactive = inactive_nodes(current, self._min_balance_navax)
-                        watch.underfunded = underfunded_validations(current, self._min_balance_navax)
+                        watch.underfunded = underfunded_validations(
+                            current, self._min_balance_navax
+                        )
                 finally:
                     watch.fetched_at = loop.time()
                     watch.is_ready.set()

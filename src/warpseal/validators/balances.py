@@ -16,10 +16,14 @@ UNDERFUNDED_ADVICE: Final = (
     "The weight of inactive L1 validators counts in the total, and they cannot sign: top up their balance, or disable "
     "and remove them."
 )
-FIXED_HEIGHT_ADVICE: Final = "A balance that is topped up counts at later heights only: ask for the proposed height."
+FIXED_HEIGHT_ADVICE: Final = (
+    "A balance that is topped up counts at later heights only: ask for the proposed height."
+)
 
 
-def inactive_nodes(current: Iterable[CurrentValidation], min_balance_navax: int) -> frozenset[NodeID]:
+def inactive_nodes(
+    current: Iterable[CurrentValidation], min_balance_navax: int
+) -> frozenset[NodeID]:
     """Return the nodes without a validation that has the balance, or pays no fee."""
     low: set[NodeID] = set()
     sound: set[NodeID] = set()
@@ -33,21 +37,34 @@ def underfunded_validations(
     current: Iterable[CurrentValidation], min_balance_navax: int
 ) -> tuple[CurrentValidation, ...]:
     """Return the validations of L1 validators that are inactive or nearly drained."""
-    return tuple(entry for entry in current if entry.balance is not None and entry.balance < min_balance_navax)
+    return tuple(
+        entry
+        for entry in current
+        if entry.balance is not None and entry.balance < min_balance_navax
+    )
 
 
 def describe_underfunded(validation: CurrentValidation) -> MissingSigner:
     """Return an underfunded L1 validator as errors and `/ready` name it; it has no key of a set."""
     reason = "inactive" if validation.balance == 0 else "underfunded"
     node_ids = (node_id_text(validation.node_id),)
-    return MissingSigner(node_ids=node_ids, weight=str(validation.weight), reason=reason, **balance_fields(validation))
+    return MissingSigner(
+        node_ids=node_ids,
+        weight=str(validation.weight),
+        reason=reason,
+        **balance_fields(validation),
+    )
 
 
 def balance_fields(validation: CurrentValidation) -> dict[str, Any]:
     """Return the fields of a MissingSigner that say what an L1 validator has left."""
     balance = validation.balance or 0
     state = f"underfunded: balance {_avax(balance)} AVAX" if balance else "inactive: balance 0"
-    return {"validation_id": id_text(validation.validation_id), "balance": str(validation.balance), "state": state}
+    return {
+        "validation_id": id_text(validation.validation_id),
+        "balance": str(validation.balance),
+        "state": state,
+    }
 
 
 def _avax(navax: int) -> str:

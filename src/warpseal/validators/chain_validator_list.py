@@ -74,7 +74,9 @@ class CurrentValidations:
         if (validations := self._younger(subnet_id, self._ttl_s)) is not None:
             return validations
         try:
-            return await self._flights.run(subnet_id, lambda: self._fetch(subnet_id, CallOrigin.CALLER))
+            return await self._flights.run(
+                subnet_id, lambda: self._fetch(subnet_id, CallOrigin.CALLER)
+            )
         except NodeUnavailable:
             if (validations := self._younger(subnet_id, STALE_S)) is not None:
                 return validations
@@ -127,7 +129,9 @@ class LocalView:
             raise NodeUnavailable("platform.validatedBy") from None
         return None if subnet_id == PRIMARY_NETWORK else subnet_id
 
-    async def list_validators(self, subnet_id: SubnetID, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...]:
+    async def list_validators(
+        self, subnet_id: SubnetID, node_ids: Sequence[NodeID]
+    ) -> tuple[ListedValidator, ...]:
         """Return the validators with these node ids, or all if none is given. Raises NodeUnavailable."""
         requested_ids = frozenset(node_ids)
         current = await self._current.of(subnet_id)
@@ -194,11 +198,17 @@ class ChainValidatorList:
             return listed
         try:
             subnet_id = await self._local_view.subnet_of(self._chain_id)
-            return None if subnet_id is None else await self._local_view.list_validators(subnet_id, node_ids)
+            return (
+                None
+                if subnet_id is None
+                else await self._local_view.list_validators(subnet_id, node_ids)
+            )
         except NodeUnavailable as error:
             raise CallRefused(f"failed to get current validator set: {error}") from None
 
-    async def _list_by_nodes(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
+    async def _list_by_nodes(
+        self, node_ids: Sequence[NodeID]
+    ) -> tuple[ListedValidator, ...] | None:
         """Return the list of a node; None if no node serves it. Raises CallRefused, NodeUnavailable.
 
         A node's measurements are never mixed with the daemon's: once a node has answered, its failure is an error.
@@ -262,7 +272,9 @@ class ValidatorRefresher:
             await self._tracker.extend(subnet_id)
             await self._current.refresh(subnet_id)
 
-    async def _repeat(self, limit: asyncio.Semaphore, refresh: Callable[[S], Awaitable[object]], subject: S) -> None:
+    async def _repeat(
+        self, limit: asyncio.Semaphore, refresh: Callable[[S], Awaitable[object]], subject: S
+    ) -> None:
         while True:
             try:
                 async with limit:

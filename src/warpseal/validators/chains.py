@@ -29,7 +29,11 @@ class ChainLookup:
     """
 
     def __init__(
-        self, platform: PlatformClient, *, has_index: bool = False, now: Callable[[], float] | None = None
+        self,
+        platform: PlatformClient,
+        *,
+        has_index: bool = False,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._platform = platform
         self._has_index = has_index
@@ -82,7 +86,9 @@ class ChainLookup:
         cached = self._blockchains.get(subnet_id)
         if cached is not None:
             return cached.value
-        return await self._blockchains_flights.run(subnet_id, lambda: self._fetch_blockchains(subnet_id))
+        return await self._blockchains_flights.run(
+            subnet_id, lambda: self._fetch_blockchains(subnet_id)
+        )
 
     async def _fetch_blockchains(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         chain_ids = await self._platform.blockchains_of(subnet_id)
@@ -104,5 +110,7 @@ class ChainLookup:
         if subnet is None:
             self._unknown_subnets.put(subnet_id, None, ttl_s=_UNKNOWN_TTL_S)
             raise UnknownSubnet(id_text(subnet_id))
-        self._subnets.put(subnet_id, subnet, ttl_s=float("inf") if subnet.is_l1 else _NOT_AN_L1_TTL_S)
+        self._subnets.put(
+            subnet_id, subnet, ttl_s=float("inf") if subnet.is_l1 else _NOT_AN_L1_TTL_S
+        )
         return subnet

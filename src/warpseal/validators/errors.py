@@ -18,7 +18,9 @@ class UnknownChain(WarpsealError):
     def __init__(self, chain_id: str = "", *, evm_name: str | None = None) -> None:
         self.chain_id = chain_id
         if evm_name is None:
-            super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchain_id=chain_id)
+            super().__init__(
+                f"no blockchain with id {chain_id} is known to the P-Chain", blockchain_id=chain_id
+            )
         else:
             text = f"no EVM chain {evm_name[:64]!r} is served here; GET /v1/chains lists those of this daemon"
             super().__init__(text, chain_id=evm_name[:64])
@@ -31,7 +33,9 @@ class UnknownSubnet(WarpsealError):
     http_status = 400
 
     def __init__(self, subnet_id: str) -> None:
-        super().__init__(f"no subnet with id {subnet_id} is known to the P-Chain", signing_subnet_id=subnet_id)
+        super().__init__(
+            f"no subnet with id {subnet_id} is known to the P-Chain", signing_subnet_id=subnet_id
+        )
 
 
 class HeightTooOld(WarpsealError):
@@ -71,7 +75,11 @@ class HeightNotIndexed(NodeUnavailable):
     http_status = 503
 
     def __init__(self, height: int, oldest: int | None, newest: int | None) -> None:
-        has = "no validator sets yet" if newest is None else f"the validator sets of heights {oldest} to {newest}"
+        has = (
+            "no validator sets yet"
+            if newest is None
+            else f"the validator sets of heights {oldest} to {newest}"
+        )
         text = f"the index does not have P-Chain height {height}; it has {has}, and validator-sets is index"
         self.attempts = ()
         WarpsealError.__init__(self, text, p_chain_height=str(height))

@@ -116,7 +116,9 @@ class ProposedHeight:
     async def poll(self) -> None:
         """Poll once and record the height or the failure."""
         try:
-            height = await self._confirm(await self._platform.proposed_height(origin=CallOrigin.DAEMON))
+            height = await self._confirm(
+                await self._platform.proposed_height(origin=CallOrigin.DAEMON)
+            )
         except NodeUnavailable as error:
             self._attempts = error.attempts
             await self._read_indexed()
@@ -134,7 +136,9 @@ class ProposedHeight:
     async def _read_indexed(self) -> None:
         """Record the height of the index before the last height of a node becomes stale, and from then on."""
         age_s = self._now() - self._succeeded_at
-        if self._read_index is None or not (self._is_from_index or age_s > self._stale_after_s - 2 * self._poll_s):
+        if self._read_index is None or not (
+            self._is_from_index or age_s > self._stale_after_s - 2 * self._poll_s
+        ):
             return
         height = await self._read_index()
         if height is not None:
@@ -148,7 +152,9 @@ class ProposedHeight:
         if not is_leap or not self._platform.confirms_heights or await self._is_indexed(proposed):
             return proposed
         margin = _FIRST_MARGIN if base is None else _MARGIN
-        height = await self._platform.confirmed_height(margin, CallOrigin.DAEMON, has_stalled=base is None)
+        height = await self._platform.confirmed_height(
+            margin, CallOrigin.DAEMON, has_stalled=base is None
+        )
         now = self._now()
         if height is not None and (base is None or height >= base.height):
             self._confirmed = _Confirmed(height, now)
@@ -166,7 +172,9 @@ class ProposedHeight:
         """Return the height that counts in place of a proposed one."""
         if now - self._warned_at >= _WARN_AGAIN_AFTER_S:
             self._warned_at = now
-            log.warning("proposed height not confirmed", extra={"proposed": proposed, "used": height})
+            log.warning(
+                "proposed height not confirmed", extra={"proposed": proposed, "used": height}
+            )
         if self._height == proposed:
             # It was used while no second node replied.
             self._height = None
@@ -198,7 +206,10 @@ class _ChainFacts(Generic[T]):
     """
 
     def __init__(
-        self, fetch: Callable[[ChainID], Awaitable[T]], last_reply_s: float, now: Callable[[], float] | None
+        self,
+        fetch: Callable[[ChainID], Awaitable[T]],
+        last_reply_s: float,
+        now: Callable[[], float] | None,
     ) -> None:
         self._fetch = fetch
         self._last_reply_s = last_reply_s
@@ -236,7 +247,11 @@ class EpochHeights:
     """
 
     def __init__(
-        self, proposervm: ProposerVMClient, *, last_reply_s: float = 0.0, now: Callable[[], float] | None = None
+        self,
+        proposervm: ProposerVMClient,
+        *,
+        last_reply_s: float = 0.0,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.epoch = _ChainFacts(proposervm.current_epoch, last_reply_s, now).get
         self.proposed_height = _ChainFacts(proposervm.proposed_height, last_reply_s, now).get

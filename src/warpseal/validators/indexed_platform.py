@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cachetools import LRUCache
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, ValidationAt
+from warpseal.node.p_chain import (
+    CurrentValidation,
+    FoundTransaction,
+    L1FeeState,
+    Subnet,
+    ValidationAt,
+)
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.store.errors import StoreDown
@@ -73,7 +79,9 @@ class IndexedPlatform(PlatformClient):
         self._proposed = 0
         self._fees: tuple[L1FeeConfig | None, L1FeeState | None] = None, None
         self._latest: LRUCache[SubnetID, Members] = LRUCache(_MAX_SUBNETS)
-        self.comparison = SetComparison(self._indexed_set, super().validators_at, count, has_stop=has_stop)
+        self.comparison = SetComparison(
+            self._indexed_set, super().validators_at, count, has_stop=has_stop
+        )
 
     async def run(self) -> None:
         """Compare sets until cancelled."""
@@ -93,7 +101,11 @@ class IndexedPlatform(PlatformClient):
         """
         proposed = await super().proposed_height(origin)
         newest = await self.newest_height()
-        if newest is not None and proposed > newest + _MAX_INDEX_LAG and await self._is_unreachable(proposed):
+        if (
+            newest is not None
+            and proposed > newest + _MAX_INDEX_LAG
+            and await self._is_unreachable(proposed)
+        ):
             return newest
         self._proposed = proposed
         is_near = newest is not None and newest < proposed <= newest + _MAX_INDEX_LAG
@@ -114,7 +126,9 @@ class IndexedPlatform(PlatformClient):
         if self._source is SetSource.INDEX:
             return await self._await_set(subnet_id, height) if members is None else members
         is_indexed = members is not None
-        used = await super().validators_at(subnet_id, height, origin) if members is None else members
+        used = (
+            await super().validators_at(subnet_id, height, origin) if members is None else members
+        )
         self.comparison.note(subnet_id, height, used, is_indexed=is_indexed)
         return used
 
@@ -200,7 +214,9 @@ class IndexedPlatform(PlatformClient):
         except NodeUnavailable as error:
             return await self._rows_or(error, lambda rows: rows.transaction(tx_id))
 
-    async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
+    async def l1_validator(
+        self, validation_id: ValidationID, at_least: int = 0
+    ) -> ValidationAt | None:
         try:
             return await super().l1_validator(validation_id, at_least)
         except NodeUnavailable as error:
@@ -226,7 +242,10 @@ class IndexedPlatform(PlatformClient):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_S
         while True:
-            oldest, newest = await self._read(lambda index: index.validator_sets.heights()) or (None, None)
+            oldest, newest = await self._read(lambda index: index.validator_sets.heights()) or (
+                None,
+                None,
+            )
             tip = max(newest or 0, self._proposed)
             if height > tip:
                 raise HeightAhead(0, "the index does not have the height yet", height, tip)
@@ -241,7 +260,9 @@ class IndexedPlatform(PlatformClient):
         return await self._read(lambda index: index.read(lambda session: read_rows(session, query)))
 
     async def _rows_or(self, error: NodeUnavailable, query: Callable[[PChainRows], T | None]) -> T:
-        return await self._read_or(error, lambda index: index.read(lambda session: read_rows(session, query)))
+        return await self._read_or(
+            error, lambda index: index.read(lambda session: read_rows(session, query))
+        )
 
     async def _read(self, read: Callable[[Index], Awaitable[T | None]]) -> T | None:
         """Return what the index has; None also while it cannot be read."""
@@ -252,7 +273,9 @@ class IndexedPlatform(PlatformClient):
                 return await read(self.index)
         return None
 
-    async def _read_or(self, error: NodeUnavailable | RpcRefusal, read: Callable[[Index], Awaitable[T | None]]) -> T:
+    async def _read_or(
+        self, error: NodeUnavailable | RpcRefusal, read: Callable[[Index], Awaitable[T | None]]
+    ) -> T:
         """Return what the index has in place of a node's reply; raise the error if it does not decide.
 
         It does not decide between nodes that disagree about the present.

@@ -28,7 +28,9 @@ from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 
 T = TypeVar("T")
 
-_TIP: Final = "SELECT height, time, first_height, next_tx FROM chains WHERE chain = ? AND height >= 0"
+_TIP: Final = (
+    "SELECT height, time, first_height, next_tx FROM chains WHERE chain = ? AND height >= 0"
+)
 _STAKES: Final = (
     "SELECT t.tx_id, t.kind, s.node, s.start_s, s.end_s, s.weight, s.active_weight FROM stakings s"
     " JOIN txs t ON t.key = s.tx WHERE s.state < 2 AND s.state = ? AND s.is_delegation = 0 AND s.subnet = ?"
@@ -70,7 +72,10 @@ class PChainRows:
 
     def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...] | None:
         """Return the chains that a subnet validates."""
-        chains = [chain for (chain,) in self._by_id("SELECT chain FROM blockchains WHERE subnet = ?", subnet_id)]
+        chains = [
+            chain
+            for (chain,) in self._by_id("SELECT chain FROM blockchains WHERE subnet = ?", subnet_id)
+        ]
         self._session.load_ids(chains)
         return tuple([ChainID(self._session.id_of(chain)) for chain in chains]) or None
 
@@ -85,13 +90,24 @@ class PChainRows:
         if conversion is not None:
             unsigned = conversion.unsigned
             assert isinstance(unsigned, ConvertSubnetToL1Tx)
-            return Subnet(subnet_id, unsigned.conversion_id, unsigned.manager_chain_id, unsigned.manager_address)
+            return Subnet(
+                subnet_id,
+                unsigned.conversion_id,
+                unsigned.manager_chain_id,
+                unsigned.manager_address,
+            )
         # Its id is the id of the transaction that created it. Without the genesis a conversion may be missing.
-        return Subnet(subnet_id) if self.tip.is_complete and self._tx_key(subnet_id) is not None else None
+        return (
+            Subnet(subnet_id)
+            if self.tip.is_complete and self._tx_key(subnet_id) is not None
+            else None
+        )
 
     def converted_subnets(self) -> tuple[SubnetID, ...]:
         """Return the subnets that were converted to L1s, also those without validators."""
-        keys = [subnet for (subnet,) in self._session.rows("SELECT DISTINCT subnet FROM validations")]
+        keys = [
+            subnet for (subnet,) in self._session.rows("SELECT DISTINCT subnet FROM validations")
+        ]
         self._session.load_ids(keys)
         return tuple([SubnetID(self._session.id_of(key)) for key in keys])
 
@@ -101,7 +117,9 @@ class PChainRows:
             return None
         stakes = self._by_id(_STAKES, subnet_id, ACTIVE)
         members = [row for row in self._l1_rows("subnet", subnet_id) if row.weight]
-        self._session.load_ids([*(row.node for row in members), *(row.validation for row in members)])
+        self._session.load_ids(
+            [*(row.node for row in members), *(row.validation for row in members)]
+        )
         self._session.load_ids(row[2] for row in stakes)
         id_of = self._session.id_of
         of_stakes = [
@@ -117,7 +135,9 @@ class PChainRows:
             for tx_id, kind, node, start_s, end_s, weight, delegated in stakes
         ]
         of_l1 = [
-            CurrentValidation(id_of(row.validation), NodeID(id_of(row.node)), row.weight, row.start_s, row.balance)
+            CurrentValidation(
+                id_of(row.validation), NodeID(id_of(row.node)), row.weight, row.start_s, row.balance
+            )
             for row in members
         ]
         return (*of_stakes, *of_l1) or None
@@ -138,7 +158,9 @@ class PChainRows:
             if change is None or not isinstance(change.unsigned, SetL1ValidatorWeightTx):
                 return None
             nonce = change.unsigned.change().nonce + 1
-        state = L1ValidatorState(SubnetID(self._session.id_of(row.subnet)), row.weight, nonce, row.balance)
+        state = L1ValidatorState(
+            SubnetID(self._session.id_of(row.subnet)), row.weight, nonce, row.balance
+        )
         return ValidationAt(self.tip.height, state)
 
     def transaction(self, tx_id: bytes) -> FoundTransaction | None:
@@ -147,14 +169,22 @@ class PChainRows:
         tx = None if key is None else self._tx(key)
         if tx is None:
             return None
-        ((outcome, height),) = self._session.rows("SELECT outcome, height FROM txs WHERE key = ?", key)
-        status = {ABORTED: TxStatus.ABORTED, PROPOSED: TxStatus.PROCESSING}.get(outcome, TxStatus.COMMITTED)
+        ((outcome, height),) = self._session.rows(
+            "SELECT outcome, height FROM txs WHERE key = ?", key
+        )
+        status = {ABORTED: TxStatus.ABORTED, PROPOSED: TxStatus.PROCESSING}.get(
+            outcome, TxStatus.COMMITTED
+        )
         return FoundTransaction(tx.raw, status, height)
 
     def _l1_rows(self, column: str, raw_id: bytes) -> Iterable[L1ValidatorRow]:
         """Return the L1 validators of a subnet, or one of them, as they are at the tip."""
         key = self._session.keys_of([raw_id]).get(raw_id)
-        return () if key is None else read_l1_rows(self._session, self.tip.height, f"v.{column} = ?", key)
+        return (
+            ()
+            if key is None
+            else read_l1_rows(self._session, self.tip.height, f"v.{column} = ?", key)
+        )
 
     def _tx_key(self, tx_id: bytes) -> int | None:
         partitions = range(partition_of(self.tip.next_tx) + 1)

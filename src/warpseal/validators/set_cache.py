@@ -81,7 +81,10 @@ class SetCache:
 
     def newest_height(self, subnet_id: SubnetID) -> int | None:
         """Return the newest height of which a set of a subnet is cached; None: of no height."""
-        return max((height for other, height in (*self._current, *self._ordinary) if other == subnet_id), default=None)
+        return max(
+            (height for other, height in (*self._current, *self._ordinary) if other == subnet_id),
+            default=None,
+        )
 
     def put(self, key: SetKey, parsed: ParsedValidatorSet, *, current: bool) -> None:
         """Add a set at (subnet, height), and mark it as used; it may be evicted immediately if it does not fit."""
@@ -128,7 +131,9 @@ class SetCache:
 class PublicKeyCache:
     """At most `max_keys` parsed keys by their 48 bytes: parsing a key takes 50 microseconds. Thread-safe."""
 
-    def __init__(self, max_keys: int, parse: Callable[[bytes], PublicKey] = parse_public_key) -> None:
+    def __init__(
+        self, max_keys: int, parse: Callable[[bytes], PublicKey] = parse_public_key
+    ) -> None:
         self._keys: LRUCache[bytes, PublicKey] = LRUCache(max_keys)
         self._parse = parse
         self._lock = ThreadLock()

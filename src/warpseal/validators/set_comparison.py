@@ -19,7 +19,12 @@ from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.errors import ValidatorSetsDiffer
 from warpseal.warp.ids import SubnetID, id_text
-from warpseal.warp.validator_set import MemberPair, ValidatorEntry, describe_members, differing_members
+from warpseal.warp.validator_set import (
+    MemberPair,
+    ValidatorEntry,
+    describe_members,
+    differing_members,
+)
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +120,10 @@ class SetComparison:
             try:
                 await self._compare(subnet_id, used)
             except (NodeUnavailable, RpcRefusal) as error:
-                log.debug("validator set not compared", extra={"subnet_id": id_text(subnet_id), "reason": str(error)})
+                log.debug(
+                    "validator set not compared",
+                    extra={"subnet_id": id_text(subnet_id), "reason": str(error)},
+                )
             await asyncio.sleep(self._gap_s)
 
     async def _compare(self, subnet_id: SubnetID, used: _Used) -> None:
@@ -136,7 +144,11 @@ class SetComparison:
             difference = SetDifference(subnet_id, used.height, members)
             self._differences[subnet_id] = difference
             if before is None or before.members != members:
-                fields = {"subnet_id": id_text(subnet_id), "height": used.height, "is_signing": not self._has_stop}
+                fields = {
+                    "subnet_id": id_text(subnet_id),
+                    "height": used.height,
+                    "is_signing": not self._has_stop,
+                }
                 log.warning("validator sets differ", extra={**fields, "reason": difference.text})
             if not used.is_indexed:
                 self.on_wrong_set(subnet_id, used.height)

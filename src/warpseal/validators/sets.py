@@ -25,7 +25,12 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.set_cache import ParsedValidatorSet, PublicKeyCache, SetCache, SetKey
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID, id_text
-from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, ValidatorEntry, build_canonical_set
+from warpseal.warp.validator_set import (
+    CanonicalValidatorSet,
+    InvalidValidatorSet,
+    ValidatorEntry,
+    build_canonical_set,
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +66,9 @@ class ValidatorSets:
         self._executor = executor
         self._cache = SetCache(settings.set_cache_bytes)
         self._empty: TtlCache[SetKey, CanonicalValidatorSet] = TtlCache(_MAX_EMPTY)
-        self._latest: LRUCache[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = LRUCache(_MAX_LATEST)
+        self._latest: LRUCache[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = LRUCache(
+            _MAX_LATEST
+        )
         self._flights: SingleFlight[SetKey, ParsedValidatorSet] = SingleFlight()
         self.hits = 0
         self.misses = 0
@@ -144,14 +151,18 @@ class ValidatorSets:
         empty = self._empty.get(key)
         return empty.value if empty else None
 
-    def _store(self, key: SetKey, parsed: ParsedValidatorSet, *, is_current: bool) -> CanonicalValidatorSet:
+    def _store(
+        self, key: SetKey, parsed: ParsedValidatorSet, *, is_current: bool
+    ) -> CanonicalValidatorSet:
         if parsed.validators.total_weight == 0:
             self._empty.put(key, parsed.validators, ttl_s=_EMPTY_TTL_S)
         else:
             self._cache.put(key, parsed, current=is_current)
         return parsed.validators
 
-    async def _fetch_shared(self, key: SetKey, is_chosen: bool, origin: CallOrigin) -> ParsedValidatorSet:
+    async def _fetch_shared(
+        self, key: SetKey, is_chosen: bool, origin: CallOrigin
+    ) -> ParsedValidatorSet:
         try:
             return await self._flights.run(key, lambda: self._fetch(key, origin))
         except HeightTooNew:
@@ -180,7 +191,9 @@ class ValidatorSets:
                 log.error("validator set unusable", extra=_log_fields(key, str(reason)))
                 raise NodeUnavailable(_METHOD) from None
 
-    async def _parse(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
+    async def _parse(
+        self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]
+    ) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)
         if latest is not None and latest[0] is entries:
             # The client returns the same tuple for an unchanged reply: nothing needs to be built again.

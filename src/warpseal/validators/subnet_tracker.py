@@ -27,7 +27,12 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.tracking_state import TrackedSubnet, TrackedSubnets
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID, id_text
-from warpseal.warp.validator_set import DEFAULT_QUORUM, CanonicalValidatorSet, Validator, required_weight
+from warpseal.warp.validator_set import (
+    DEFAULT_QUORUM,
+    CanonicalValidatorSet,
+    Validator,
+    required_weight,
+)
 
 if TYPE_CHECKING:
     from warpseal.peers.network import PeerNetwork
@@ -140,7 +145,9 @@ class SubnetTracker:
         if subnet is not None and self._now() - subnet.used_at < _EXTEND_S:
             return
         height = await self._heights.first()
-        validators = await self._sets.at(subnet_id, height, is_chosen=False, origin=CallOrigin.DAEMON)
+        validators = await self._sets.at(
+            subnet_id, height, is_chosen=False, origin=CallOrigin.DAEMON
+        )
         with self.track(subnet_id, validators):
             pass
 
@@ -179,7 +186,9 @@ class SubnetTracker:
             return False
         limit = AsyncSemaphore(_MAX_CONCURRENT_SETS)
         subnets = tuple(self._tracked)
-        outcomes = await asyncio.gather(*(self._refresh_subnet(subnet, height, limit) for subnet in subnets))
+        outcomes = await asyncio.gather(
+            *(self._refresh_subnet(subnet, height, limit) for subnet in subnets)
+        )
         self._peers.set_known_validators(await self._all_validators(height))
         self._pass_hints(self._node_ids())
         for refreshed in self._watchers:
@@ -222,7 +231,9 @@ class SubnetTracker:
         period_s = self._settings.validator_refresh_period_s
         is_complete = False
         while True:
-            if not is_complete or any(not self._peers.is_connected(node_id) for node_id in self._node_ids()):
+            if not is_complete or any(
+                not self._peers.is_connected(node_id) for node_id in self._node_ids()
+            ):
                 self._unhinted.clear()
                 is_complete = await self.discover()
             if not self._hints:
@@ -233,15 +244,23 @@ class SubnetTracker:
                 async with asyncio.timeout(max(0.0, period_s - _DISCOVERY_GAP_S)):
                     await self._unhinted.wait()
 
-    async def _refresh_subnet(self, subnet: TrackedSubnet, height: int, limit: asyncio.Semaphore) -> bool:
+    async def _refresh_subnet(
+        self, subnet: TrackedSubnet, height: int, limit: asyncio.Semaphore
+    ) -> bool:
         subnet_id = subnet.subnet_id
         try:
             async with limit, asyncio.timeout(_SET_TIMEOUT_S):
-                validators = await self._sets.at(subnet_id, height, is_chosen=False, origin=CallOrigin.DAEMON)
+                validators = await self._sets.at(
+                    subnet_id, height, is_chosen=False, origin=CallOrigin.DAEMON
+                )
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
             reason = str(error) or error_words(error)
             level = logging.WARNING if subnet.fail(reason, self._now()) else logging.DEBUG
-            log.log(level, "validator set refresh failed", extra={"subnet_id": id_text(subnet_id), "reason": reason})
+            log.log(
+                level,
+                "validator set refresh failed",
+                extra={"subnet_id": id_text(subnet_id), "reason": reason},
+            )
             return False
         if subnet_id == PRIMARY_NETWORK:
             self._peers.set_weights(

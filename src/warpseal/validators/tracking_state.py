@@ -101,7 +101,11 @@ class TrackedSubnet(Struct):
 
     def drop_sets_unused_since(self, moment: float) -> bool:
         """Drop the sets unused since `moment`. Return whether the nodes changed."""
-        idle = [digest for digest, in_use in self.sets.items() if not in_use.users and in_use.used_at <= moment]
+        idle = [
+            digest
+            for digest, in_use in self.sets.items()
+            if not in_use.users and in_use.used_at <= moment
+        ]
         for digest in idle:
             del self.sets[digest]
         return self._update_node_ids() if idle else False
@@ -113,7 +117,9 @@ class TrackedSubnet(Struct):
             sets.append(self.latest)
         members = chain.from_iterable(validators.validators for validators in sets)
         validators = sorted(members, key=attrgetter("weight"), reverse=True)
-        self.node_ids = tuple(dict.fromkeys(node_id for validator in validators for node_id in validator.node_ids))
+        self.node_ids = tuple(
+            dict.fromkeys(node_id for validator in validators for node_id in validator.node_ids)
+        )
         return set(self.node_ids) != before
 
 

@@ -40,7 +40,9 @@ class CodecReader:
 
     def truncated(self, length: int, name: str) -> MalformedMessage:
         """Return the error for `length` bytes that are not there."""
-        return self.error(self.offset, f"{name} needs {length} bytes, {self.size - self.offset} are left")
+        return self.error(
+            self.offset, f"{name} needs {length} bytes, {self.size - self.offset} are left"
+        )
 
     def take(self, length: int, name: str) -> bytes:
         """Return the next `length` bytes."""
@@ -90,7 +92,10 @@ class CodecReader:
         number = self.u32(name)
         rest_bytes = self.size - self.offset
         if number * least_bytes > rest_bytes:
-            raise self.error(start, f"{number} {name} need at least {number * least_bytes} bytes, {rest_bytes} left")
+            raise self.error(
+                start,
+                f"{number} {name} need at least {number * least_bytes} bytes, {rest_bytes} left",
+            )
         return number
 
     def version(self) -> None:

@@ -106,7 +106,9 @@ def parse_node_id(text: str) -> NodeID:
     """Return the 20 bytes of a node id from its text; the prefix is required. Raises MalformedID."""
     if not text.startswith(_NODE_ID_PREFIX):
         raise MalformedID(text, f"a node id starts with {_NODE_ID_PREFIX}")
-    return NodeID(_require_id_length(cb58_decode(text[len(_NODE_ID_PREFIX) :]), NODE_ID_BYTES, text))
+    return NodeID(
+        _require_id_length(cb58_decode(text[len(_NODE_ID_PREFIX) :]), NODE_ID_BYTES, text)
+    )
 
 
 @lru_cache(_MAX_CACHED_TEXTS)

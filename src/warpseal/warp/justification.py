@@ -13,7 +13,14 @@ from msgspec import Struct
 from warpseal.warp.codec import MalformedMessage, require_length
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
-from warpseal.warp.protobuf import LENGTH_DELIMITED, VARINT, DecodeError, encode_field, encode_varint, read_varint
+from warpseal.warp.protobuf import (
+    LENGTH_DELIMITED,
+    VARINT,
+    DecodeError,
+    encode_field,
+    encode_varint,
+    read_varint,
+)
 
 _BOOTSTRAP_FIELD: Final = 1
 _REGISTERED_FIELD: Final = 2
@@ -49,7 +56,9 @@ class L1ValidatorRegistrationJustification(Struct, frozen=True):
     @classmethod
     def parse(cls, raw: bytes) -> L1ValidatorRegistrationJustification:
         """Return the justification whose bytes are exactly `raw`. Raises MalformedJustification."""
-        fields = _read_fields(raw, {_BOOTSTRAP_FIELD: LENGTH_DELIMITED, _REGISTERED_FIELD: LENGTH_DELIMITED})
+        fields = _read_fields(
+            raw, {_BOOTSTRAP_FIELD: LENGTH_DELIMITED, _REGISTERED_FIELD: LENGTH_DELIMITED}
+        )
         match fields:
             case {1: bytes(inner)} if len(fields) == 1:
                 subnet_id, index = _read_bootstrap(inner)

@@ -48,7 +48,10 @@ class SubnetToL1Conversion(Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Return the message's bytes."""
-        return pack_versioned(pack_u32(_CONVERSION_TYPE), require_length(self.conversion_id, ID_BYTES, "conversion id"))
+        return pack_versioned(
+            pack_u32(_CONVERSION_TYPE),
+            require_length(self.conversion_id, ID_BYTES, "conversion id"),
+        )
 
 
 class ConversionValidator(Struct, frozen=True):
@@ -177,7 +180,9 @@ class L1ValidatorWeight(Struct, frozen=True):
     def encode(self) -> bytes:
         """Return the message's bytes."""
         validation_id = _encode_validation_id(self.validation_id)
-        return pack_versioned(pack_u32(_WEIGHT_TYPE), validation_id, pack_u64(self.nonce), pack_u64(self.weight))
+        return pack_versioned(
+            pack_u32(_WEIGHT_TYPE), validation_id, pack_u64(self.nonce), pack_u64(self.weight)
+        )
 
 
 class ValidatorUptime(Struct, frozen=True):
@@ -198,13 +203,17 @@ class ValidatorUptime(Struct, frozen=True):
     def encode(self) -> bytes:
         """Return the message's bytes."""
         return pack_versioned(
-            pack_u32(_UPTIME_TYPE), _encode_validation_id(self.validation_id), pack_u64(self.uptime_s)
+            pack_u32(_UPTIME_TYPE),
+            _encode_validation_id(self.validation_id),
+            pack_u64(self.uptime_s),
         )
 
 
 def bootstrap_validation_id(subnet_id: SubnetID, index: int) -> ValidationID:
     """Return the validation id of the initial validator at `index` (uint32) of a subnet's conversion."""
-    return ValidationID(sha256(require_length(subnet_id, ID_BYTES, "subnet id") + pack_u32(index)).digest())
+    return ValidationID(
+        sha256(require_length(subnet_id, ID_BYTES, "subnet id") + pack_u32(index)).digest()
+    )
 
 
 def build_p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:

@@ -13,7 +13,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from warpseal.warp.codec import CodecReader, MalformedMessage, pack_sized, pack_u32, pack_versioned, require_length
+from warpseal.warp.codec import (
+    CodecReader,
+    MalformedMessage,
+    pack_sized,
+    pack_u32,
+    pack_versioned,
+    require_length,
+)
 from warpseal.warp.ids import ID_BYTES, ChainID, MessageID
 
 SIGNATURE_BYTES: Final = 96
@@ -98,7 +105,9 @@ class SignedMessage:
     def encode(self) -> bytes:
         """Return the bytes that verifiers accept."""
         signature = require_length(self.signature, SIGNATURE_BYTES, "signature")
-        return self.unsigned.raw + pack_u32(_BIT_SET_SIGNATURE) + pack_sized(self.signers) + signature
+        return (
+            self.unsigned.raw + pack_u32(_BIT_SET_SIGNATURE) + pack_sized(self.signers) + signature
+        )
 
 
 def unwrap_log_data(raw: bytes) -> bytes | None:
@@ -151,7 +160,11 @@ class AddressedCall(Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Return the payload's bytes."""
-        return pack_versioned(pack_u32(_ADDRESSED_CALL_TYPE), pack_sized(self.source_address), pack_sized(self.payload))
+        return pack_versioned(
+            pack_u32(_ADDRESSED_CALL_TYPE),
+            pack_sized(self.source_address),
+            pack_sized(self.payload),
+        )
 
 
 def encode_signers(indices: Iterable[int]) -> bytes:
@@ -194,7 +207,9 @@ def _read_signature(reader: CodecReader, *, allows_padding: bool) -> tuple[bytes
 
 def _payload_reader(raw: bytes, type_id: int, name: str) -> CodecReader:
     if len(raw) > PAYLOAD_LIMIT_BYTES:
-        raise MalformedMessage(PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes")
+        raise MalformedMessage(
+            PAYLOAD_LIMIT_BYTES, f"a payload has at most {PAYLOAD_LIMIT_BYTES} bytes"
+        )
     reader = CodecReader(raw)
     reader.version()
     reader.type_id(type_id, name)

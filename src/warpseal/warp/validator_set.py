@@ -100,7 +100,11 @@ class CanonicalValidatorSet:
 
     def _nodes(self) -> dict[NodeID, int]:
         if self._by_node is None:
-            nodes = {node: index for index, validator in enumerate(self.validators) for node in validator.node_ids}
+            nodes = {
+                node: index
+                for index, validator in enumerate(self.validators)
+                for node in validator.node_ids
+            }
             object.__setattr__(self, "_by_node", nodes)
         assert self._by_node is not None
         return self._by_node
@@ -116,7 +120,9 @@ def canonical_sort_key(public_key: bytes) -> bytes:
     return bytes([public_key[0] & 0x1F]) + public_key[1:] + bytes([public_key[0] >> 5 & 1])
 
 
-def build_canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> CanonicalValidatorSet:
+def build_canonical_set(
+    entries: Iterable[tuple[NodeID, bytes | None, int]],
+) -> CanonicalValidatorSet:
     """Return the canonical set of members (node id, compressed key or None, weight), in any order.
 
     Equal keys are merged with their weights and nodes; a member without a key counts in the total only.
@@ -133,19 +139,25 @@ def build_canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> 
             weights[public_key] = weights.get(public_key, 0) + weight
             nodes.setdefault(public_key, []).append(node_id)
     merged = (Validator(key, weight, tuple(sorted(nodes[key]))) for key, weight in weights.items())
-    validators = tuple(sorted(merged, key=lambda validator: _checked_sort_key(validator.public_key)))
+    validators = tuple(
+        sorted(merged, key=lambda validator: _checked_sort_key(validator.public_key))
+    )
     if total > MAX_WEIGHT:
         raise InvalidValidatorSet("the total weight exceeds 64 bits")
     node_ids: set[NodeID] = set()
     for validator in validators:
         for node_id in validator.node_ids:
             if len(node_id) != NODE_ID_BYTES or node_id in node_ids:
-                raise InvalidValidatorSet(f"node id {node_id.hex()[:64]} is malformed or listed twice")
+                raise InvalidValidatorSet(
+                    f"node id {node_id.hex()[:64]} is malformed or listed twice"
+                )
             node_ids.add(node_id)
     return CanonicalValidatorSet(validators, total)
 
 
-def differing_members(indexed: Iterable[ValidatorEntry], of_nodes: Iterable[ValidatorEntry]) -> tuple[MemberPair, ...]:
+def differing_members(
+    indexed: Iterable[ValidatorEntry], of_nodes: Iterable[ValidatorEntry]
+) -> tuple[MemberPair, ...]:
     """Return the members that the index and the nodes list differently, by node id."""
     first, second = ({entry.node_id: entry for entry in entries} for entries in (indexed, of_nodes))
     pairs = ((first.get(node_id), second.get(node_id)) for node_id in sorted({*first, *second}))
@@ -185,7 +197,9 @@ def has_quorum(signed: int, total: int, percentage: int) -> bool:
 
 def _checked_sort_key(public_key: bytes) -> bytes:
     if len(public_key) != PUBLIC_KEY_BYTES:
-        raise InvalidValidatorSet(f"a public key has {len(public_key)} bytes, not {PUBLIC_KEY_BYTES}")
+        raise InvalidValidatorSet(
+            f"a public key has {len(public_key)} bytes, not {PUBLIC_KEY_BYTES}"
+        )
     if public_key[0] & (_COMPRESSED_FLAG | _INFINITY_FLAG) != _COMPRESSED_FLAG:
         raise InvalidValidatorSet("a public key is not a compressed finite point")
     return canonical_sort_key(public_key)

@@ -21,7 +21,9 @@ def endpoints_table() -> str:
             path = f"`{endpoint.method} {endpoint.path}`"
             if endpoint.admission == "admin":
                 path += ", with the admin token"
-            lines.append(f"| {number} | `{endpoint.name}` | {path} | {endpoint.units} | {endpoint.since} |")
+            lines.append(
+                f"| {number} | `{endpoint.name}` | {path} | {endpoint.units} | {endpoint.since} |"
+            )
     return "\n".join(lines)
 
 

@@ -63,14 +63,25 @@ async def evm_setup(
         async with open_sessions() as sessions:
             chain = forward_chain(configured, sessions, SETTINGS, nothing)
             services = EvmChainServices(aliases, contract_infos)
-            services.add(EvmChainService(configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index_reader))
+            services.add(
+                EvmChainService(
+                    configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index_reader
+                )
+            )
             yield replace(DataApiSetup(index=None), evm=services)
 
 
 async def ask(setup: DataApiSetup, path: str, method: str = "GET", **params: Any) -> HttpResponse:
     """Send one request. Names in `params` that begin with `header_` are headers."""
-    headers = {name.removeprefix("header_"): params.pop(name) for name in list(params) if name.startswith("header_")}
-    async with client_of(setup) as client, client.request(method, path, params=params, headers=headers) as response:
+    headers = {
+        name.removeprefix("header_"): params.pop(name)
+        for name in list(params)
+        if name.startswith("header_")
+    }
+    async with (
+        client_of(setup) as client,
+        client.request(method, path, params=params, headers=headers) as response,
+    ):
         body = await response.json() if await response.read() else None
         return HttpResponse(response.status, response.headers, body)
 

@@ -78,17 +78,28 @@ def _make_chain() -> ServedChain:
         [
             call(ALICE, CATS, *(erc721_transfer(CATS, ZERO, ALICE, token) for token in (1, 2, 3))),
             call(ALICE, ITEMS, erc1155_batch(ITEMS, ZERO, ALICE, [(1, 10), (2, 20)])),
-            call(BOB, DOGS, *(erc721_transfer(DOGS, ZERO, BOB, token) for token in range(len(STATUSES)))),
+            call(
+                BOB,
+                DOGS,
+                *(erc721_transfer(DOGS, ZERO, BOB, token) for token in range(len(STATUSES))),
+            ),
         ]
     )
     builder.add(
         [
             call(ALICE, CATS, erc721_transfer(CATS, ALICE, BOB, 2)),
-            call(ALICE, ITEMS, erc1155_transfer(ITEMS, ALICE, BOB, 1, 4), erc1155_transfer(ITEMS, ALICE, ALICE, 2, 5)),
+            call(
+                ALICE,
+                ITEMS,
+                erc1155_transfer(ITEMS, ALICE, BOB, 1, 4),
+                erc1155_transfer(ITEMS, ALICE, ALICE, 2, 5),
+            ),
             call(CAROL, FACTORY),
         ]
     )
-    builder.add([deploy(COIN), deploy(PLAIN), call(ALICE, CATS, erc721_transfer(CATS, ALICE, ZERO, 3))])
+    builder.add(
+        [deploy(COIN), deploy(PLAIN), call(ALICE, CATS, erc721_transfer(CATS, ALICE, ZERO, 3))]
+    )
     builder.add([])
     return builder.chain
 
@@ -108,7 +119,9 @@ DOCUMENTS: Final = (
     TokenDocument(CATS, 2, MetadataStatus.UNREACHABLE_TOKEN_URI, FETCHED_AT, "https://gone/2"),
     TokenDocument(CATS, 3, MetadataStatus.MISSING_TOKEN, FETCHED_AT),
     TokenDocument(ITEMS, 1, MetadataStatus.INDEXED, FETCHED_AT, "https://items/1", FIELDS),
-    TokenDocument(ITEMS, 2, MetadataStatus.INDEXED, FETCHED_AT, "https://items/2", NftFields(name="Item 2")),
+    TokenDocument(
+        ITEMS, 2, MetadataStatus.INDEXED, FETCHED_AT, "https://items/2", NftFields(name="Item 2")
+    ),
     *(
         TokenDocument(DOGS, number, status, FETCHED_AT, f"https://dogs/{number}")
         for number, status in enumerate(STATUSES)
@@ -167,7 +180,11 @@ def open_writer(
     engine = writing_evm_index(url, settings, chain.blockchain_id)
     writer = EvmIndexWriter(engine, settings, lambda: float(s.NOW))
     try:
-        writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first, has_holders))
+        writer.start(
+            EvmChainIdentity(
+                chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first, has_holders
+            )
+        )
         yield writer
     finally:
         writer.close()
@@ -218,7 +235,9 @@ async def indexed_setup(
     nodes = (EvmReplayNode(CHAIN),) if nodes is None else nodes
     async with (
         EvmIndex(url, settings, clock) as index,
-        evm_setup(*nodes, chain_id=chain_id, index_reader=index, index=indexing or EvmIndexing(), **more) as setup,
+        evm_setup(
+            *nodes, chain_id=chain_id, index_reader=index, index=indexing or EvmIndexing(), **more
+        ) as setup,
     ):
         yield replace(setup, clock=clock)
 

@@ -83,7 +83,9 @@ class DataApiSetup:
     settings: ApiSettings = SETTINGS
     data: DataApiSettings = DATA
     network_id: int = samples.NETWORK_ID
-    index: MemoryIndex | None = field(default_factory=lambda: MemoryIndex(chains=list(samples.FRESH)))
+    index: MemoryIndex | None = field(
+        default_factory=lambda: MemoryIndex(chains=list(samples.FRESH))
+    )
     node: MemoryNode = field(default_factory=MemoryNode)
     key_store: KeyStore = field(default_factory=MemoryKeyStore)
     prices: AssetPrices | None = None
@@ -105,17 +107,35 @@ class DataApiSetup:
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
         if self.is_open:
-            services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
-            services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
-            services = replace(services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases)
+            services = DataServices(
+                self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices
+            )
+            services = replace(
+                services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm
+            )
+            services = replace(
+                services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases
+            )
             services = replace(services, forecasts=self.forecasts, events=self.events, icm=self.icm)
             gate.open(replace(services, signing_blocks=self.signing_blocks))
-        api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access, stopping=self.stopping)
+        api = DataApi(
+            gate,
+            self.settings,
+            self.data,
+            self.clock,
+            self.clock,
+            self.usage_access,
+            stopping=self.stopping,
+        )
         routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(
             routes=routes,
             middleware=[
-                Middleware(RequestLog, metrics=Metrics(), paths={route.endpoint: route.path for route in routes}),
+                Middleware(
+                    RequestLog,
+                    metrics=Metrics(),
+                    paths={route.endpoint: route.path for route in routes},
+                ),
                 Middleware(CorsMiddleware, settings=self.data),
                 Middleware(ErrorMiddleware),
             ],
@@ -133,7 +153,10 @@ async def _no_such_route(request: Request, error: Exception) -> NoReturn:
 @asynccontextmanager
 async def client_of(setup: DataApiSetup, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
     """Serve a setup and talk to it."""
-    async with serving(setup.app(), setup.settings) as server, aiohttp.ClientSession(server.url, **options) as client:
+    async with (
+        serving(setup.app(), setup.settings) as server,
+        aiohttp.ClientSession(server.url, **options) as client,
+    ):
         yield client
 
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
-from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
+from tests.api.data.values import (
+    Block,
+    CTransaction,
+    PTransaction,
+    Transaction,
+    Utxo,
+    block_resource,
+    resource_of,
+)
 from warpseal.chains.ids import Address
 from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.read_session import ReadSession
@@ -30,7 +38,14 @@ from warpseal.resources.queries import (
     ValidationQuery,
 )
 from warpseal.resources.text import NetworkText
-from warpseal.resources.transactions import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
+from warpseal.resources.transactions import (
+    ActiveState,
+    CompletedState,
+    PendingState,
+    RemovedState,
+    Reward,
+    Validation,
+)
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID, NodeID
 
@@ -69,7 +84,9 @@ class MemoryIndex:
     def damage(self) -> str | None:
         return self.damaged
 
-    async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[resources.Transaction]:
+    async def transactions(
+        self, query: TransactionQuery, page: PageRequest
+    ) -> Page[resources.Transaction]:
         def matches(tx: Transaction) -> bool:
             return (
                 tx.chain is query.chain
@@ -79,15 +96,21 @@ class MemoryIndex:
                 and (query.validation_id is None or query.validation_id in _validations_of(tx))
             )
 
-        matching_page = self._page(self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted))
-        return Page(tuple(resource_of(tx, self.text) for tx in matching_page.items), matching_page.next)
+        matching_page = self._page(
+            self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted)
+        )
+        return Page(
+            tuple(resource_of(tx, self.text) for tx in matching_page.items), matching_page.next
+        )
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         def matches(block: Block) -> bool:
             return block.chain is query.chain and _within(block.time, query.times)
 
         matching_page = self._page(self.all_blocks, matches, SortOrder.DESC, page)
-        return Page(tuple(block_resource(block) for block in matching_page.items), matching_page.next)
+        return Page(
+            tuple(block_resource(block) for block in matching_page.items), matching_page.next
+        )
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         return next((chain for chain in self.blockchains if chain.chain_id == chain_id), None)
@@ -96,7 +119,10 @@ class MemoryIndex:
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
         return (
-            {address: frozenset(tx.chain for tx in self.txs if address in _addresses_of(tx)) for address in addresses},
+            {
+                address: frozenset(tx.chain for tx in self.txs if address in _addresses_of(tx))
+                for address in addresses
+            },
             {
                 account: frozenset(tx.chain for tx in self.txs if account in _accounts_of(tx))
                 for account in evm_addresses
@@ -105,9 +131,9 @@ class MemoryIndex:
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         def matches(reward: Reward) -> bool:
-            return (not query.addresses or not set(query.addresses).isdisjoint(reward.addresses)) and (
-                not query.node_ids or reward.node_id in query.node_ids
-            )
+            return (
+                not query.addresses or not set(query.addresses).isdisjoint(reward.addresses)
+            ) and (not query.node_ids or reward.node_id in query.node_ids)
 
         return self._page(self.all_rewards, matches, query.order, page)
 
@@ -143,10 +169,16 @@ class MemoryIndex:
         if page.after is not None:
             (after,) = page.after
             assert isinstance(after, int)
-            places = [place for place in places if (place < after if order is SortOrder.DESC else place > after)]
+            places = [
+                place
+                for place in places
+                if (place < after if order is SortOrder.DESC else place > after)
+            ]
         page_places = _first_page([(place, weight(items[place])) for place in places], page.size)
         more = len(page_places) < len(places)
-        return Page(tuple(items[place] for place in page_places), (page_places[-1],) if more else None)
+        return Page(
+            tuple(items[place] for place in page_places), (page_places[-1],) if more else None
+        )
 
 
 @cache
@@ -176,7 +208,9 @@ def _first_page(places: Iterable[tuple[int, int]], size: int) -> list[int]:
 
 
 def _within(time: int, times: TimeRange) -> bool:
-    return (times.since is None or times.since <= time) and (times.until is None or time <= times.until)
+    return (times.since is None or times.since <= time) and (
+        times.until is None or time <= times.until
+    )
 
 
 def _utxos_of(tx: Transaction) -> Sequence[Utxo]:
@@ -190,15 +224,24 @@ def _addresses_of(tx: Transaction) -> set[bytes]:
 def _accounts_of(tx: Transaction) -> set[bytes]:
     if not isinstance(tx, CTransaction):
         return set()
-    return {evm_input.address for evm_input in tx.evm_inputs} | {evm_output.address for evm_output in tx.evm_outputs}
+    return {evm_input.address for evm_input in tx.evm_inputs} | {
+        evm_output.address for evm_output in tx.evm_outputs
+    }
 
 
 def _touches(tx: Transaction, query: TransactionQuery) -> bool:
-    return not (_addresses_of(tx).isdisjoint(query.addresses) and _accounts_of(tx).isdisjoint(query.evm_addresses))
+    return not (
+        _addresses_of(tx).isdisjoint(query.addresses)
+        and _accounts_of(tx).isdisjoint(query.evm_addresses)
+    )
 
 
 def _validations_of(tx: Transaction) -> set[bytes]:
-    return {change.validation_id for change in tx.l1_changes} if isinstance(tx, PTransaction) else set()
+    return (
+        {change.validation_id for change in tx.l1_changes}
+        if isinstance(tx, PTransaction)
+        else set()
+    )
 
 
 @dataclass

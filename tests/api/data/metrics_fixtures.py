@@ -71,7 +71,9 @@ def block_at(number: int, time: int, tx_count: int) -> EvmBlockFacts:
 def write_chain(url: str, chain: MadeChain, now: float) -> None:
     """Write the index of a chain. url: of `index-url`."""
     settings = IndexSettings(url)
-    engine = writing_evm_index(evm_index_url(settings, None, chain.blockchain_id), settings, chain.blockchain_id)
+    engine = writing_evm_index(
+        evm_index_url(settings, None, chain.blockchain_id), settings, chain.blockchain_id
+    )
     writer = EvmIndexWriter(engine, settings, lambda: now)
     first = chain.blocks[0].number if chain.blocks else 0
     writer.start(EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, b"g" * 32, first))
@@ -79,14 +81,18 @@ def write_chain(url: str, chain: MadeChain, now: float) -> None:
         writer.begin(first, chain.blocks[0].parent_hash)
         writer.write(chain.blocks)
         height = chain.blocks[-1].number + (0 if chain.is_current else 5)
-        status = ChainStatus(id_text(chain.blockchain_id), height, False, reported_at=int(now), written_at=int(now))
+        status = ChainStatus(
+            id_text(chain.blockchain_id), height, False, reported_at=int(now), written_at=int(now)
+        )
         writer.write_status(status)
     writer.close()
 
 
 def metrics_database(url: str) -> MetricsDatabase:
     """Return the metrics database of a URL, to be opened by `async with`."""
-    return MetricsDatabase(in_schema(StoreUrl.parse(url), SCHEMA), UsageSettings(call_timeout_s=2.0))
+    return MetricsDatabase(
+        in_schema(StoreUrl.parse(url), SCHEMA), UsageSettings(call_timeout_s=2.0)
+    )
 
 
 @asynccontextmanager
@@ -119,7 +125,9 @@ async def metrics_setup(
                 url = evm_index_url(settings, None, chain.blockchain_id)
                 index = await stack.enter_async_context(EvmIndex(url, settings, clock))
             forwarded = forward_chain(entry, sessions, SETTINGS, nothing)
-            services.add(EvmChainService(entry, EvmChainReader(forwarded.forwarder, load_rules, 0.1), index))
+            services.add(
+                EvmChainService(entry, EvmChainReader(forwarded.forwarder, load_rules, 0.1), index)
+            )
         database = None
         if metrics_url is not None:
             database = await stack.enter_async_context(metrics_database(metrics_url))
@@ -129,18 +137,26 @@ async def metrics_setup(
 
 async def request(client: aiohttp.ClientSession, path: str, **params: Any) -> HttpResponse:
     """Send one request. Names in `params` that begin with `header_` are headers."""
-    headers = {name.removeprefix("header_"): params.pop(name) for name in list(params) if name.startswith("header_")}
+    headers = {
+        name.removeprefix("header_"): params.pop(name)
+        for name in list(params)
+        if name.startswith("header_")
+    }
     async with client.get(path, params=params, headers=headers) as response:
         return HttpResponse(response.status, response.headers, await response.json())
 
 
-async def walk(client: aiohttp.ClientSession, path: str, key: str, params: Mapping[str, Any], *, alone: bool) -> Any:
+async def walk(
+    client: aiohttp.ClientSession, path: str, key: str, params: Mapping[str, Any], *, alone: bool
+) -> Any:
     """Return the items of each page. alone: the page token comes without the parameters."""
     pages: list[Any] = []
     token = None
     while token is not None or not pages:
         query = {} if alone and token is not None else dict(params)
-        body = (await request(client, path, **query, **({} if token is None else {"pageToken": token}))).body
+        body = (
+            await request(client, path, **query, **({} if token is None else {"pageToken": token}))
+        ).body
         pages.append(body[key])
         token = body.get("nextPageToken")
     return pages

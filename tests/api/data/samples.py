@@ -37,7 +37,15 @@ from warpseal.resources.transactions import (
     Validation,
     XChainVertex,
 )
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID, id_text
+from warpseal.warp.ids import (
+    P_CHAIN,
+    PRIMARY_NETWORK,
+    ChainID,
+    NodeID,
+    SubnetID,
+    ValidationID,
+    id_text,
+)
 
 NETWORK_ID = 5
 CHAINS = PUBLIC_CHAINS[NETWORK_ID]
@@ -60,7 +68,11 @@ EVM_GENESIS = json.dumps(
             "eip150Hash": "0x2086799aeebeae135c246c65021c82b4e15a2c451340993aacfd2751886514f0",
             "allowFeeRecipients": False,
             "feeConfig": {"gasLimit": 8000000, "minBaseFee": 25000000000, "targetBlockRate": 2},
-            "warpConfig": {"blockTimestamp": 5, "quorumNumerator": 67, "requirePrimaryNetworkSigners": True},
+            "warpConfig": {
+                "blockTimestamp": 5,
+                "quorumNumerator": 67,
+                "requirePrimaryNetworkSigners": True,
+            },
             "txAllowListConfig": {"blockTimestamp": 0, "adminAddresses": ["0x" + "11" * 20]},
             "durangoTimestamp": 7,
         },
@@ -103,7 +115,9 @@ def utxo(number: int = 1, amount: int = 5, owner: Address = ALICE, **changes: ob
     return Utxo(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def p_tx(number: int, kind: str = "BaseTx", owner: Address = ALICE, **changes: object) -> PTransaction:
+def p_tx(
+    number: int, kind: str = "BaseTx", owner: Address = ALICE, **changes: object
+) -> PTransaction:
     """A plain transaction of the P-Chain; its time is 1000 and its number."""
     fields: dict[str, object] = {
         "tx_id": tx_id(number),
@@ -283,7 +297,9 @@ def reward(number: int, owner: Address = ALICE, node: NodeID = NODE, **changes: 
 
 
 def _validation(
-    number: int, state: PendingState | ActiveState | CompletedState | RemovedState, **changes: object
+    number: int,
+    state: PendingState | ActiveState | CompletedState | RemovedState,
+    **changes: object,
 ) -> Validation:
     fields: dict[str, object] = {
         "tx_id": tx_id(number),
@@ -299,12 +315,20 @@ def _validation(
     return Validation(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-COMPLETED = _validation(1, CompletedState(delegator_count=3, delegated=9, rewards=Rewards(11, 12, (ALICE,), tx_id(2))))
+COMPLETED = _validation(
+    1, CompletedState(delegator_count=3, delegated=9, rewards=Rewards(11, 12, (ALICE,), tx_id(2)))
+)
 UNREWARDED = _validation(2, CompletedState(delegator_count=0, delegated=0, rewards=Rewards(0, 0)))
 REMOVED = _validation(3, RemovedState(tx_id(5), 1500), subnet_id=SUBNET, fee_shares=None, bls=UNSET)
 ACTIVE = _validation(
     4,
-    ActiveState(delegator_count=2, total_stake=8_000, delegated=50, capacity=7_950, potential=Rewards(21, 22, (BOB,))),
+    ActiveState(
+        delegator_count=2,
+        total_stake=8_000,
+        delegated=50,
+        capacity=7_950,
+        potential=Rewards(21, 22, (BOB,)),
+    ),
 )
 PENDING = _validation(5, PendingState())
 VALIDATIONS = [COMPLETED, UNREWARDED, REMOVED, ACTIVE, PENDING]

@@ -28,7 +28,9 @@ NOW = s.NOW
 TODAY = NOW // DAY
 
 
-def made_chain(number: int, first: int = 0, *, ended_days: int = 0, is_current: bool = True) -> MadeChain:
+def made_chain(
+    number: int, first: int = 0, *, ended_days: int = 0, is_current: bool = True
+) -> MadeChain:
     """Return a chain whose last block is some days old; its blocks are hours or days apart."""
     random = Random(number)
     steps = [random.choice((0, 7, 3_600, 30_000, 200_000)) for _ in range(49)]
@@ -57,10 +59,16 @@ def model(*chains: MadeChain) -> dict[int, float]:
 
 def points(values: dict[int, float]) -> list[dict[str, Any]]:
     """Return the values as results of a response."""
-    return [{"timestamp": day * DAY, "value": pytest.approx(value)} for day, value in values.items()]
+    return [
+        {"timestamp": day * DAY, "value": pytest.approx(value)} for day, value in values.items()
+    ]
 
 
-CHAINS = (made_chain(1), made_chain(2, 9, ended_days=4), made_chain(3, 1, ended_days=40, is_current=False))
+CHAINS = (
+    made_chain(1),
+    made_chain(2, 9, ended_days=4),
+    made_chain(3, 1, ended_days=40, is_current=False),
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +81,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(folder: Path, alone: bool) -> None:
+async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(
+    folder: Path, alone: bool
+) -> None:
     chains_by_id = {str(chain.evm_chain_id): (chain,) for chain in CHAINS}
     random = Random(5)
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
@@ -89,7 +99,10 @@ async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(folder
             assert [len(page) for page in pages[:-1]] == [size] * (ceil(len(values) / size) - 1)
             assert [point for page in pages for point in page] == points(values)
             first, last = sorted(random.sample(sorted(values), 2))
-            bounds = {"from": first * DAY - random.randrange(DAY), "to": last * DAY + random.randrange(DAY)}
+            bounds = {
+                "from": first * DAY - random.randrange(DAY),
+                "to": last * DAY + random.randrange(DAY),
+            }
             cut = await walk(client, path, "results", {**bounds, "pageSize": 9}, alone=alone)
             inside = {day: value for day, value in values.items() if first <= day <= last}
             assert [point for page in cut for point in page] == points(inside)
@@ -99,7 +112,11 @@ async def test_today_is_the_first_point_unless_the_index_lacks_blocks(folder: Pa
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
         responses = [await request(client, f"/v1/avg_tps/{chain.evm_chain_id}") for chain in CHAINS]
     first_points = [response.body["results"][0] for response in responses]
-    assert [point["timestamp"] // DAY for point in first_points] == [TODAY, TODAY, CHAINS[2].blocks[-1].time // DAY]
+    assert [point["timestamp"] // DAY for point in first_points] == [
+        TODAY,
+        TODAY,
+        CHAINS[2].blocks[-1].time // DAY,
+    ]
     assert first_points[1]["value"] == 0
     assert "lag=0" in responses[1].headers["x-warpseal-index"]
     assert len(responses[0].body["results"]) == 100 or "nextPageToken" not in responses[0].body
@@ -110,13 +127,21 @@ async def test_sums_name_every_chain_and_the_network_must_be_the_daemons(folder:
         total = await request(client, "/v1/avg_tps/total")
         other = await request(client, "/v1/avg_tps/mainnet")
     items = total.headers["x-warpseal-index"].split(", ")
-    assert [item.partition(";")[0] for item in items] == [str(chain.evm_chain_id) for chain in CHAINS]
+    assert [item.partition(";")[0] for item in items] == [
+        str(chain.evm_chain_id) for chain in CHAINS
+    ]
     assert (other.status, other.body["code"]) == (404, "network_not_served")
     assert other.body["message"] == [
         "network 'mainnet' is not served here; this daemon serves total, testnet (network id 5)"
     ]
-    async with metrics_setup(*file_urls(folder), *CHAINS, network_id=1) as setup, client_of(setup) as client:
-        statuses = [(await request(client, f"/v1/avg_tps/{name}")).status for name in ("mainnet", "testnet", "total")]
+    async with (
+        metrics_setup(*file_urls(folder), *CHAINS, network_id=1) as setup,
+        client_of(setup) as client,
+    ):
+        statuses = [
+            (await request(client, f"/v1/avg_tps/{name}")).status
+            for name in ("mainnet", "testnet", "total")
+        ]
     assert statuses == [200, 404, 200]
 
 
@@ -127,7 +152,9 @@ async def test_start_keys_are_page_tokens_by_another_name(folder: Path) -> None:
         assert first["nextPageStartKey"] == first["nextPageToken"]
         by_key = (await request(client, path, startKey=first["nextPageToken"])).body
         by_token = (await request(client, path, pageToken=first["nextPageToken"])).body
-        both = await request(client, path, pageToken=first["nextPageToken"], startKey=by_key["nextPageToken"])
+        both = await request(
+            client, path, pageToken=first["nextPageToken"], startKey=by_key["nextPageToken"]
+        )
     assert by_key["results"] == by_token["results"] == points(model(CHAINS[0]))[3:6]
     assert (both.status, both.body["code"]) == (400, "conflicting_spellings")
 
@@ -144,7 +171,9 @@ async def test_start_keys_are_page_tokens_by_another_name(folder: Path) -> None:
         ({"startKey": "0" * 36}, "pageToken"),
     ],
 )
-async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:
+async def test_a_malformed_parameter_is_named(
+    folder: Path, params: dict[str, str], field: str
+) -> None:
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
         response = await request(client, f"/v1/avg_tps/{CHAINS[0].evm_chain_id}", **params)
     assert (response.status, response.body["detail"]["field"]) == (400, field)
@@ -154,12 +183,17 @@ async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, st
 
 
 async def test_chains_without_an_index_or_a_block_are_named(tmp_path: Path) -> None:
-    plain, empty, started = MadeChain(4, indexing=None), MadeChain(5), MadeChain(6, [block_at(0, 0, 0)])
+    plain, empty, started = (
+        MadeChain(4, indexing=None),
+        MadeChain(5),
+        MadeChain(6, [block_at(0, 0, 0)]),
+    )
     for chain in (empty, started):
         write_chain(file_urls(tmp_path)[0], chain, NOW)
     async with metrics_setup(*file_urls(tmp_path), plain) as setup, client_of(setup) as client:
         responses = [
-            await request(client, f"/v1/avg_tps/{name}") for name in ("total", "0x" + plain.blockchain_id.hex(), "1")
+            await request(client, f"/v1/avg_tps/{name}")
+            for name in ("total", "0x" + plain.blockchain_id.hex(), "1")
         ]
     assert [(response.status, response.body["code"]) for response in responses] == [
         (404, "index_not_enabled"),
@@ -169,7 +203,10 @@ async def test_chains_without_an_index_or_a_block_are_named(tmp_path: Path) -> N
     async with metrics_setup(*file_urls(tmp_path), empty) as setup, client_of(setup) as client:
         response = await request(client, "/v1/avg_tps/total")
     assert (response.status, response.body["code"]) == (503, "index_not_ready")
-    async with metrics_setup(*file_urls(tmp_path), plain, empty, started) as setup, client_of(setup) as client:
+    async with (
+        metrics_setup(*file_urls(tmp_path), plain, empty, started) as setup,
+        client_of(setup) as client,
+    ):
         response = await request(client, "/v1/avg_tps/total")
     assert (response.status, response.body) == (200, {"results": [], "status": 200, "lastRun": NOW})
 

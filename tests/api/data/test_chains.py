@@ -67,7 +67,10 @@ async def test_blocks_of_the_c_chain_are_named_in_hex_and_count_their_atomic_tra
     block = s.p_block(71, PrimaryChain.C, tx_ids=(s.tx_id(1), s.tx_id(2)), kind="EvmBlock")
     setup = indexed(all_blocks=[s.p_block(1), block, s.p_block(72, PrimaryChain.C, tx_ids=())])
     page = await get(setup, NETWORK + "/blockchains/c-chain/blocks")
-    assert [(item["blockNumber"], item["txCount"]) for item in page["blocks"]] == [("72", 0), ("71", 2)]
+    assert [(item["blockNumber"], item["txCount"]) for item in page["blocks"]] == [
+        ("72", 0),
+        ("71", 2),
+    ]
     assert page["blocks"][1]["blockHash"] == "0x" + s.block_id(71).hex()
 
 
@@ -83,14 +86,19 @@ async def test_blocks_of_the_c_chain_are_named_in_hex_and_count_their_atomic_tra
         ({"pageSize": 1}, "4"),
     ],
 )
-async def test_blocks_are_selected_by_time_newest_first(params: dict[str, Any], heights: str) -> None:
+async def test_blocks_are_selected_by_time_newest_first(
+    params: dict[str, Any], heights: str
+) -> None:
     page = await get(indexed(all_blocks=[s.p_block(n) for n in range(1, 5)]), P_BLOCKS, **params)
     assert "".join(block["blockNumber"] for block in page["blocks"]) == heights
 
 
 @pytest.mark.parametrize("name", ["addresses", "sortOrder", "txTypes", "l1ValidationId"])
 async def test_blocks_take_no_other_parameter_and_say_so(name: str) -> None:
-    async with client_of(indexed()) as client, client.get(P_BLOCKS, params={name: "asc"}) as response:
+    async with (
+        client_of(indexed()) as client,
+        client.get(P_BLOCKS, params={name: "asc"}) as response,
+    ):
         assert (response.status, response.headers["x-warpseal-ignored"]) == (200, name)
 
 
@@ -109,7 +117,9 @@ async def test_an_evm_chain_has_its_genesis() -> None:
     assert genesis == {
         "airdropAmount": None,
         "baseFeePerGas": None,
-        "alloc": {"0x" + "11" * 20: {"balance": "0x295be96e64066972000000", "storage": {"0x00": "0x01"}}},
+        "alloc": {
+            "0x" + "11" * 20: {"balance": "0x295be96e64066972000000", "storage": {"0x00": "0x01"}}
+        },
         "extraData": "0x00",
         "gasLimit": "0x7a1200",
         "nonce": "0x0",
@@ -122,7 +132,11 @@ async def test_an_evm_chain_has_its_genesis() -> None:
             "eip150Hash": "0x2086799aeebeae135c246c65021c82b4e15a2c451340993aacfd2751886514f0",
             "allowFeeRecipients": False,
             "feeConfig": {"gasLimit": 8000000, "minBaseFee": 25000000000, "targetBlockRate": 2},
-            "warpConfig": {"blockTimestamp": 5, "quorumNumerator": 67, "requirePrimaryNetworkSigners": True},
+            "warpConfig": {
+                "blockTimestamp": 5,
+                "quorumNumerator": 67,
+                "requirePrimaryNetworkSigners": True,
+            },
             "txAllowListConfig": {"blockTimestamp": 0, "adminAddresses": ["0x" + "11" * 20]},
         },
     }
@@ -130,7 +144,8 @@ async def test_an_evm_chain_has_its_genesis() -> None:
 
 async def test_two_numbers_of_a_genesis_are_numbers_for_sdks() -> None:
     genesis = json.dumps(
-        json.loads(s.EVM_GENESIS) | {"baseFeePerGas": "0x34630b8a00", "airdropAmount": "0x" + "f" * 40}
+        json.loads(s.EVM_GENESIS)
+        | {"baseFeePerGas": "0x34630b8a00", "airdropAmount": "0x" + "f" * 40}
     )
     chain = msgspec.structs.replace(s.EVM_CHAIN, genesis=genesis.encode())
     setup = indexed(blockchains=[chain])
@@ -138,7 +153,11 @@ async def test_two_numbers_of_a_genesis_are_numbers_for_sdks() -> None:
     sdk = (await get(setup.with_data(compat=Compat.SDK), EVM))["genesisData"]
     assert (plain["baseFeePerGas"], plain["airdropAmount"]) == ("0x34630b8a00", "0x" + "f" * 40)
     assert (sdk["baseFeePerGas"], sdk["airdropAmount"]) == (225_000_000_000, float(2**160))
-    assert {**sdk, "baseFeePerGas": "", "airdropAmount": ""} == {**plain, "baseFeePerGas": "", "airdropAmount": ""}
+    assert {**sdk, "baseFeePerGas": "", "airdropAmount": ""} == {
+        **plain,
+        "baseFeePerGas": "",
+        "airdropAmount": "",
+    }
 
 
 async def test_the_genesis_of_another_vm_is_hex() -> None:
@@ -149,13 +168,21 @@ async def test_the_genesis_of_another_vm_is_hex() -> None:
 
 async def test_without_an_index_a_blockchain_comes_from_the_node() -> None:
     blockchain = Blockchain(
-        chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None
+        chain_id=s.EVM_CHAIN.chain_id,
+        subnet_id=s.SUBNET,
+        vm_id=b"\xe2" * 32,
+        name="a",
+        genesis=None,
     )
     setup = DataApiSetup(index=None, node=MemoryNode(blockchains=[blockchain]))
     body = await get(setup, EVM)
     assert body.keys() == {"blockchainId", "vmId", "subnetId", "blockchainName"}
     body = await get(setup.with_data(compat=Compat.SDK), EVM)
-    assert (body["createBlockTimestamp"], body["createBlockNumber"], body["evmChainId"]) == (0, "0", 0)
+    assert (body["createBlockTimestamp"], body["createBlockNumber"], body["evmChainId"]) == (
+        0,
+        "0",
+        0,
+    )
     setup.node.error = NodeUnavailable("the blockchain")
     assert (await get(setup, EVM, 502))["error"] == "Bad Gateway"
 
@@ -173,10 +200,16 @@ async def test_the_p_chain_has_no_creating_transaction() -> None:
     }
 
 
-@pytest.mark.parametrize("change", [{"node_height": s.NOW}, {"is_node_behind": True}, {"first_height": 7}])
-async def test_an_incomplete_index_asks_the_node_for_a_missing_blockchain(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"node_height": s.NOW}, {"is_node_behind": True}, {"first_height": 7}]
+)
+async def test_an_incomplete_index_asks_the_node_for_a_missing_blockchain(
+    change: dict[str, Any],
+) -> None:
     fresh = [replace(freshness, **change) for freshness in s.FRESH]
-    setup = DataApiSetup(index=MemoryIndex(chains=fresh), node=MemoryNode(blockchains=[s.EVM_CHAIN]))
+    setup = DataApiSetup(
+        index=MemoryIndex(chains=fresh), node=MemoryNode(blockchains=[s.EVM_CHAIN])
+    )
     assert (await get(setup, EVM))["evmChainId"] == 99999
     setup.node.blockchains.clear()
     assert (await get(setup, EVM, 404))["code"] == "unknown_chain"
@@ -189,12 +222,18 @@ async def test_a_complete_index_does_not_ask_the_node_for_a_missing_blockchain()
 
 async def test_an_unknown_blockchain_is_not_found_and_a_malformed_one_is_refused() -> None:
     assert (await get(indexed(), EVM, 404))["code"] == "unknown_chain"
-    assert (await get(indexed(), NETWORK + "/blockchains/xyz", 400))["detail"]["field"] == "blockchainId"
+    assert (await get(indexed(), NETWORK + "/blockchains/xyz", 400))["detail"][
+        "field"
+    ] == "blockchainId"
 
 
 async def test_the_p_chain_is_found_by_its_alias() -> None:
     p_chain = Blockchain(
-        chain_id=s.CHAINS.x, subnet_id=SubnetID(bytes(32)), vm_id=b"\x01" * 32, name="X-Chain", genesis=None
+        chain_id=s.CHAINS.x,
+        subnet_id=SubnetID(bytes(32)),
+        vm_id=b"\x01" * 32,
+        name="X-Chain",
+        genesis=None,
     )
     body = await get(indexed(blockchains=[p_chain]), NETWORK + "/blockchains/x-chain")
     assert body["blockchainId"] == id_text(s.CHAINS.x)
@@ -224,7 +263,12 @@ def test_bytes_of_another_vm_are_no_evm_genesis(raw: bytes) -> None:
 
 def test_invalid_values_of_a_genesis_are_left_out() -> None:
     strange = {
-        "config": {"chainId": "0x2a", "homesteadBlock": "x", "feeConfig": 5, "warpConfig": {"quorumNumerator": 2**70}},
+        "config": {
+            "chainId": "0x2a",
+            "homesteadBlock": "x",
+            "feeConfig": 5,
+            "warpConfig": {"quorumNumerator": 2**70},
+        },
         "alloc": {"zz": {}, "0x01": 7, "02": {"balance": "12", "code": "zz", "storage": []}},
         "nonce": "-5",
         "gasUsed": [1],
@@ -243,7 +287,11 @@ def test_invalid_values_of_a_genesis_are_left_out() -> None:
 async def test_chain_ids_are_listed_for_addresses_as_they_were_spelled() -> None:
     setup = indexed(txs=[s.p_tx(1), s.EXPORT, s.IMPORT, s.LINEAR_X])
     account = "0x" + s.ACCOUNT.hex()
-    body = await get(setup, LIST, addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}")
+    body = await get(
+        setup,
+        LIST,
+        addresses=f"P-{ALICE},{BOB},{account},{bech32_text('fuji', Address(b'9' * 20))}",
+    )
     p, x, c = id_text(bytes(32)), id_text(s.CHAINS.x), id_text(s.CHAINS.c)
     assert body == {
         "addresses": [

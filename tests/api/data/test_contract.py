@@ -49,11 +49,18 @@ SETUPS: Final = {
     "node only": DataApiSetup(index=None).with_data(rate_limit_per_minute=0, rate_limit_per_day=0),
 }
 # No text is likely to be an id or an address by chance; these make most requests go all the way.
-CHAINS = ["p-chain", "x-chain", "c-chain", *(id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN))]
+CHAINS = [
+    "p-chain",
+    "x-chain",
+    "c-chain",
+    *(id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)),
+]
 NEED_ADDRESSES = ("getChainIdsForAddresses", "listHistoricalPrimaryNetworkRewards")
 OF_EVM = [item for item in ENDPOINTS if item.tag in (EVM, METRICS_API)]
 OF_ICM = [item for item in ENDPOINTS if item.tag == ICM]
-PRIMARY = [item for item in ENDPOINTS if item.tag not in (EVM, METRICS_API, ICM, EVENT_LOG, SIGNING)]
+PRIMARY = [
+    item for item in ENDPOINTS if item.tag not in (EVM, METRICS_API, ICM, EVENT_LOG, SIGNING)
+]
 ICM_HISTORY: Final = history_of(41)
 ICM_CHAINS = [id_text(chain_id) for chain_id in (A, B, ABSENT)]
 ICM_ACCOUNTS = [h.text(address) for address in PEOPLE]
@@ -69,10 +76,18 @@ IN_PATH: dict[str, list[str]] = {
 }
 ICM_IN_PATH: dict[str, list[str]] = {
     "address": ICM_ACCOUNTS,
-    "messageId": [hex_text(id_) for chain in ICM_HISTORY.chains.values() for id_ in (*chain.outgoing, *chain.incoming)],
+    "messageId": [
+        hex_text(id_)
+        for chain in ICM_HISTORY.chains.values()
+        for id_ in (*chain.outgoing, *chain.incoming)
+    ],
 }
 IN_QUERY: dict[str, list[str]] = {
-    "addresses": [bech32_text("fuji", s.ALICE), "P-" + bech32_text("fuji", s.BOB), "0x" + s.ACCOUNT.hex()],
+    "addresses": [
+        bech32_text("fuji", s.ALICE),
+        "P-" + bech32_text("fuji", s.BOB),
+        "0x" + s.ACCOUNT.hex(),
+    ],
     "nodeIds": [node_id_text(s.NODE)],
     "l1ValidationId": [id_text(s.VALIDATION)],
     "contractAddress": [h.text(h.CATS), h.text(h.ITEMS)],
@@ -92,7 +107,9 @@ def test_responses_match_the_openapi_document(operation: Any, setup: str) -> Non
     schema.app = app
     strategy = schema[operation.path]["GET"].as_strategy()
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(
+        max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    )
     @given(strategy, st.data())
     def ask(case: Any, data: st.DataObject) -> None:
         _make_likely(case.path_parameters, IN_PATH, data)
@@ -160,15 +177,21 @@ def icm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("operation", OF_EVM, ids=lambda item: item.name)
-def test_responses_about_evm_chains_match_the_openapi_document(operation: Any, evm_url: str) -> None:
+def test_responses_about_evm_chains_match_the_openapi_document(
+    operation: Any, evm_url: str
+) -> None:
     statuses = {response.status_code for response in _responses(operation, evm_url, IN_PATH)}
     assert statuses & {200, 201}
 
 
 @pytest.mark.parametrize("operation", OF_ICM, ids=lambda item: item.name)
-def test_responses_about_icm_messages_match_the_openapi_document(operation: Any, icm_url: str) -> None:
+def test_responses_about_icm_messages_match_the_openapi_document(
+    operation: Any, icm_url: str
+) -> None:
     bodies = [
-        response.json() for response in _responses(operation, icm_url, ICM_IN_PATH) if response.status_code == 200
+        response.json()
+        for response in _responses(operation, icm_url, ICM_IN_PATH)
+        if response.status_code == 200
     ]
     assert any("messageId" in body or body["messages"] for body in bodies)
 
@@ -178,7 +201,9 @@ def _responses(operation: Any, url: str, in_path: dict[str, list[str]]) -> list[
     schema = schemathesis.openapi.from_dict(document())
     responses: list[Any] = []
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(
+        max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    )
     @given(schema[operation.path][operation.method].as_strategy(), st.data())
     def ask(case: Any, data: st.DataObject) -> None:
         _make_likely(case.path_parameters, in_path, data)
@@ -186,13 +211,17 @@ def _responses(operation: Any, url: str, in_path: dict[str, list[str]]) -> list[
             for name in ("pageToken", "startKey"):
                 case.query.pop(name, None)
             _make_likely(case.query, IN_QUERY, data)
-        responses.append(case.call_and_validate(base_url=url, excluded_checks=[positive_data_acceptance]))
+        responses.append(
+            case.call_and_validate(base_url=url, excluded_checks=[positive_data_acceptance])
+        )
 
     ask()
     return responses
 
 
-def _make_likely(given_values: dict[str, Any], likely: dict[str, list[str]], data: st.DataObject) -> None:
+def _make_likely(
+    given_values: dict[str, Any], likely: dict[str, list[str]], data: st.DataObject
+) -> None:
     for name in given_values.keys() & likely.keys():
         if data.draw(MOSTLY):
             given_values[name] = data.draw(st.sampled_from(likely[name]))

@@ -53,7 +53,9 @@ def test_a_file_describes_a_contract_of_a_chain_by_any_of_its_names(tmp_path: Pa
         ("cats",),
         ImageAsset(asset_id="1", image_uri="https://cats.example/logo.png"),
     )
-    assert info.resource_links == (ResourceLink(type=ResourceLinkType.BLOG, url="https://cats.example/blog"),)
+    assert info.resource_links == (
+        ResourceLink(type=ResourceLinkType.BLOG, url="https://cats.example/blog"),
+    )
     assert contracts.hidden == {bytes.fromhex("22" * 20)}
     assert folder.contracts(("43113",)).of(CONTRACT) is None
 
@@ -61,7 +63,13 @@ def test_a_file_describes_a_contract_of_a_chain_by_any_of_its_names(tmp_path: Pa
 @pytest.mark.parametrize(
     "content",
     [
-        *("{", "[]", '{"nam": "x"}', '{"name": 1}', '{"resourceLinks": [{"type": "Myspace", "url": "x"}]}'),
+        *(
+            "{",
+            "[]",
+            '{"nam": "x"}',
+            '{"name": 1}',
+            '{"resourceLinks": [{"type": "Myspace", "url": "x"}]}',
+        ),
         *("[" * 9_000, json.dumps({"name": "x" * MAX_FILE_BYTES})),
     ],
     ids=["cut", "list", "unknown key", "wrong type", "unknown link", "nested", "long"],
@@ -83,7 +91,9 @@ def test_a_file_that_cannot_be_used_is_named_and_the_others_count(
     assert other.name == "right"
 
 
-def test_files_that_name_no_address_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_name_no_address_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path, "1", "cats", FULL)
     os.mkfifo(tmp_path / "1" / f"{CONTRACT}.json")
     with caplog.at_level(logging.WARNING):
@@ -105,7 +115,9 @@ def test_a_file_that_breaks_later_leaves_what_was_read_before(tmp_path: Path) ->
     assert folder.contracts(("1",)).of(CONTRACT) is None
 
 
-async def test_changed_files_count_while_the_daemon_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changed_files_count_while_the_daemon_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(contract_info, "RELOAD_S", 0.01)
     folder = ContractInfoFolder(tmp_path)
     folder.load()
@@ -113,4 +125,6 @@ async def test_changed_files_count_while_the_daemon_runs(tmp_path: Path, monkeyp
         write(tmp_path, "1", CONTRACT, {"hidden": True})
         await until(lambda: bool(folder.contracts(("1",)).hidden))
         os.rename(tmp_path / "1", tmp_path / "2")
-        await until(lambda: not folder.contracts(("1",)).hidden and bool(folder.contracts(("2",)).hidden))
+        await until(
+            lambda: not folder.contracts(("1",)).hidden and bool(folder.contracts(("2",)).hidden)
+        )

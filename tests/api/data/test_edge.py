@@ -34,7 +34,10 @@ EVERYWHERE = [
 
 @pytest.mark.parametrize("path", EVERYWHERE)
 async def test_every_response_has_the_freshness_header(path: str) -> None:
-    async with client_of(indexed(blockchains=[s.EVM_CHAIN])) as client, client.get(path) as response:
+    async with (
+        client_of(indexed(blockchains=[s.EVM_CHAIN])) as client,
+        client.get(path) as response,
+    ):
         assert response.status == 200
         assert response.headers["x-warpseal-index"] == INDEX_HEADER
 
@@ -43,7 +46,10 @@ async def test_errors_have_the_freshness_header_and_no_response_without_an_index
     async with client_of(DataApiSetup()) as client, client.get(P_TXS + "?pageSize=0") as response:
         assert (response.status, response.headers["x-warpseal-index"]) == (400, INDEX_HEADER)
         assert response.headers["cache-control"] == "no-store"
-    async with client_of(DataApiSetup(index=None)) as client, client.get(EVERYWHERE[-1]) as response:
+    async with (
+        client_of(DataApiSetup(index=None)) as client,
+        client.get(EVERYWHERE[-1]) as response,
+    ):
         assert (response.status, "x-warpseal-index" in response.headers) == (200, False)
 
 
@@ -65,7 +71,11 @@ async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
         for path in (P_TXS, P_BLOCKS, rewards, completed):
             async with client.get(path) as response:
                 body = await response.json()
-                assert (response.status, body["code"], body["detail"]) == (503, "index_not_ready", {"chain": "p-chain"})
+                assert (response.status, body["code"], body["detail"]) == (
+                    503,
+                    "index_not_ready",
+                    {"chain": "p-chain"},
+                )
                 assert response.headers["retry-after"] == "10"
 
 
@@ -82,7 +92,11 @@ async def test_responses_of_a_chain_beyond_the_allowed_lag_are_refused() -> None
     async with client_of(setup) as client:
         async with client.get(x_txs) as response:
             body = await response.json()
-            assert (response.status, body["code"], response.headers["retry-after"]) == (503, "index_stale", "10")
+            assert (response.status, body["code"], response.headers["retry-after"]) == (
+                503,
+                "index_stale",
+                "10",
+            )
             assert body["detail"] == {"chain": "x-chain", "lagSeconds": 40, "allowedSeconds": 30.0}
             assert response.headers["x-warpseal-index"] == INDEX_HEADER
         async with client.get(P_TXS) as response:
@@ -92,7 +106,10 @@ async def test_responses_of_a_chain_beyond_the_allowed_lag_are_refused() -> None
 
 
 async def headers_of(setup: DataApiSetup, path: str, **headers: str) -> tuple[int, Any, bytes]:
-    async with client_of(setup, auto_decompress=False) as client, client.get(path, headers=headers) as response:
+    async with (
+        client_of(setup, auto_decompress=False) as client,
+        client.get(path, headers=headers) as response,
+    ):
         return response.status, response.headers, await response.read()
 
 
@@ -117,7 +134,11 @@ async def test_final_responses_may_be_cached() -> None:
     token = (await get(setup, P_BLOCKS, pageSize=2))["nextPageToken"]
     final = [f"{P_BLOCKS}?pageToken={token}", f"{P_BLOCKS}?endTimestamp=1005", EVERYWHERE[2]]
     cache_controls = [(await headers_of(setup, path))[1]["cache-control"] for path in final]
-    assert cache_controls == ["public, max-age=3600", "public, max-age=3600", "public, max-age=86400"]
+    assert cache_controls == [
+        "public, max-age=3600",
+        "public, max-age=3600",
+        "public, max-age=86400",
+    ]
     for path in (P_TXS, P_BLOCKS, f"{P_BLOCKS}?endTimestamp={s.NOW}", EVERYWHERE[3]):
         assert (await headers_of(setup, path))[1]["cache-control"] == "public, no-cache"
 
@@ -181,7 +202,9 @@ async def test_a_preflight_allows_the_requested_headers() -> None:
                 assert "GET" in response.headers["access-control-allow-methods"]
                 allowed_headers = response.headers["access-control-allow-headers"]
                 assert allowed_headers == "cache-control,expires,pragma,x-glacier-api-key"
-        async with client.options(P_TXS, headers={**preflight, "Access-Control-Request-Headers": "a(b"}) as response:
+        async with client.options(
+            P_TXS, headers={**preflight, "Access-Control-Request-Headers": "a(b"}
+        ) as response:
             assert "x-service-api-key" in response.headers["access-control-allow-headers"]
 
 
@@ -192,7 +215,9 @@ async def test_a_web_page_may_read_responses_and_errors_with_their_headers() -> 
                 assert response.status == status
                 assert response.headers["access-control-allow-origin"] == "*"
                 exposed = response.headers["access-control-expose-headers"]
-                assert {"x-warpseal-index", "ratelimit-remaining", "retry-after"} <= set(exposed.split(", "))
+                assert {"x-warpseal-index", "ratelimit-remaining", "retry-after"} <= set(
+                    exposed.split(", ")
+                )
 
 
 async def test_web_pages_of_other_origins_read_no_response() -> None:

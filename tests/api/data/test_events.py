@@ -40,7 +40,9 @@ def setup_of(store: Store) -> DataApiSetup:
 
 async def add(store: Store, *numbers: int) -> None:
     """Add events and wait for the commit."""
-    await store.database.write(lambda connection: add_events(connection, list(map(new_event, numbers))))
+    await store.database.write(
+        lambda connection: add_events(connection, list(map(new_event, numbers)))
+    )
 
 
 async def next_part(reply: aiohttp.ClientResponse) -> dict[str, str]:
@@ -69,13 +71,20 @@ async def read_events(reply: aiohttp.ClientResponse, count: int) -> list[dict[st
 async def test_stored_events_come_first_and_new_ones_follow(store: Store) -> None:
     await add(store, 1, 2)
     prefix = await store.events.cursor_prefix()
-    async with client_of(setup_of(store)) as client, client.get(EVENTS, params={"after": f"{prefix}1"}) as reply:
+    async with (
+        client_of(setup_of(store)) as client,
+        client.get(EVENTS, params={"after": f"{prefix}1"}) as reply,
+    ):
         assert (await next_part(reply))["id"] == f"{prefix}1"
         (second,) = await read_events(reply, 1)
         await store.archive.store_signature(message(3), signature(3), SUBNET)
         (third,) = await read_events(reply, 1)
     assert (second["cursor"], second["data"]) == (f"{prefix}2", {"number": 2})
-    assert (third["cursor"], third["type"], third["subnetId"]) == (f"{prefix}3", "message_signed", id_text(SUBNET))
+    assert (third["cursor"], third["type"], third["subnetId"]) == (
+        f"{prefix}3",
+        "message_signed",
+        id_text(SUBNET),
+    )
 
 
 async def test_without_a_cursor_a_stream_begins_now_and_says_where(store: Store) -> None:
@@ -85,7 +94,9 @@ async def test_without_a_cursor_a_stream_begins_now_and_says_where(store: Store)
             begin = (await next_part(reply))["id"]
         # The client had its place before an event came, so it misses none when it returns.
         await add(store, 2)
-        async with client.get(EVENTS, headers={"last-event-id": begin}, params={"after": "x"}) as reply:
+        async with client.get(
+            EVENTS, headers={"last-event-id": begin}, params={"after": "x"}
+        ) as reply:
             assert [event["data"]["number"] for event in await read_events(reply, 1)] == [2]
 
 
@@ -128,7 +139,9 @@ async def test_readers_that_break_off_and_return_get_each_event_once(store: Stor
         added = 0
         while added < total:
             count = rnd.randint(1, 9)
-            store.events.add([new_event(number) for number in range(added, min(total, added + count))])
+            store.events.add(
+                [new_event(number) for number in range(added, min(total, added + count))]
+            )
             added += count
             await asyncio.sleep(rnd.choice((0.0, 0.005)))
         for reader in readers:
@@ -147,7 +160,9 @@ async def test_wrong_parameters_and_cursors_are_refused(store: Store) -> None:
         body = await get(setup, EVENTS, 400, **params)
         assert body["detail"]["field"] == field
     await add(store, 1, 2, 3)
-    await store.database.write(lambda connection: delete_old_events(connection, store.database.settings, 10.0**10))
+    await store.database.write(
+        lambda connection: delete_old_events(connection, store.database.settings, 10.0**10)
+    )
     for cursor, reason in (
         (f"{prefix}1", "the event log begins after this cursor"),
         (f"{prefix}4", "the event log ends before this cursor"),
@@ -164,7 +179,9 @@ async def test_a_daemon_without_a_store_says_that_it_has_no_events() -> None:
 
 
 async def test_keys_and_limits_are_those_of_other_paths(store: Store) -> None:
-    assert (await get(setup_of(store).with_data(require_api_key=True), EVENTS, 401))["code"] == "api_key_required"
+    assert (await get(setup_of(store).with_data(require_api_key=True), EVENTS, 401))[
+        "code"
+    ] == "api_key_required"
     setup = setup_of(store).with_data(rate_limit_loopback=True, rate_limit_per_minute=15)
     async with client_of(setup) as client:
         async with client.get(EVENTS) as reply:
@@ -173,21 +190,28 @@ async def test_keys_and_limits_are_those_of_other_paths(store: Store) -> None:
             assert (reply.status, (await reply.json())["code"]) == (429, "rate_limited")
 
 
-async def test_listeners_of_one_client_are_limited_and_all_end_when_the_daemon_stops(store: Store) -> None:
+async def test_listeners_of_one_client_are_limited_and_all_end_when_the_daemon_stops(
+    store: Store,
+) -> None:
     setup = setup_of(store)
     async with client_of(setup) as client:
         replies = [await client.get(EVENTS) for _ in range(MAX_LISTENERS_PER_CLIENT)]
         async with client.get(EVENTS) as refused:
             assert (refused.status, (await refused.json())["code"]) == (429, "too_many_requests")
         async with client.head(EVENTS) as head:
-            assert (head.status, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+            assert (head.status, head.headers["content-type"]) == (
+                200,
+                "text/event-stream; charset=utf-8",
+            )
         setup.stopping.set()
         for reply in replies:
             await finish(reply.read())
 
 
 @pytest.mark.skipif(not are_installed(), reason="npm has not installed the published clients")
-async def test_a_published_client_continues_by_itself_after_its_connection_breaks(store: Store) -> None:
+async def test_a_published_client_continues_by_itself_after_its_connection_breaks(
+    store: Store,
+) -> None:
     prefix = await store.events.cursor_prefix()
     await add(store, 1, 2)
     async with serving(setup_of(store).app()) as server:
@@ -200,6 +224,14 @@ async def test_a_published_client_continues_by_itself_after_its_connection_break
                 connection.transport.abort()
             await add(store, *numbers)
         (result,) = await listening
-    assert [json.loads(event["data"])["data"]["number"] for event in result["events"]] == [1, 2, 3, 4, 5]
-    assert [event["id"] for event in result["events"]] == [f"{prefix}{number}" for number in range(1, 6)]
+    assert [json.loads(event["data"])["data"]["number"] for event in result["events"]] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert [event["id"] for event in result["events"]] == [
+        f"{prefix}{number}" for number in range(1, 6)
+    ]
     assert result["errors"] >= 1

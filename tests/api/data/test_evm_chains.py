@@ -24,7 +24,9 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 MULTICALL = "0xcA11bde05977b3631167028862bE2a173976CA11"
-OWN = Blockchain(chain_id=L1.blockchain_id, subnet_id=s.SUBNET, vm_id=b"\x07" * 32, name="my chain", genesis=None)
+OWN = Blockchain(
+    chain_id=L1.blockchain_id, subnet_id=s.SUBNET, vm_id=b"\x07" * 32, name="my chain", genesis=None
+)
 C_CHAIN = recorded_chain("localnet", "c-chain")
 LATE_C_CHAIN = recorded_chain("helicon", "c-chain")
 
@@ -112,9 +114,13 @@ async def test_a_chain_is_found_by_evm_chain_id_blockchain_id_and_alias_and_no_o
     names = (str(L1.evm_chain_id), id_text(L1.blockchain_id), "0x" + L1.blockchain_id.hex(), "mine")
     async with evm_setup(l1_node(), aliases=aliases) as setup:
         chain_ids = [(await ask(setup, f"/v1/chains/{name}")).body["chainId"] for name in names]
-        missing = [await ask(setup, f"/v1/chains/{name}") for name in ("1", "p-chain", "C", "x" * 100)]
+        missing = [
+            await ask(setup, f"/v1/chains/{name}") for name in ("1", "p-chain", "C", "x" * 100)
+        ]
     assert chain_ids == [str(L1.evm_chain_id)] * 4
-    assert [(response.status, response.body["code"]) for response in missing] == [(404, "unknown_chain")] * 4
+    assert [(response.status, response.body["code"]) for response in missing] == [
+        (404, "unknown_chain")
+    ] * 4
 
 
 async def test_the_c_chain_pays_in_avax_and_has_its_name_and_subnet() -> None:
@@ -122,9 +128,16 @@ async def test_the_c_chain_pays_in_avax_and_has_its_name_and_subnet() -> None:
     async with evm_setup(l1_node(C_CHAIN), chain_id=s.CHAINS.c) as setup:
         alone = await get(replace(setup, node=node), f"/v1/chains/{C_CHAIN.evm_chain_id}")
         c_chain = Blockchain(
-            chain_id=s.CHAINS.c, subnet_id=PRIMARY_NETWORK, vm_id=b"evm".ljust(32, b"\0"), name="C-Chain", genesis=None
+            chain_id=s.CHAINS.c,
+            subnet_id=PRIMARY_NETWORK,
+            vm_id=b"evm".ljust(32, b"\0"),
+            name="C-Chain",
+            genesis=None,
         )
-        whole = await get(replace(setup, node=MemoryNode(blockchains=[c_chain])), "/v1/chains/" + id_text(s.CHAINS.c))
+        whole = await get(
+            replace(setup, node=MemoryNode(blockchains=[c_chain])),
+            "/v1/chains/" + id_text(s.CHAINS.c),
+        )
     assert whole["networkToken"] == {"name": "Avalanche", "symbol": "AVAX", "decimals": 18}
     assert (whole["chainName"], whole["subnetId"]) == ("C-Chain", id_text(PRIMARY_NETWORK))
     assert {name: value for name, value in whole.items() if name not in ("subnetId", "vmId")} == {
@@ -137,7 +150,11 @@ async def test_a_chain_is_unavailable_while_no_node_answers() -> None:
     dead = l1_node(is_down=True)
     async with evm_setup(dead) as setup:
         response = await ask(setup, "/v1/chains/" + id_text(L1.blockchain_id))
-    assert (response.status, response.body["status"], response.body["chainId"]) == (200, "UNAVAILABLE", "")
+    assert (response.status, response.body["status"], response.body["chainId"]) == (
+        200,
+        "UNAVAILABLE",
+        "",
+    )
 
 
 async def test_multicall_is_named_where_it_has_code() -> None:
@@ -153,7 +170,9 @@ async def test_own_addresses_stand_in_for_those_of_nodes() -> None:
     ws = (NodeEndpoint("ws://10.0.0.1/key"),)
     async with evm_setup(l1_node(), ws=ws) as setup:
         response = await ask(setup, L1_PATH, header_host="api.example")
-        proxied = await ask(setup, L1_PATH, **{"header_host": "api.example", "header_x-forwarded-proto": "https"})
+        proxied = await ask(
+            setup, L1_PATH, **{"header_host": "api.example", "header_x-forwarded-proto": "https"}
+        )
         broken = await ask(setup, L1_PATH, header_host="[::")
     path = f"/ext/bc/{id_text(L1.blockchain_id)}"
     assert (response.body["rpcUrl"], response.body["wsUrl"]) == (
@@ -185,7 +204,11 @@ async def test_all_chains_are_listed_and_filtered_by_network_and_feature() -> No
     [
         {},
         {"replies": {"eth_getBlockReceipts": (-32601, "no")}},
-        {"replies": {"eth_getBlockReceipts": (-32001, "the method is not in the list of this key")}},
+        {
+            "replies": {
+                "eth_getBlockReceipts": (-32001, "the method is not in the list of this key")
+            }
+        },
         {"replies": {"eth_getBlockReceipts": (-32004, "no")}},
         {"forbids": frozenset({"eth_getBlockReceipts"})},
     ],
@@ -196,7 +219,9 @@ async def test_a_node_gives_the_blocks_of_a_chain_without_an_index(fields: dict[
     receipts = json.loads(L1.receipts[height])
     async with evm_setup(l1_node(**fields)) as setup:
         response = await ask(setup, f"{L1_PATH}/blocks/{height}")
-        by_hash = await get(setup, f"{L1_PATH}/blocks/{expected['hash'].upper().replace('0X', '0x')}")
+        by_hash = await get(
+            setup, f"{L1_PATH}/blocks/{expected['hash'].upper().replace('0X', '0x')}"
+        )
         for_sdk = await get(setup.with_data(compat=Compat.SDK), f"{L1_PATH}/blocks/{height}")
     spent = [int(item["gasUsed"], 16) * int(item["effectiveGasPrice"], 16) for item in receipts]
     assert response.body == {
@@ -227,25 +252,43 @@ async def test_the_gas_of_a_block_of_the_c_chain_after_helicon_is_that_of_its_re
             receipts = json.loads(raw)
             body = await get(setup, f"/v1/chains/{LATE_C_CHAIN.evm_chain_id}/blocks/{height}")
             assert int(body["gasUsed"]) == sum(int(receipt["gasUsed"], 16) for receipt in receipts)
-            worst_case += int(body["gasUsed"]) != int(json.loads(LATE_C_CHAIN.headers[height])["gasUsed"], 16)
+            worst_case += int(body["gasUsed"]) != int(
+                json.loads(LATE_C_CHAIN.headers[height])["gasUsed"], 16
+            )
     assert worst_case
 
 
 async def test_fees_that_a_header_does_not_have_are_zero() -> None:
-    old = {name: value for name, value in header(0).items() if name not in ("baseFeePerGas", "blockGasCost")}
+    old = {
+        name: value
+        for name, value in header(0).items()
+        if name not in ("baseFeePerGas", "blockGasCost")
+    }
     async with evm_setup(l1_node(headers={0: json.dumps(old).encode()})) as setup:
         body = await get(setup, f"{L1_PATH}/blocks/0")
-    assert (body["baseFee"], body["gasCost"], body["gasUsed"], body["feesSpent"]) == ("0", "0", "0", "0")
+    assert (body["baseFee"], body["gasCost"], body["gasUsed"], body["feesSpent"]) == (
+        "0",
+        "0",
+        "0",
+        "0",
+    )
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_block_beyond_the_head_is_not_found(is_async: bool) -> None:
     async with evm_setup(l1_node(is_async=is_async)) as setup:
-        responses = [await ask(setup, f"{L1_PATH}/blocks/{block}") for block in (L1.tip + 1, "0x" + "ab" * 32)]
-    assert [(response.status, response.body["code"]) for response in responses] == [(404, "block_not_found")] * 2
+        responses = [
+            await ask(setup, f"{L1_PATH}/blocks/{block}")
+            for block in (L1.tip + 1, "0x" + "ab" * 32)
+        ]
+    assert [(response.status, response.body["code"]) for response in responses] == [
+        (404, "block_not_found")
+    ] * 2
 
 
-@pytest.mark.parametrize("block", ["-1", "latest", "0x10", "1.5", "9" * 20, "0x" + "g" * 64, "%20", "²"])
+@pytest.mark.parametrize(
+    "block", ["-1", "latest", "0x10", "1.5", "9" * 20, "0x" + "g" * 64, "%20", "²"]
+)
 async def test_a_block_that_is_neither_number_nor_hash_is_refused(block: str) -> None:
     async with evm_setup(l1_node()) as setup:
         response = await ask(setup, f"{L1_PATH}/blocks/{block}")
@@ -260,7 +303,9 @@ async def test_foreign_receipts_are_not_shown_and_another_node_is_asked() -> Non
         alone = [await ask(setup, f"{L1_PATH}/blocks/{block}") for block in (height, 1)]
     async with evm_setup(liar, pruned, l1_node()) as setup:
         corrected = await ask(setup, f"{L1_PATH}/blocks/{height}")
-    assert [(response.status, response.body["code"]) for response in alone] == [(502, "node_unavailable")] * 2
+    assert [(response.status, response.body["code"]) for response in alone] == [
+        (502, "node_unavailable")
+    ] * 2
     assert (corrected.status, corrected.body["blockHash"]) == (200, L1.hashes[height])
 
 
@@ -270,4 +315,7 @@ async def test_a_node_that_hangs_is_reported_as_such() -> None:
         assert (await ask(setup, f"{L1_PATH}/blocks/1")).status == 200
         node.delay_s = 60.0
         response = await ask(setup, f"{L1_PATH}/blocks/2")
-    assert (response.status, response.body["detail"]) == (502, {"nodes": [{"position": 0, "failure": "timeout"}]})
+    assert (response.status, response.body["detail"]) == (
+        502,
+        {"nodes": [{"position": 0, "failure": "timeout"}]},
+    )

@@ -31,7 +31,12 @@ TRANSFERS = f"{h.PATH}/addresses/{{}}/transactions:listErc1155"
 COLLECTIBLES = f"{h.PATH}/addresses/{{}}/balances:listCollectibles"
 DEPLOYMENTS = f"{h.PATH}/contracts/{{}}/deployments"
 TOKENS = f"{h.PATH}/nfts/collections/{{}}/tokens"
-LISTS = {TRANSFERS: "transactions", COLLECTIBLES: "collectibleBalances", DEPLOYMENTS: "contracts", TOKENS: "tokens"}
+LISTS = {
+    TRANSFERS: "transactions",
+    COLLECTIBLES: "collectibleBalances",
+    DEPLOYMENTS: "contracts",
+    TOKENS: "tokens",
+}
 CAT_METADATA = {
     "indexStatus": "indexed",
     "metadataLastUpdatedTimestamp": h.FETCHED_AT,
@@ -62,7 +67,9 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 
-async def all_pages(setup: DataApiSetup, path: str, key: str, **params: Any) -> list[list[dict[str, Any]]]:
+async def all_pages(
+    setup: DataApiSetup, path: str, key: str, **params: Any
+) -> list[list[dict[str, Any]]]:
     """Return the items of each page."""
     pages: list[list[dict[str, Any]]] = []
     token: str | None = None
@@ -108,7 +115,9 @@ async def test_every_response_has_the_freshness_of_its_chain_only(folder: Path) 
     assert values == [f"{h.CHAIN.evm_chain_id};height=5;node=5;lag=0;internal=5"] * 3
 
 
-async def test_freshness_tells_a_late_beginning_a_silent_indexer_and_missing_traces(tmp_path: Path) -> None:
+async def test_freshness_tells_a_late_beginning_a_silent_indexer_and_missing_traces(
+    tmp_path: Path,
+) -> None:
     with h.open_writer(tmp_path, first=2) as writer:
         h.write_blocks(writer, first=2)
         writer.write_status(h.status_of(h.CHAIN, node_height=9, reported_at=s.NOW - 100))
@@ -118,7 +127,11 @@ async def test_freshness_tells_a_late_beginning_a_silent_indexer_and_missing_tra
         refused = await ask(setup.with_data(max_index_lag_s=lag - 1), TOKENS.format(CATS))
     item = f"{h.CHAIN.evm_chain_id};height=5;node=9;lag={lag};first=2;stale;internal=none"
     assert (response.status, response.headers["x-warpseal-index"]) == (200, item)
-    assert (refused.status, refused.body["code"], refused.headers["x-warpseal-index"]) == (503, "index_stale", item)
+    assert (refused.status, refused.body["code"], refused.headers["x-warpseal-index"]) == (
+        503,
+        "index_stale",
+        item,
+    )
 
 
 async def test_freshness_names_the_first_block_that_no_node_traces(tmp_path: Path) -> None:
@@ -156,7 +169,10 @@ async def test_data_missing_in_the_index_comes_from_a_node(tmp_path: Path) -> No
         counted = await ask(setup, f"{h.PATH}/blocks/2")
     assert (older.headers["x-warpseal-source"], older.body["txCount"]) == ("node", 3)
     assert "x-warpseal-source" not in indexed.headers
-    assert [body.get("cumulativeTransactions") for body in (older.body, indexed.body, for_sdk.body, counted.body)] == [
+    assert [
+        body.get("cumulativeTransactions")
+        for body in (older.body, indexed.body, for_sdk.body, counted.body)
+    ] == [
         None,
         None,
         "0",
@@ -165,13 +181,21 @@ async def test_data_missing_in_the_index_comes_from_a_node(tmp_path: Path) -> No
     assert indexed.headers["cache-control"] == "public, no-cache"
 
 
-async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_oneself(folder: Path) -> None:
+async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_oneself(
+    folder: Path,
+) -> None:
     async with h.indexed_setup(folder) as setup:
         body = await get(setup, TRANSFERS.format(ALICE.lower()))
         ascending = await get(setup, TRANSFERS.format(ALICE), sortOrder="asc")
         page = await get(setup, TRANSFERS.format(BOB))
     transfers = [
-        (item["blockNumber"], item["logIndex"], item["erc1155Token"]["tokenId"], item["value"], item["to"]["address"])
+        (
+            item["blockNumber"],
+            item["logIndex"],
+            item["erc1155Token"]["tokenId"],
+            item["value"],
+            item["to"]["address"],
+        )
         for item in body["transactions"]
     ]
     assert transfers == [
@@ -255,14 +279,21 @@ async def test_nfts_of_an_address_by_first_appearance_with_metadata(folder: Path
             "ercType": "ERC-1155",
             "tokenId": "2",
             "tokenUri": "https://items/2",
-            "metadata": {"indexStatus": "indexed", "metadataLastUpdatedTimestamp": h.FETCHED_AT, "name": "Item 2"},
+            "metadata": {
+                "indexStatus": "indexed",
+                "metadataLastUpdatedTimestamp": h.FETCHED_AT,
+                "name": "Item 2",
+            },
             "ownerAddress": ALICE,
             "chainId": chain_id,
             "balance": "20",
         },
     ]
     assert of_items["collectibleBalances"] == body["collectibleBalances"][1:]
-    owned = [(item["address"], item["tokenId"], item.get("balance")) for item in of_bob["collectibleBalances"]]
+    owned = [
+        (item["address"], item["tokenId"], item.get("balance"))
+        for item in of_bob["collectibleBalances"]
+    ]
     assert owned == [
         (CATS, "2", None),
         (ITEMS, "1", "4"),
@@ -276,8 +307,14 @@ async def test_tokens_of_a_collection_have_owners_if_they_are_erc_721(folder: Pa
         items = await get(setup, TOKENS.format(ITEMS))
         one = await get(setup, TOKENS.format(CATS) + "/1")
         none = await get(setup, TOKENS.format(ALICE))
-    assert [(item["tokenId"], item["ownerAddress"]) for item in cats["tokens"]] == [("1", ALICE), ("2", BOB)]
-    assert [(item["tokenId"], "ownerAddress" in item) for item in items["tokens"]] == [("1", False), ("2", False)]
+    assert [(item["tokenId"], item["ownerAddress"]) for item in cats["tokens"]] == [
+        ("1", ALICE),
+        ("2", BOB),
+    ]
+    assert [(item["tokenId"], "ownerAddress" in item) for item in items["tokens"]] == [
+        ("1", False),
+        ("2", False),
+    ]
     assert cats["tokens"][0] == one
     assert one == {
         "address": CATS,
@@ -352,7 +389,12 @@ async def test_contracts_that_an_account_or_a_contract_created_newest_first(fold
 
 
 async def test_small_pages_hold_together_what_one_large_page_holds(folder: Path) -> None:
-    paths = (TRANSFERS.format(ALICE), COLLECTIBLES.format(BOB), DEPLOYMENTS.format(ALICE), TOKENS.format(DOGS))
+    paths = (
+        TRANSFERS.format(ALICE),
+        COLLECTIBLES.format(BOB),
+        DEPLOYMENTS.format(ALICE),
+        TOKENS.format(DOGS),
+    )
     async with h.indexed_setup(folder) as setup:
         for path, key in zip(paths, LISTS.values(), strict=True):
             (whole,) = await all_pages(setup, path, key, pageSize=100)
@@ -388,7 +430,9 @@ async def test_malformed_values_are_refused_by_the_name_of_their_parameter(
     assert (response.status, response.body["detail"]["field"]) == (400, field)
 
 
-async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_ready(tmp_path: Path) -> None:
+async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_ready(
+    tmp_path: Path,
+) -> None:
     paths = [path.format(ALICE) for path in LISTS]
     paths.append(TOKENS.format(CATS) + "/1")
 
@@ -401,7 +445,10 @@ async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_re
         assert await outcomes(setup) == {(404, "index_not_enabled")}
         body = (await ask(setup, paths[0])).body
     assert body["message"].endswith('set "index": true for the chain in evm-chains')
-    assert body["detail"] == {"missing": f"EVM chain {h.CHAIN.evm_chain_id}", "setting": "evm-chains"}
+    assert body["detail"] == {
+        "missing": f"EVM chain {h.CHAIN.evm_chain_id}",
+        "setting": "evm-chains",
+    }
     async with h.indexed_setup(tmp_path) as setup:
         assert await outcomes(setup) == {(503, "index_not_ready")}
         with h.open_writer(tmp_path):
@@ -410,7 +457,9 @@ async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_re
     assert (block.status, block.headers["x-warpseal-source"]) == (200, "node")
 
 
-async def test_descriptions_win_over_the_chain_and_hidden_contracts_are_left_out(folder: Path, tmp_path: Path) -> None:
+async def test_descriptions_win_over_the_chain_and_hidden_contracts_are_left_out(
+    folder: Path, tmp_path: Path
+) -> None:
     infos = ContractInfoFolder(tmp_path)
     by_chain = tmp_path / str(h.CHAIN.evm_chain_id)
     by_chain.mkdir()
@@ -423,7 +472,9 @@ async def test_descriptions_win_over_the_chain_and_hidden_contracts_are_left_out
     }
     (by_chain / f"{CATS.lower()}.json").write_text(json.dumps(description))
     (by_chain / f"{ITEMS}.json").write_text('{"hidden": true}')
-    (by_chain / f"{BOB}.json").write_text('{"name": "Vault", "logoAsset": {"imageUri": "https://vault"}}')
+    (by_chain / f"{BOB}.json").write_text(
+        '{"name": "Vault", "logoAsset": {"imageUri": "https://vault"}}'
+    )
     infos.load()
     async with h.indexed_setup(folder, contract_infos=infos) as setup:
         deployed = await get(setup, DEPLOYMENTS.format(ALICE))
@@ -436,10 +487,16 @@ async def test_descriptions_win_over_the_chain_and_hidden_contracts_are_left_out
     cats = deployed["contracts"][-1]
     assert {name: cats[name] for name in description} == description
     assert (cats["symbol"], cats["ercType"]) == ("CAT", "ERC-721")
-    assert [(item["address"], item["name"]) for item in collectibles["collectibleBalances"]] == [(CATS, "Better cats")]
+    assert [(item["address"], item["name"]) for item in collectibles["collectibleBalances"]] == [
+        (CATS, "Better cats")
+    ]
     assert transfers == {"transactions": []}
     assert len(items["tokens"]) == 2
-    assert transfer_page["transactions"][1]["to"] == {"address": BOB, "name": "Vault", "logoUri": "https://vault"}
+    assert transfer_page["transactions"][1]["to"] == {
+        "address": BOB,
+        "name": "Vault",
+        "logoUri": "https://vault",
+    }
 
 
 async def test_amounts_of_an_index_that_begins_late_come_from_a_node(tmp_path: Path) -> None:
@@ -464,9 +521,13 @@ async def test_amounts_of_an_index_that_begins_late_come_from_a_node(tmp_path: P
         reverted = await get(setup, COLLECTIBLES.format(ALICE))
         node.is_down = True
         unreachable = await ask(setup, COLLECTIBLES.format(ALICE))
-    assert [(item["tokenId"], item["balance"]) for item in reverted["collectibleBalances"]] == [("2", "5")]
+    assert [(item["tokenId"], item["balance"]) for item in reverted["collectibleBalances"]] == [
+        ("2", "5")
+    ]
     assert hostile == reverted
-    assert [(item["tokenId"], item["balance"]) for item in body["collectibleBalances"]] == [("2", "77")]
+    assert [(item["tokenId"], item["balance"]) for item in body["collectibleBalances"]] == [
+        ("2", "77")
+    ]
     assert (unreachable.status, unreachable.body["code"]) == (502, "node_unavailable")
 
 
@@ -475,30 +536,54 @@ async def test_pages_end_early_at_4_mib(tmp_path: Path) -> None:
     with h.open_writer(tmp_path) as writer:
         h.write_history(writer)
         for token, status in enumerate(h.STATUSES):
-            writer.documents.write([TokenDocument(h.DOGS, token, status, h.FETCHED_AT, "https://x", long)])
+            writer.documents.write(
+                [TokenDocument(h.DOGS, token, status, h.FETCHED_AT, "https://x", long)]
+            )
     async with h.indexed_setup(tmp_path) as setup:
         pages = await all_pages(setup, TOKENS.format(DOGS), "tokens", pageSize=100)
-    assert [item["tokenId"] for page in pages for item in page] == [str(token) for token in range(len(h.STATUSES))]
+    assert [item["tokenId"] for page in pages for item in page] == [
+        str(token) for token in range(len(h.STATUSES))
+    ]
     assert [len(page) for page in pages] == [4, 4, 3]
 
 
-async def test_an_index_in_postgresql_answers_as_one_in_a_file(folder: Path, tmp_path: Path, postgres_url: str) -> None:
+async def test_an_index_in_postgresql_answers_as_one_in_a_file(
+    folder: Path, tmp_path: Path, postgres_url: str
+) -> None:
     settings = IndexSettings(postgres_url)
     lists: list[tuple[str, dict[str, Any]]] = [
-        *((TRANSFERS.format(owner), {"startBlock": block}) for owner in (ALICE, BOB) for block in (0, 3)),
-        *((COLLECTIBLES.format(owner), {"contractAddress": kind}) for owner in (ALICE, BOB) for kind in (CATS, ITEMS)),
+        *(
+            (TRANSFERS.format(owner), {"startBlock": block})
+            for owner in (ALICE, BOB)
+            for block in (0, 3)
+        ),
+        *(
+            (COLLECTIBLES.format(owner), {"contractAddress": kind})
+            for owner in (ALICE, BOB)
+            for kind in (CATS, ITEMS)
+        ),
         *((COLLECTIBLES.format(owner), {}) for owner in (ALICE, BOB)),
-        *((DEPLOYMENTS.format(creator), {}) for creator in (ALICE, h.text(h.CAROL), h.text(h.FACTORY))),
+        *(
+            (DEPLOYMENTS.format(creator), {})
+            for creator in (ALICE, h.text(h.CAROL), h.text(h.FACTORY))
+        ),
         *((TOKENS.format(contract), {}) for contract in (CATS, ITEMS, DOGS, h.text(h.PLAIN))),
     ]
     singles = [f"{h.PATH}/blocks/{block}" for block in (0, 3, h.CHAIN.hashes[4], h.CHAIN.tip)]
-    singles += [f"{TOKENS.format(contract)}/{token}" for contract in (CATS, ITEMS) for token in (1, 99)]
+    singles += [
+        f"{TOKENS.format(contract)}/{token}" for contract in (CATS, ITEMS) for token in (1, 99)
+    ]
     with h.open_writer(tmp_path, settings=settings) as writer:
         h.write_history(writer)
-        async with h.indexed_setup(folder) as of_file, h.indexed_setup(tmp_path, settings=settings) as of_server:
+        async with (
+            h.indexed_setup(folder) as of_file,
+            h.indexed_setup(tmp_path, settings=settings) as of_server,
+        ):
             entries = 0
             for path, params in lists:
-                key = LISTS[next(template for template in LISTS if template.partition("{}")[2] in path)]
+                key = LISTS[
+                    next(template for template in LISTS if template.partition("{}")[2] in path)
+                ]
                 for size in (1, 100):
                     pages = await all_pages(of_server, path, key, pageSize=size, **params)
                     assert pages == await all_pages(of_file, path, key, pageSize=size, **params)
@@ -507,14 +592,20 @@ async def test_an_index_in_postgresql_answers_as_one_in_a_file(folder: Path, tmp
             for path in singles:
                 from_file, from_server = await ask(of_file, path), await ask(of_server, path)
                 assert (from_server.status, from_server.body) == (from_file.status, from_file.body)
-                assert from_server.headers["x-warpseal-index"] == from_file.headers["x-warpseal-index"]
-            reindexed = [await ask(of_server, f"{TOKENS.format(CATS)}/1:reindex", "POST") for _ in range(2)]
+                assert (
+                    from_server.headers["x-warpseal-index"] == from_file.headers["x-warpseal-index"]
+                )
+            reindexed = [
+                await ask(of_server, f"{TOKENS.format(CATS)}/1:reindex", "POST") for _ in range(2)
+            ]
             assert [response.status for response in reindexed] == [201, 429]
             (token,) = writer.documents.to_fetch(FetchReason.REINDEX, 10, s.NOW)
             assert (token.contract, token.token_id) == (h.CATS, 1)
 
 
-async def test_a_damaged_index_says_so_and_blocks_still_come_from_a_node(folder: Path, tmp_path: Path) -> None:
+async def test_a_damaged_index_says_so_and_blocks_still_come_from_a_node(
+    folder: Path, tmp_path: Path
+) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(folder, copied)
     (file,) = copied.rglob("*.db")
@@ -528,20 +619,26 @@ async def test_a_damaged_index_says_so_and_blocks_still_come_from_a_node(folder:
     assert chain["status"] == "UNAVAILABLE"
 
 
-async def test_an_indexed_chain_has_the_feature_and_is_unavailable_once_indexing_stopped(tmp_path: Path) -> None:
+async def test_an_indexed_chain_has_the_feature_and_is_unavailable_once_indexing_stopped(
+    tmp_path: Path,
+) -> None:
     with h.open_writer(tmp_path) as writer:
         h.write_blocks(writer)
         async with h.indexed_setup(tmp_path) as setup:
             running = await get(setup, h.PATH)
             listed = await get(setup, "/v1/chains", feature="nftIndexing")
-            writer.write_status(h.status_of(h.CHAIN, stopped="another hash at a known height", stopped_at=5))
+            writer.write_status(
+                h.status_of(h.CHAIN, stopped="another hash at a known height", stopped_at=5)
+            )
             stopped = await get(setup, h.PATH)
     assert (running["status"], running["enabledFeatures"]) == ("OK", ["nftIndexing"])
     assert [chain["chainId"] for chain in listed["chains"]] == [str(h.CHAIN.evm_chain_id)]
     assert stopped["status"] == "UNAVAILABLE"
 
 
-async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answers(folder: Path) -> None:
+async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answers(
+    folder: Path,
+) -> None:
     async with h.indexed_setup(folder, nodes=[EvmReplayNode(h.CHAIN, is_down=True)]) as setup:
         chain = await get(setup, h.PATH)
         tokens = await get(setup, TOKENS.format(CATS))
@@ -552,15 +649,18 @@ async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answe
 async def test_the_examples_of_the_openapi_document_are_responses(folder: Path) -> None:
     pages = [operation for operation in ENDPOINTS if operation.method == "GET"]
     # That of the holders of an ERC-20 token is in test_holders.py.
-    operation_names = {operation.name for operation in pages if operation.tag in (EVM, METRICS_API)} - {
-        "getAddressesByBalanceOverTime"
-    }
+    operation_names = {
+        operation.name for operation in pages if operation.tag in (EVM, METRICS_API)
+    } - {"getAddressesByBalanceOverTime"}
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, h.CHAIN.blockchain_id)
     async with h.indexed_setup(folder, aliases=aliases) as setup:
         for request in example_requests():
             if request.name in operation_names:
                 response = await ask(setup, request.path, header_host="localhost:8080")
-                assert (response.status, response.body) == (200, load_examples()[request.name].response), request.name
+                assert (response.status, response.body) == (
+                    200,
+                    load_examples()[request.name].response,
+                ), request.name
                 operation_names.remove(request.name)
     assert operation_names == set()

@@ -7,8 +7,23 @@ from typing import Any
 import pytest
 
 from tests.api.data.fixtures import DataApiSetup, MemoryKeyStore, client_of, get
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, node_id, recorded_result
-from tests.validators.forecast.fixtures import AT, CURRENT, STATE, Observed, forecasting, l1_node, named
+from tests.node.recorded_node import (
+    L1,
+    PERMISSIONED,
+    RecordedNode,
+    RefusedCall,
+    node_id,
+    recorded_result,
+)
+from tests.validators.forecast.fixtures import (
+    AT,
+    CURRENT,
+    STATE,
+    Observed,
+    forecasting,
+    l1_node,
+    named,
+)
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
 FORECAST = "/v1/networks/fuji/subnets/{}/forecast"
@@ -16,15 +31,24 @@ NODE = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")
 
 
 async def forecast_of(
-    node: RecordedNode, subnet: str = id_text(L1), observed: Observed | None = None, status: int = 200
+    node: RecordedNode,
+    subnet: str = id_text(L1),
+    observed: Observed | None = None,
+    status: int = 200,
 ) -> Any:
     async with forecasting(node, observed) as service:
         return await get(DataApiSetup(forecasts=service), FORECAST.format(subnet), status)
 
 
 async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
-    rows = ({**named(1), "balance": "100000000"}, {**named(2), "balance": str(10**18)}, {**named(3), "balance": "0"})
-    observed = Observed({node_id(str(row["nodeID"])[7:]): number == 1 for number, row in enumerate(rows)})
+    rows = (
+        {**named(1), "balance": "100000000"},
+        {**named(2), "balance": str(10**18)},
+        {**named(3), "balance": "0"},
+    )
+    observed = Observed(
+        {node_id(str(row["nodeID"])[7:]): number == 1 for number, row in enumerate(rows)}
+    )
     body = await forecast_of(l1_node(*rows), observed=observed)
     course = {
         "losses": [
@@ -75,12 +99,21 @@ async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
     top_ups = body["today"].pop("topUps")
     assert body["atCapacity"].pop("topUps") == top_ups
     assert sum(int(top_up["amount"]) for top_up in top_ups) == int(body["today"]["topUpTotal"])
-    assert {top_up["validationId"] for top_up in top_ups} == {named(1)["validationID"], named(3)["validationID"]}
+    assert {top_up["validationId"] for top_up in top_ups} == {
+        named(1)["validationID"],
+        named(3)["validationID"],
+    }
     assert body == {
         "subnetId": id_text(L1),
         "kind": "l1",
         "asOf": AT,
-        "fee": {"price": "512", "excess": "0", "source": "minimum", "target": 10_000, "capacity": 10_000},
+        "fee": {
+            "price": "512",
+            "excess": "0",
+            "source": "minimum",
+            "target": 10_000,
+            "capacity": 10_000,
+        },
         "quorum": {
             "percentage": 67,
             "totalWeight": "148389000",
@@ -161,8 +194,12 @@ async def test_keys_networks_and_parameters_are_those_of_the_other_routes() -> N
     async with forecasting(RecordedNode()) as service:
         setup = DataApiSetup(forecasts=service)
         path = FORECAST.format(id_text(L1))
-        assert (await get(setup, path.replace("fuji", "mainnet"), 404))["code"] == "network_not_served"
-        keyed = DataApiSetup(forecasts=service, key_store=MemoryKeyStore()).with_data(require_api_key=True)
+        assert (await get(setup, path.replace("fuji", "mainnet"), 404))[
+            "code"
+        ] == "network_not_served"
+        keyed = DataApiSetup(forecasts=service, key_store=MemoryKeyStore()).with_data(
+            require_api_key=True
+        )
         assert (await get(keyed, path, 401))["code"] == "api_key_required"
         limited = setup.with_data(rate_limit_per_minute=150, rate_limit_loopback=True)
         async with client_of(limited) as client:
@@ -174,7 +211,10 @@ async def test_keys_networks_and_parameters_are_those_of_the_other_routes() -> N
 
 
 async def test_a_response_that_did_not_change_is_not_sent_again() -> None:
-    async with forecasting(RecordedNode()) as service, client_of(DataApiSetup(forecasts=service)) as client:
+    async with (
+        forecasting(RecordedNode()) as service,
+        client_of(DataApiSetup(forecasts=service)) as client,
+    ):
         path = FORECAST.format(id_text(L1))
         async with client.get(path) as response:
             tag = response.headers["etag"]

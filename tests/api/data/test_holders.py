@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data.fixtures import client_of
-from tests.api.data.metrics_fixtures import MadeChain, block_at, file_urls, metrics_setup, request, walk, write_chain
+from tests.api.data.metrics_fixtures import (
+    MadeChain,
+    block_at,
+    file_urls,
+    metrics_setup,
+    request,
+    walk,
+    write_chain,
+)
 from tests.api.openapi.sample_requests import example_requests
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import START, ZERO, address, made_block, transfer
@@ -54,7 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("holders")
     filler = IndexFiller(file_urls(path)[0])
     filler.write(Blocks(4).take(COUNT))
-    filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
+    filler.writer.contracts.write(
+        [ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)]
+    )
     filler.writer.close()
     return path
 
@@ -77,10 +87,16 @@ def nfts_path(contract: bytes) -> str:
     return f"{BASE}/{account_text(contract)}/nfts:listHolders"
 
 
-def entries_above(model: Model, token: bytes, threshold: int, since: int | None, until: int | None) -> list[Any]:
+def entries_above(
+    model: Model, token: bytes, threshold: int, since: int | None, until: int | None
+) -> list[Any]:
     """Return the entries of all pages, sorted by balance and address."""
-    holders = model.above(HolderQuery(token, threshold, TimeRange(since, until)), len(model.times) - 1)
-    return in_order([{"address": account_text(item.address), "sortKey": item.balance} for item in holders])
+    holders = model.above(
+        HolderQuery(token, threshold, TimeRange(since, until)), len(model.times) - 1
+    )
+    return in_order(
+        [{"address": account_text(item.address), "sortKey": item.balance} for item in holders]
+    )
 
 
 def in_order(entries: list[Any]) -> list[Any]:
@@ -95,19 +111,29 @@ async def test_holders_above_a_threshold_are_those_of_the_model(
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
         for token in TOKENS:
             for threshold in (0, 4, 5, 10**24 - 1, MAX):
-                since, until = sorted(random.randint(START - 5, START + 2 * COUNT + 5) for _ in range(2))
+                since, until = sorted(
+                    random.randint(START - 5, START + 2 * COUNT + 5) for _ in range(2)
+                )
                 time_range = {"startTimestamp": since, "endTimestamp": until}
                 chosen = {name: time_range[name] for name in time_range if random.random() < 0.5}
-                params = {**chosen, "threshold": str(threshold), "pageSize": random.choice((1, 2, 3, 1000))}
+                params = {
+                    **chosen,
+                    "threshold": str(threshold),
+                    "pageSize": random.choice((1, 2, 3, 1000)),
+                }
                 pages = await walk(client, balances_path(token), "addresses", params, alone=alone)
                 expected = entries_above(models[0], token, threshold, *map(chosen.get, time_range))
                 assert in_order([entry for page in pages for entry in page]) == expected, params
-                assert [entry["sortKey"] for page in pages for entry in page] == [e["sortKey"] for e in expected]
+                assert [entry["sortKey"] for page in pages for entry in page] == [
+                    e["sortKey"] for e in expected
+                ]
                 longest = max(longest, len(pages))
     assert longest > 5
 
 
-async def test_large_balances_are_whole_integers(folder: Path, models: tuple[Model, EvmModel]) -> None:
+async def test_large_balances_are_whole_integers(
+    folder: Path, models: tuple[Model, EvmModel]
+) -> None:
     async with (
         metrics_setup(*file_urls(folder), CHAIN) as setup,
         client_of(setup) as client,
@@ -122,11 +148,15 @@ async def test_large_balances_are_whole_integers(folder: Path, models: tuple[Mod
 def nft_counts(nfts: EvmModel, contract: bytes) -> tuple[list[Any], int]:
     """Return the entries of the holders of a collection, and the number of held token ids."""
     held: dict[bytes, set[int]] = {}
-    for (_, _, token_id), holders in ((token, nfts.holders[token]) for token in nfts.tokens.get(contract, ())):
+    for (_, _, token_id), holders in (
+        (token, nfts.holders[token]) for token in nfts.tokens.get(contract, ())
+    ):
         for holder, amount in holders.items():
             if amount:
                 held.setdefault(holder, set()).add(token_id)
-    entries = [{"address": account_text(holder), "sortKey": len(ids)} for holder, ids in held.items()]
+    entries = [
+        {"address": account_text(holder), "sortKey": len(ids)} for holder, ids in held.items()
+    ]
     return in_order(entries), len(set().union(*held.values()))
 
 
@@ -166,10 +196,14 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN])
-async def test_a_contract_of_several_kinds_says_why_it_lists_no_erc20_holders(tmp_path: Path, kind: ErcType) -> None:
+async def test_a_contract_of_several_kinds_says_why_it_lists_no_erc20_holders(
+    tmp_path: Path, kind: ErcType
+) -> None:
     filler = IndexFiller(file_urls(tmp_path)[0])
     nft = transfer(0, 1, 4, ZERO, address(9))
-    filler.write([replaced(made_block(0, [nft]), START, [Erc20Transfer(address(1), ZERO, address(9), 4)])])
+    filler.write(
+        [replaced(made_block(0, [nft]), START, [Erc20Transfer(address(1), ZERO, address(9), 4)])]
+    )
     filler.writer.contracts.write([ContractFacts(address(1), kind, "Both", "B", None, 0)])
     filler.writer.close()
     async with metrics_setup(*file_urls(tmp_path), CHAIN) as setup, client_of(setup) as client:
@@ -185,12 +219,20 @@ async def test_a_contract_of_several_kinds_says_why_it_lists_no_erc20_holders(tm
     [
         ({}, "threshold: required"),
         ({"threshold": "-1"}, "threshold: '-1' is not a decimal number of 0..2^256-1"),
-        ({"threshold": str(2**256)}, f"threshold: '{str(2**256)[:64]}'… is not a decimal number of 0..2^256-1"),
-        ({"threshold": "0", "startTimestamp": 5, "endTimestamp": 4}, "endTimestamp: 4 is before startTimestamp, 5"),
+        (
+            {"threshold": str(2**256)},
+            f"threshold: '{str(2**256)[:64]}'… is not a decimal number of 0..2^256-1",
+        ),
+        (
+            {"threshold": "0", "startTimestamp": 5, "endTimestamp": 4},
+            "endTimestamp: 4 is before startTimestamp, 5",
+        ),
         ({"threshold": "0", "pageSize": 5001}, "pageSize: '5001' is not an integer of 1..5000"),
     ],
 )
-async def test_a_bad_request_names_the_parameter(folder: Path, params: dict[str, Any], reason: str) -> None:
+async def test_a_bad_request_names_the_parameter(
+    folder: Path, params: dict[str, Any], reason: str
+) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
         response = await request(client, balances_path(TOKENS[0]), **params)
     assert (response.status, response.body["message"]) == (400, [reason])
@@ -199,10 +241,15 @@ async def test_a_bad_request_names_the_parameter(folder: Path, params: dict[str,
 async def first_pages(client: aiohttp.ClientSession) -> list[tuple[str, str, list[Any]]]:
     """Return the path, the token of the second page, and the entries from it on, of each kind of page."""
     page_tokens = []
-    for path, params in ((balances_path(TOKENS[0]), {"threshold": "0"}), (nfts_path(address(3)), {})):
+    for path, params in (
+        (balances_path(TOKENS[0]), {"threshold": "0"}),
+        (nfts_path(address(3)), {}),
+    ):
         whole = await walk(client, path, "addresses", {**params, "pageSize": 2}, alone=False)
         first = await request(client, path, pageSize=2, **params)
-        page_tokens.append((path, first.body["nextPageToken"], [entry for page in whole[1:] for entry in page]))
+        page_tokens.append(
+            (path, first.body["nextPageToken"], [entry for page in whole[1:] for entry in page])
+        )
     return page_tokens
 
 
@@ -221,7 +268,13 @@ async def test_later_pages_show_the_block_of_the_first_one(
         for path, token, rest in first_results:
             later = await _rest(client, path, token)
             assert later == rest
-            now = await walk(client, path, "addresses", {"threshold": "0"} if "balances" in path else {}, alone=True)
+            now = await walk(
+                client,
+                path,
+                "addresses",
+                {"threshold": "0"} if "balances" in path else {},
+                alone=True,
+            )
             assert [entry for page in now for entry in page][2:] != rest
     filler.writer.close()
 
@@ -245,7 +298,9 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
     IndexFiller(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
         refused = [await request(client, path, pageToken=token) for path, token, _ in first_results]
-    assert [(response.status, response.body["code"]) for response in refused] == [(400, "expired_page_token")] * 2
+    assert [(response.status, response.body["code"]) for response in refused] == [
+        (400, "expired_page_token")
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -265,7 +320,9 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
         ({"threshold": "0", "treshold": "1"}, "treshold"),
     ],
 )
-async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:
+async def test_a_malformed_parameter_is_named(
+    folder: Path, params: dict[str, str], field: str
+) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
         response = await request(client, balances_path(TOKENS[0]), **params)
     assert (response.status, response.body["detail"]["field"]) == (400, field)
@@ -320,8 +377,13 @@ async def test_sdks_get_texts_and_lists(folder: Path) -> None:
                 (nfts_path(address(1)), {}),
                 (nfts_path(NFTS[1]), {}),
             ]
-            plain = [(await request(client, path, pageSize=2, **params)).body for path, params in paths]
-            for_sdk = [(await request(client, path, pageSize=2, **params, **agent)).body for path, params in paths]
+            plain = [
+                (await request(client, path, pageSize=2, **params)).body for path, params in paths
+            ]
+            for_sdk = [
+                (await request(client, path, pageSize=2, **params, **agent)).body
+                for path, params in paths
+            ]
         async with client_of(setup.with_data(compat=Compat.SPEC)) as client:
             spec = (await request(client, nfts_path(address(1)), pageSize=2, **agent)).body
     for body, translated in zip(plain, for_sdk, strict=True):
@@ -345,7 +407,10 @@ async def test_the_example_of_the_openapi_document_is_a_response(tmp_path: Path)
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, CHAIN_ID)
     (example,) = (example for example in example_requests() if example.name == TOKEN_HOLDERS)
-    async with metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup, client_of(setup) as client:
+    async with (
+        metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup,
+        client_of(setup) as client,
+    ):
         response = await request(client, example.path)
     assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS].response)
 
@@ -356,7 +421,10 @@ async def test_names_of_the_operator_win(folder: Path, tmp_path: Path) -> None:
     file.write_text(json.dumps({"name": "Described"}))
     infos = ContractInfoFolder(tmp_path / "infos")
     infos.load()
-    async with metrics_setup(*file_urls(folder), CHAIN, contract_infos=infos) as setup, client_of(setup) as client:
+    async with (
+        metrics_setup(*file_urls(folder), CHAIN, contract_infos=infos) as setup,
+        client_of(setup) as client,
+    ):
         body = (await request(client, nfts_path(address(1)))).body
     assert (body["nftCollectionName"], body["nftSymbol"]) == ("Described", "CAT")
 
@@ -371,4 +439,8 @@ async def test_each_endpoint_costs_its_units(folder: Path) -> None:
                 await request(client, nfts_path(address(1))),
             ]
     assert [response.headers["ratelimit-policy"] for response in responses] == ["8000;w=60"] * 3
-    assert [int(response.headers["ratelimit-remaining"]) for response in responses] == [7_980, 6_980, 6_480]
+    assert [int(response.headers["ratelimit-remaining"]) for response in responses] == [
+        7_980,
+        6_980,
+        6_480,
+    ]

@@ -37,13 +37,17 @@ ICM, TELEPORTER = "/v1/icm", "/v1/teleporter"
 ZERO = account_text(bytes(20))
 
 
-def write_chains(folder: Path, blocks: dict[ChainID, list[EvmBlockFacts]], node_height: int | None = None) -> None:
+def write_chains(
+    folder: Path, blocks: dict[ChainID, list[EvmBlockFacts]], node_height: int | None = None
+) -> None:
     """Write the indexes of A and B. node_height: what the indexer says about both; by default they are current."""
     with icm_writers(file_urls(folder)[0]) as writers:
         for chain_id, writer in writers.items():
             writer.write(blocks[chain_id])
             height = len(blocks[chain_id]) - 1 if node_height is None else node_height
-            writer.write_status(ChainStatus(id_text(chain_id), height, False, reported_at=s.NOW, written_at=s.NOW))
+            writer.write_status(
+                ChainStatus(id_text(chain_id), height, False, reported_at=s.NOW, written_at=s.NOW)
+            )
         join(writers)
 
 
@@ -75,7 +79,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, history: IcmHistory) -> Pat
 
 
 def parameters_of(query: IcmQuery) -> dict[str, str]:
-    names = {"chain": "blockchainId", "source": "sourceBlockchainId", "destination": "destinationBlockchainId"}
+    names = {
+        "chain": "blockchainId",
+        "source": "sourceBlockchainId",
+        "destination": "destinationBlockchainId",
+    }
     chains = {name: getattr(query, field) for field, name in names.items()}
     accounts = {"from": query.sender, "to": query.recipient}
     times = {"startTimestamp": query.times.since, "endTimestamp": query.times.until}
@@ -87,10 +95,16 @@ def parameters_of(query: IcmQuery) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
-async def test_pages_of_all_chains_are_those_of_the_model(folder: Path, history: IcmHistory, size: int) -> None:
+async def test_pages_of_all_chains_are_those_of_the_model(
+    folder: Path, history: IcmHistory, size: int
+) -> None:
     async with icm_setup(folder) as setup, client_of(setup) as client:
         for number, query in enumerate(QUERIES):
-            path = "/messages" if query.address is None else f"/addresses/{hex_text(query.address)}/messages"
+            path = (
+                "/messages"
+                if query.address is None
+                else f"/addresses/{hex_text(query.address)}/messages"
+            )
             pages = await walk(
                 client,
                 (TELEPORTER if number % 2 else ICM) + path,
@@ -98,8 +112,12 @@ async def test_pages_of_all_chains_are_those_of_the_model(folder: Path, history:
                 {**parameters_of(query), "pageSize": size},
                 alone=bool(number % 3),
             )
-            entries = sorted((entry for id_ in (A, B) for entry in expected(history, id_, query)), reverse=True)
-            assert [item["messageId"] for page in pages for item in page] == [hex_text(id_) for _, id_ in entries]
+            entries = sorted(
+                (entry for id_ in (A, B) for entry in expected(history, id_, query)), reverse=True
+            )
+            assert [item["messageId"] for page in pages for item in page] == [
+                hex_text(id_) for _, id_ in entries
+            ]
             assert all(len(page) <= size for page in pages)
 
 
@@ -108,37 +126,65 @@ async def test_lists_by_status_and_by_being_stuck_are_those_of_the_model(
 ) -> None:
     monkeypatch.setattr(icm_queries, "STUCK_S", STUCK_S)
     since = dict.fromkeys((A, B), made_block(0).time)
-    queries = [IcmQuery(status=IcmStatus.DELIVERED), IcmQuery(is_stuck=True, destination=B), IcmQuery(is_stuck=False)]
+    queries = [
+        IcmQuery(status=IcmStatus.DELIVERED),
+        IcmQuery(is_stuck=True, destination=B),
+        IcmQuery(is_stuck=False),
+    ]
     async with icm_setup(folder) as setup, client_of(setup) as client:
         for query in queries:
-            texts = {"status": query.status, "isStuck": str(query.is_stuck).lower(), **parameters_of(query)}
+            texts = {
+                "status": query.status,
+                "isStuck": str(query.is_stuck).lower(),
+                **parameters_of(query),
+            }
             texts.pop("isStuck" if query.is_stuck is None else "status")
-            pages = await walk(client, f"{ICM}/messages", "messages", {**texts, "pageSize": 3}, alone=True)
+            pages = await walk(
+                client, f"{ICM}/messages", "messages", {**texts, "pageSize": 3}, alone=True
+            )
             whole = replace(query, known_since=since)
-            entries = sorted((entry for id_ in (A, B) for entry in expected(history, id_, whole)), reverse=True)
-            assert [item["messageId"] for page in pages for item in page] == [hex_text(id_) for _, id_ in entries]
+            entries = sorted(
+                (entry for id_ in (A, B) for entry in expected(history, id_, whole)), reverse=True
+            )
+            assert [item["messageId"] for page in pages for item in page] == [
+                hex_text(id_) for _, id_ in entries
+            ]
             assert entries
 
 
-async def test_messages_say_whether_they_were_delivered_and_executed(folder: Path, history: IcmHistory) -> None:
+async def test_messages_say_whether_they_were_delivered_and_executed(
+    folder: Path, history: IcmHistory
+) -> None:
     statuses = set()
     async with icm_setup(folder) as setup, client_of(setup) as client:
         for chain_id, chain in history.chains.items():
             for id_, entry in chain.outgoing.items():
                 reply = await request(client, f"{ICM}/messages/{hex_text(id_)}")
-                assert_documented("GET", f"{ICM}/messages/{hex_text(id_)}", reply.status, reply.body)
+                assert_documented(
+                    "GET", f"{ICM}/messages/{hex_text(id_)}", reply.status, reply.body
+                )
                 other = history.chains.get(entry.message.destination)
                 receive = None if other is None else other.incoming.get(id_)
                 assert reply.body["sourceBlockchainId"] == id_text(chain_id)
                 assert reply.body["status"] == ("pending" if receive is None else "delivered")
-                assert reply.body["messageExecuted"] == (receive is not None and receive.outcome == "executed")
+                assert reply.body["messageExecuted"] == (
+                    receive is not None and receive.outcome == "executed"
+                )
                 assert reply.body["receiptDelivered"] == ("receipt" in entry.changes)
                 assert len(reply.body["receipts"]) == len(entry.message.receipts)
-                statuses.add((reply.body["status"], reply.body["messageExecuted"], reply.body["receiptDelivered"]))
+                statuses.add(
+                    (
+                        reply.body["status"],
+                        reply.body["messageExecuted"],
+                        reply.body["receiptDelivered"],
+                    )
+                )
     assert len(statuses) >= 5
 
 
-MESSAGE = Message(A, B, 7, PEOPLE[0], PEOPLE[1], 50_000, [], [(3, RELAYERS[0])], b"\1\2", asset=COIN, fee=5)
+MESSAGE = Message(
+    A, B, 7, PEOPLE[0], PEOPLE[1], 50_000, [], [(3, RELAYERS[0])], b"\1\2", asset=COIN, fee=5
+)
 OF_ABSENT = Message(ABSENT, B, 1, PEOPLE[1], PEOPLE[2], body=b"body")
 SOURCE_BLOCKS = [made_block(0), block_of(1, [MESSAGE.sent()]), block_of(2, [MESSAGE.fee_added(9)])]
 DESTINATION_BLOCKS = [
@@ -150,10 +196,17 @@ DESTINATION_BLOCKS = [
 
 
 def transaction(block: EvmBlockFacts) -> dict[str, Any]:
-    return {"txHash": hex_text(block.tx_hashes[0]), "timestamp": block.time, "gasSpent": str(block.tx_fees[0])}
+    return {
+        "txHash": hex_text(block.tx_hashes[0]),
+        "timestamp": block.time,
+        "gasSpent": str(block.tx_fees[0]),
+    }
 
 
-RECEIVED = {"rewardRedeemer": account_text(RELAYERS[1]), "delivererAddress": account_text(RELAYERS[0])}
+RECEIVED = {
+    "rewardRedeemer": account_text(RELAYERS[1]),
+    "delivererAddress": account_text(RELAYERS[0]),
+}
 DELIVERED = {
     "messageId": hex_text(MESSAGE.id),
     "icmContractAddress": account_text(MESSENGER),
@@ -187,7 +240,14 @@ NOT_INDEXED = {
     "to": account_text(PEOPLE[2]),
     "data": hex_text(b"body"),
     "receipts": [],
-    "rewardDetails": {"address": ZERO, "name": "", "symbol": "", "decimals": 0, "ercType": "ERC-20", "value": "0"},
+    "rewardDetails": {
+        "address": ZERO,
+        "name": "",
+        "symbol": "",
+        "decimals": 0,
+        "ercType": "ERC-20",
+        "value": "0",
+    },
     "destinationTransaction": {**transaction(DESTINATION_BLOCKS[1]), **RECEIVED},
     "status": "delivered_source_not_indexed",
 }
@@ -198,7 +258,9 @@ def as_teleporter(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message as the deprecated paths have it."""
     contract = message["icmContractAddress"]
     is_kept = message["status"] == "delivered_source_not_indexed"
-    fields = {name: value for name, value in message.items() if name != "icmContractAddress" or is_kept}
+    fields = {
+        name: value for name, value in message.items() if name != "icmContractAddress" or is_kept
+    }
     return {**fields, "teleporterContractAddress": contract}
 
 
@@ -231,19 +293,29 @@ async def test_the_examples_of_the_openapi_document_are_responses(small_folder: 
         for example in example_requests():
             if example.name in names:
                 reply = await request(client, example.path)
-                assert (reply.status, reply.body) == (200, load_examples()[example.name].response), example.name
+                assert (reply.status, reply.body) == (
+                    200,
+                    load_examples()[example.name].response,
+                ), example.name
                 names.remove(example.name)
     assert names == set()
 
 
-async def test_without_the_index_of_the_destination_a_message_is_pending(small_folder: Path) -> None:
+async def test_without_the_index_of_the_destination_a_message_is_pending(
+    small_folder: Path,
+) -> None:
     """Its delivery may also name a row of another message, while the destination is indexed again."""
     only_source = MadeChain(A[0], chain_id=A), MadeChain(B[0], chain_id=B, indexing=None)
     async with icm_setup(small_folder, *only_source) as setup, client_of(setup) as client:
         page = await request(client, f"{ICM}/messages")
     assert page.body["messages"] == [{**PENDING, "destinationEvmChainId": ""}]
-    with icm_writers(file_urls(small_folder)[0]) as writers, writers[A]._engine.begin() as connection:
-        connection.fetch("UPDATE icm_deliveries SET receive = (SELECT receive - 1048576 FROM icm_deliveries)")
+    with (
+        icm_writers(file_urls(small_folder)[0]) as writers,
+        writers[A]._engine.begin() as connection,
+    ):
+        connection.fetch(
+            "UPDATE icm_deliveries SET receive = (SELECT receive - 1048576 FROM icm_deliveries)"
+        )
     async with icm_setup(small_folder) as setup, client_of(setup) as client:
         page = await request(client, f"{ICM}/messages")
     assert page.body["messages"] == [NOT_INDEXED, PENDING]
@@ -251,14 +323,22 @@ async def test_without_the_index_of_the_destination_a_message_is_pending(small_f
 
 async def test_a_source_without_an_index_is_known_by_what_it_delivered(small_folder: Path) -> None:
     """As after its removal: the destination keeps no data of messages whose source is indexed."""
-    async with icm_setup(small_folder, MadeChain(B[0], chain_id=B)) as setup, client_of(setup) as client:
+    async with (
+        icm_setup(small_folder, MadeChain(B[0], chain_id=B)) as setup,
+        client_of(setup) as client,
+    ):
         page = await request(client, f"{ICM}/messages", sourceBlockchainId=id_text(A))
     (message,) = page.body["messages"]
-    assert (message["status"], message["messageId"]) == ("delivered_source_not_indexed", hex_text(MESSAGE.id))
+    assert (message["status"], message["messageId"]) == (
+        "delivered_source_not_indexed",
+        hex_text(MESSAGE.id),
+    )
     assert "data" not in message
 
 
-async def test_a_page_ends_early_if_its_messages_are_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_ends_early_if_its_messages_are_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with icm_setup(folder) as setup, client_of(setup) as client:
         (whole,) = await walk(client, f"{ICM}/messages", "messages", {"pageSize": 100}, alone=True)
         monkeypatch.setattr(icm_endpoints, "MAX_PAGE_BYTES", 200)
@@ -288,12 +368,18 @@ async def test_without_an_index_of_messages_there_is_none(small_folder: Path) ->
     without = MadeChain(A[0], chain_id=A, indexing=EvmIndexing(has_icm=False))
     for chains in ((without,), (MadeChain(A[0], chain_id=A, indexing=None),)):
         async with icm_setup(small_folder, *chains) as setup, client_of(setup) as client:
-            for path in ("/messages", f"/messages/{MESSAGE.id.hex()}", f"/addresses/{ZERO}/messages"):
+            for path in (
+                "/messages",
+                f"/messages/{MESSAGE.id.hex()}",
+                f"/addresses/{ZERO}/messages",
+            ):
                 reply = await request(client, ICM + path)
                 assert (reply.status, reply.body["code"]) == (404, "index_not_enabled")
 
 
-async def test_values_that_name_nothing_are_refused_and_other_networks_have_no_message(small_folder: Path) -> None:
+async def test_values_that_name_nothing_are_refused_and_other_networks_have_no_message(
+    small_folder: Path,
+) -> None:
     wrong: list[tuple[str, str]] = [
         *((name, text) for name in ("blockchainId", "sourceBlockchainId", "destinationBlockchainId")
           for text in ("unknown", "9" * 400, "0x12", "\0", "12")),
@@ -311,7 +397,10 @@ async def test_values_that_name_nothing_are_refused_and_other_networks_have_no_m
         for path in ("/messages/0x12", f"/messages/{'z' * 500}", "/addresses/0x12/messages"):
             assert (await request(client, ICM + path)).status == 400
         for network, count in (("fuji", 2), ("mainnet", 0), ("nowhere", 0)):
-            assert len((await request(client, f"{ICM}/messages", network=network)).body["messages"]) == count
+            assert (
+                len((await request(client, f"{ICM}/messages", network=network)).body["messages"])
+                == count
+            )
         by_evm_id = await request(client, f"{ICM}/messages", sourceBlockchainId="10", pageSize=1)
         assert [message["status"] for message in by_evm_id.body["messages"]] == ["delivered"]
         token = (await request(client, f"{ICM}/messages", pageSize=1)).body["nextPageToken"]

@@ -38,9 +38,13 @@ def setup_of(url: str, **parts: Any) -> DataApiSetup:
 async def test_only_active_validators_are_listed_unless_all_are_wanted(url: str) -> None:
     active, everything = await get(setup_of(url), PATH), await get(setup_of(url), PATH, **ALL)
     assert_documented("GET", PATH, 200, everything)
-    assert active["validators"] == [item for item in everything["validators"] if item["remainingBalance"]]
+    assert active["validators"] == [
+        item for item in everything["validators"] if item["remainingBalance"]
+    ]
     assert (len(active["validators"]), len(everything["validators"])) == (3, 5)
-    assert [item["weight"] for item in everything["validators"] if not item["remainingBalance"]] == [0, 49_463]
+    assert [
+        item["weight"] for item in everything["validators"] if not item["remainingBalance"]
+    ] == [0, 49_463]
     assert active["blockHeight"] == everything["blockHeight"] == "19"
     assert list(active) == ["validators", "blockHeight"]
     page: Any = msgspec.convert(everything, page_class(find_endpoint("listL1Validators").page))
@@ -60,13 +64,17 @@ async def test_pages_continue_by_the_token_alone_and_filters_may_not_change(url:
             if "nextPageToken" not in page:
                 break
             query = {"pageToken": page["nextPageToken"]}
-            async with client.get(PATH, params={**query, "includeInactiveL1Validators": "false"}) as response:
+            async with client.get(
+                PATH, params={**query, "includeInactiveL1Validators": "false"}
+            ) as response:
                 assert (await response.json())["code"] == "page_token_mismatch"
     assert listed == everything
 
 
 @pytest.mark.parametrize("spelling", ["validationId", "validationIdHex"])
-async def test_filters_take_ids_of_both_spellings_and_name_what_is_malformed(url: str, spelling: str) -> None:
+async def test_filters_take_ids_of_both_spellings_and_name_what_is_malformed(
+    url: str, spelling: str
+) -> None:
     setup = setup_of(url)
     everything = (await get(setup, PATH, **ALL))["validators"]
     one = everything[0]
@@ -76,16 +84,26 @@ async def test_filters_take_ids_of_both_spellings_and_name_what_is_malformed(url
     assert (await get(setup, PATH, **ALL, subnetId=one["subnetId"]))["validators"] == of_subnet
     of_node = [item for item in everything if item["nodeId"] == one["nodeId"]]
     assert (await get(setup, PATH, **ALL, nodeId=one["nodeId"]))["validators"] == of_node
-    malformed: list[dict[str, Any]] = [{"l1ValidationId": "x"}, {"nodeId": one["subnetId"]}, {"subnetId": "NodeID-x"}]
+    malformed: list[dict[str, Any]] = [
+        {"l1ValidationId": "x"},
+        {"nodeId": one["subnetId"]},
+        {"subnetId": "NodeID-x"},
+    ]
     for query in malformed:
         assert (await get(setup, PATH, 400, **query))["detail"]["field"] in query
-    assert (await get(setup, PATH, 400, includeInactiveL1Validators="yes"))["code"] == "invalid_request"
+    assert (await get(setup, PATH, 400, includeInactiveL1Validators="yes"))[
+        "code"
+    ] == "invalid_request"
 
 
 async def test_the_list_needs_an_index_of_the_p_chain(url: str) -> None:
     assert (await get(DataApiSetup(index=None), PATH, 404))["code"] == "index_not_enabled"
-    without_p = MemoryIndex(chains=[chain for chain in s.FRESH if chain.chain is not PrimaryChain.P], url=url)
+    without_p = MemoryIndex(
+        chains=[chain for chain in s.FRESH if chain.chain is not PrimaryChain.P], url=url
+    )
     assert (await get(DataApiSetup(index=without_p), PATH, 404))["code"] == "index_not_enabled"
-    assert (await get(setup_of(url, error=StoreDown("disk full")), PATH, 503))["code"] == "store_down"
+    assert (await get(setup_of(url, error=StoreDown("disk full")), PATH, 503))[
+        "code"
+    ] == "store_down"
     async with client_of(setup_of(url)) as client, client.get(PATH) as response:
         assert response.headers["x-warpseal-index"].startswith("p-chain;")

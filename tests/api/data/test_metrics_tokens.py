@@ -26,7 +26,9 @@ from warpseal.usage.page_tokens import VALID_S, PageTokenStore
 __all__ = ["postgres_server", "postgres_url"]
 
 CHAIN, OTHER = (
-    MadeChain(number, [block_at(height, s.NOW - (30 - height) * DAY, height) for height in range(31)])
+    MadeChain(
+        number, [block_at(height, s.NOW - (30 - height) * DAY, height) for height in range(31)]
+    )
     for number in (1, 2)
 )
 PATH, OTHER_PATH = (f"/v1/avg_tps/{chain.evm_chain_id}" for chain in (CHAIN, OTHER))
@@ -51,21 +53,36 @@ async def first_token(client: aiohttp.ClientSession, path: str = PATH, **params:
 async def test_a_token_is_enough_alone_and_after_a_restart(folder: Path, tmp_path: Path) -> None:
     metrics_url = file_urls(tmp_path)[1]
     until = s.NOW - 3 * DAY
-    async with metrics_setup(file_urls(folder)[0], metrics_url, CHAIN) as setup, client_of(setup) as client:
+    async with (
+        metrics_setup(file_urls(folder)[0], metrics_url, CHAIN) as setup,
+        client_of(setup) as client,
+    ):
         token = await first_token(client, to=str(until))
         here = await request(client, PATH, pageToken=token)
     assert UUID(token).version == 4
-    async with metrics_setup(file_urls(folder)[0], metrics_url, CHAIN) as setup, client_of(setup) as client:
+    async with (
+        metrics_setup(file_urls(folder)[0], metrics_url, CHAIN) as setup,
+        client_of(setup) as client,
+    ):
         later = await request(client, PATH, pageToken=token)
         longer = await request(client, PATH, pageToken=token, to=str(until), pageSize="9")
         by_id = await request(client, f"/v1/avg_tps/0x{CHAIN.blockchain_id.hex()}", pageToken=token)
-    assert later.body["results"] == here.body["results"] == by_id.body["results"] == longer.body["results"][:4]
-    assert [point["timestamp"] // DAY for point in here.body["results"]] == [until // DAY - day for day in (4, 5, 6, 7)]
+    assert (
+        later.body["results"]
+        == here.body["results"]
+        == by_id.body["results"]
+        == longer.body["results"][:4]
+    )
+    assert [point["timestamp"] // DAY for point in here.body["results"]] == [
+        until // DAY - day for day in (4, 5, 6, 7)
+    ]
     assert len(longer.body["results"]) == 9
     assert len({response.body["nextPageToken"] for response in (here, later, by_id)}) == 3
 
 
-async def test_two_daemons_on_one_server_take_each_others_tokens(folder: Path, postgres_url: str) -> None:
+async def test_two_daemons_on_one_server_take_each_others_tokens(
+    folder: Path, postgres_url: str
+) -> None:
     index_url = file_urls(folder)[0]
     async with (
         metrics_setup(index_url, postgres_url, CHAIN) as first,
@@ -82,7 +99,9 @@ async def test_two_daemons_on_one_server_take_each_others_tokens(folder: Path, p
     assert days == list(range(s.NOW // DAY - 4, s.NOW // DAY - 30, -1))
 
 
-async def test_another_request_an_unknown_and_an_expired_token_are_refused(folder: Path, tmp_path: Path) -> None:
+async def test_another_request_an_unknown_and_an_expired_token_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     clock = Clock()
     urls = file_urls(folder)[0], file_urls(tmp_path)[1]
     async with metrics_setup(*urls, CHAIN, OTHER, clock=clock) as setup, client_of(setup) as client:
@@ -105,7 +124,9 @@ async def test_another_request_an_unknown_and_an_expired_token_are_refused(folde
     assert (late.status, late.body["code"]) == (400, "expired_page_token")
 
 
-async def test_without_the_database_only_pages_that_need_a_token_fail(folder: Path, tmp_path: Path) -> None:
+async def test_without_the_database_only_pages_that_need_a_token_fail(
+    folder: Path, tmp_path: Path
+) -> None:
     index_url = file_urls(folder)[0]
     (tmp_path / "file").touch()
     nowhere = f"sqlite:///{tmp_path}/file/metrics.db"
@@ -121,7 +142,9 @@ async def test_without_the_database_only_pages_that_need_a_token_fail(folder: Pa
     assert no_token.status == 400
     async with metrics_setup(index_url, None, CHAIN) as setup, client_of(setup) as client:
         assert (await request(client, PATH)).status == 200
-        assert "set metrics-db-url" in (await request(client, PATH, pageSize="4")).body["message"][0]
+        assert (
+            "set metrics-db-url" in (await request(client, PATH, pageSize="4")).body["message"][0]
+        )
 
 
 async def test_a_page_that_no_token_can_continue_is_refused(

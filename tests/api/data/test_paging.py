@@ -41,14 +41,19 @@ from warpseal.warp.ids import id_text
 
 TRANSACTIONS = find_endpoint("listLatestPrimaryNetworkTransactions")
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
-MANY = [s.p_tx(n, "BaseTx" if n % 3 else "ExportTx", owner=s.ALICE if n % 2 else s.BOB) for n in range(1, 31)]
+MANY = [
+    s.p_tx(n, "BaseTx" if n % 3 else "ExportTx", owner=s.ALICE if n % 2 else s.BOB)
+    for n in range(1, 31)
+]
 
 
 def hashes(page: Any) -> list[str]:
     return [tx["txHash"] for tx in page["transactions"]]
 
 
-async def walk(client: aiohttp.ClientSession, path: str, params: dict[str, Any], *, repeat: bool) -> list[str]:
+async def walk(
+    client: aiohttp.ClientSession, path: str, params: dict[str, Any], *, repeat: bool
+) -> list[str]:
     """All items, page by page; the token comes alone, or with all parameters repeated."""
     items: list[str] = []
     query = dict(params)
@@ -100,11 +105,16 @@ async def test_the_page_size_may_change_and_is_kept_by_default() -> None:
 
 async def test_parameters_may_be_repeated_in_another_spelling() -> None:
     setup = indexed(txs=MANY)
-    token = (await get(setup, P_TXS, pageSize=4, addresses=f"{ALICE},P-{BOB}", txTypes="ExportTx,BaseTx"))[
-        "nextPageToken"
-    ]
+    token = (
+        await get(setup, P_TXS, pageSize=4, addresses=f"{ALICE},P-{BOB}", txTypes="ExportTx,BaseTx")
+    )["nextPageToken"]
     again = await get(
-        setup, P_TXS, pageToken=token, addresses=f"X-{BOB},{ALICE}", txTypes="BaseTx,ExportTx", sortOrder="desc"
+        setup,
+        P_TXS,
+        pageToken=token,
+        addresses=f"X-{BOB},{ALICE}",
+        txTypes="BaseTx,ExportTx",
+        sortOrder="desc",
     )
     assert len(hashes(again)) == 4
 
@@ -121,12 +131,17 @@ async def test_parameters_may_be_repeated_in_another_spelling() -> None:
         {"l1ValidationId": id_text(s.VALIDATION)},
     ],
 )
-async def test_any_other_difference_from_the_first_request_is_refused(changed: dict[str, Any]) -> None:
+async def test_any_other_difference_from_the_first_request_is_refused(
+    changed: dict[str, Any],
+) -> None:
     setup = indexed(txs=MANY)
     params: dict[str, Any] = {"addresses": ALICE, "startTimestamp": 1002, "pageSize": 2}
     token = (await get(setup, P_TXS, **params))["nextPageToken"]
     payload = await get(setup, P_TXS, 400, **{**params, **changed, "pageToken": token})
-    assert (payload["code"], payload["detail"]["field"]) == ("page_token_mismatch", next(iter(changed)))
+    assert (payload["code"], payload["detail"]["field"]) == (
+        "page_token_mismatch",
+        next(iter(changed)),
+    )
 
 
 async def test_a_token_belongs_to_its_path_under_any_of_its_names() -> None:
@@ -167,7 +182,9 @@ async def test_equal_requests_get_equal_tokens_for_five_minutes() -> None:
     assert (await get(setup, P_TXS))["nextPageToken"] != token
 
 
-@pytest.mark.parametrize("token", ["x", "é", "A" * 40, "a b", "%00", "=" * 8, "A" * 20_000, "null", "-_" * 30])
+@pytest.mark.parametrize(
+    "token", ["x", "é", "A" * 40, "a b", "%00", "=" * 8, "A" * 20_000, "null", "-_" * 30]
+)
 async def test_malformed_tokens_are_refused(token: str) -> None:
     assert (await get(DataApiSetup(), P_TXS, 400, pageToken=token))["code"] == "invalid_page_token"
 
@@ -183,13 +200,19 @@ VALUES = st.dictionaries(
     ),
     max_size=5,
 )
-PAGE_QUERIES = st.builds(PageQuery, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100))
-POSITIONS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40)), max_size=4).map(tuple)
+PAGE_QUERIES = st.builds(
+    PageQuery, st.just(TRANSACTIONS.name), st.binary(max_size=20), VALUES, st.integers(1, 100)
+)
+POSITIONS = st.lists(
+    st.one_of(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40)), max_size=4
+).map(tuple)
 
 
 @given(PAGE_QUERIES, POSITIONS, st.integers(0, 2**33))
 @settings(max_examples=50)
-async def test_an_encoded_token_is_decoded_again(query: PageQuery, position: tuple[int | bytes, ...], now: int) -> None:
+async def test_an_encoded_token_is_decoded_again(
+    query: PageQuery, position: tuple[int | bytes, ...], now: int
+) -> None:
     tokens = PageTokens(EphemeralKeys(), Clock(now))
     token = await tokens.encode(query, position)
     payload = await tokens.decode(token, query.operation, query.subject)
@@ -198,7 +221,9 @@ async def test_an_encoded_token_is_decoded_again(query: PageQuery, position: tup
     check_unchanged(payload, query.values, TRANSACTIONS.parameters)
     assert now + VALID_S <= payload.expires_at < now + VALID_S + ROUNDING_S
     with pytest.raises(ExpiredPageToken):
-        await PageTokens(tokens._keys, Clock(payload.expires_at + 1)).decode(token, query.operation, query.subject)
+        await PageTokens(tokens._keys, Clock(payload.expires_at + 1)).decode(
+            token, query.operation, query.subject
+        )
 
 
 @given(PAGE_QUERIES, st.data())
@@ -221,7 +246,10 @@ async def test_any_other_text_is_refused(text: str) -> None:
 
 
 async def test_a_request_verifies_its_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens, query = PageTokens(MemoryKeyStore(), lambda: 1.0), PageQuery("a", b"b", {}, 5, heights={"p": 3})
+    tokens, query = (
+        PageTokens(MemoryKeyStore(), lambda: 1.0),
+        PageQuery("a", b"b", {}, 5, heights={"p": 3}),
+    )
     first, second = [await tokens.encode(query, (number,)) for number in (1, 2)]
     calls: list[bytes] = []
     sign = page_tokens._signature
@@ -233,7 +261,9 @@ async def test_a_request_verifies_its_token_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(page_tokens, "_signature", count)
     for number, token in enumerate((first, second, first), 1):
         assert await tokens.heights(token) == {"p": 3}
-        assert (await tokens.decode(token, "a", b"b")).position == ((1,) if token == first else (2,))
+        assert (await tokens.decode(token, "a", b"b")).position == (
+            (1,) if token == first else (2,)
+        )
         assert len(calls) == number
     for token in ("", first[:-1], second[:5] + first[5:]):
         assert await tokens.heights(token) is None
@@ -253,6 +283,8 @@ async def test_a_store_keeps_the_token_key_over_a_restart(tmp_path: Path) -> Non
     setup, token = indexed(txs=MANY), ""
     for _ in range(2):
         async with store_at(sqlite_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
-            page = await get(replace(setup, key_store=store.api_keys), P_TXS, pageSize=2, pageToken=token)
+            page = await get(
+                replace(setup, key_store=store.api_keys), P_TXS, pageSize=2, pageToken=token
+            )
         assert len(hashes(page)) == 2
         token = page["nextPageToken"]

@@ -32,7 +32,9 @@ REINDEX = f"{TOKENS}/1:reindex"
 
 def fetched(writer: EvmIndexWriter, reason: FetchReason) -> list[tuple[bytes, int]]:
     """Return the tokens that the indexer would fetch now for a reason."""
-    return [(token.contract, token.token_id) for token in writer.documents.to_fetch(reason, 100, s.NOW)]
+    return [
+        (token.contract, token.token_id) for token in writer.documents.to_fetch(reason, 100, s.NOW)
+    ]
 
 
 @pytest.fixture
@@ -49,27 +51,48 @@ async def test_an_accepted_request_is_stored_and_answered_201_without_a_body(
     async with h.indexed_setup(tmp_path) as setup:
         response = await ask(setup, REINDEX, "POST")
         assert fetched(writer, FetchReason.REINDEX) == [(h.CATS, 1)]
-        writer.documents.write([TokenDocument(h.CATS, 1, MetadataStatus.THROTTLED_TOKEN_URI, s.NOW + 3)])
+        writer.documents.write(
+            [TokenDocument(h.CATS, 1, MetadataStatus.THROTTLED_TOKEN_URI, s.NOW + 3)]
+        )
         token = await ask(setup, f"{TOKENS}/1")
     assert (response.status, response.body, response.headers["content-length"]) == (201, None, "0")
     assert response.headers["x-warpseal-index"].startswith(str(h.CHAIN.evm_chain_id))
     metadata = token.body["metadata"]
-    assert (metadata["indexStatus"], metadata["metadataLastUpdatedTimestamp"]) == ("throttled_token_uri", s.NOW + 3)
+    assert (metadata["indexStatus"], metadata["metadataLastUpdatedTimestamp"]) == (
+        "throttled_token_uri",
+        s.NOW + 3,
+    )
     assert metadata["name"] == "Cat 1"
 
 
-async def test_a_token_is_reindexed_once_per_hour_over_all_daemons(tmp_path: Path, writer: EvmIndexWriter) -> None:
+async def test_a_token_is_reindexed_once_per_hour_over_all_daemons(
+    tmp_path: Path, writer: EvmIndexWriter
+) -> None:
     clock = Clock()
     async with (
         h.indexed_setup(tmp_path, clock=clock) as first,
         h.indexed_setup(tmp_path, clock=clock) as second,
     ):
         statuses = []
-        for setup, now in ((first, 0), (second, 600), (first, 3_599), (second, 3_600), (first, 3_601)):
+        for setup, now in (
+            (first, 0),
+            (second, 600),
+            (first, 3_599),
+            (second, 3_600),
+            (first, 3_601),
+        ):
             clock.now = s.NOW + now
-            writer.write_status(h.status_of(h.CHAIN, written_at=int(clock.now), reported_at=int(clock.now)))
+            writer.write_status(
+                h.status_of(h.CHAIN, written_at=int(clock.now), reported_at=int(clock.now))
+            )
             response = await ask(setup, REINDEX, "POST")
-            statuses.append((response.status, response.headers.get("retry-after"), (response.body or {}).get("code")))
+            statuses.append(
+                (
+                    response.status,
+                    response.headers.get("retry-after"),
+                    (response.body or {}).get("code"),
+                )
+            )
     assert statuses == [
         (201, None, None),
         (429, "3000", "reindexed_recently"),
@@ -115,19 +138,33 @@ async def test_an_unknown_token_is_not_found_or_not_yet_while_the_index_is_behin
     tmp_path: Path, writer: EvmIndexWriter
 ) -> None:
     async with h.indexed_setup(tmp_path) as setup:
-        unknown = [await ask(setup, f"{TOKENS}/99:reindex", "POST"), await ask(setup, f"{TOKENS}/99")]
+        unknown = [
+            await ask(setup, f"{TOKENS}/99:reindex", "POST"),
+            await ask(setup, f"{TOKENS}/99"),
+        ]
         writer.write_status(h.status_of(h.CHAIN, node_height=h.CHAIN.tip + 1))
-        behind = [await ask(setup, f"{TOKENS}/99:reindex", "POST"), await ask(setup, f"{TOKENS}/99")]
-    assert [(response.status, response.body["code"]) for response in unknown] == [(404, "token_not_found")] * 2
-    assert [(response.status, response.body["code"]) for response in behind] == [(503, "index_behind")] * 2
+        behind = [
+            await ask(setup, f"{TOKENS}/99:reindex", "POST"),
+            await ask(setup, f"{TOKENS}/99"),
+        ]
+    assert [(response.status, response.body["code"]) for response in unknown] == [
+        (404, "token_not_found")
+    ] * 2
+    assert [(response.status, response.body["code"]) for response in behind] == [
+        (503, "index_behind")
+    ] * 2
 
 
-async def test_without_metadata_nothing_is_reindexed(tmp_path: Path, writer: EvmIndexWriter) -> None:
+async def test_without_metadata_nothing_is_reindexed(
+    tmp_path: Path, writer: EvmIndexWriter
+) -> None:
     async with h.indexed_setup(tmp_path, indexing=EvmIndexing(metadata=MetadataMode.OFF)) as setup:
         response = await ask(setup, REINDEX, "POST")
         tokens = await ask(setup, TOKENS)
     assert (response.status, response.body["code"]) == (404, "index_not_enabled")
-    assert response.body["message"].endswith('set "index": {"metadata": "asked"} for the chain in evm-chains')
+    assert response.body["message"].endswith(
+        'set "index": {"metadata": "asked"} for the chain in evm-chains'
+    )
     assert tokens.status == 200
 
 
@@ -138,13 +175,17 @@ async def test_too_many_waiting_requests_are_refused(tmp_path: Path) -> None:
         async with h.indexed_setup(tmp_path) as setup:
             responses = [await ask(setup, f"{TOKENS}/{token}:reindex", "POST") for token in (1, 2)]
             assert fetched(writer, FetchReason.REINDEX) == [(h.CATS, 1)]
-            writer.documents.write([TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW, "x", NftFields())])
+            writer.documents.write(
+                [TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW, "x", NftFields())]
+            )
             responses.append(await ask(setup, f"{TOKENS}/2:reindex", "POST"))
     assert [response.status for response in responses] == [201, 503, 201]
 
 
 @pytest.mark.parametrize("path", [f"{TOKENS}/x:reindex", f"{TOKENS}/{2**256}:reindex"])
-async def test_a_malformed_token_id_is_named(tmp_path: Path, writer: EvmIndexWriter, path: str) -> None:
+async def test_a_malformed_token_id_is_named(
+    tmp_path: Path, writer: EvmIndexWriter, path: str
+) -> None:
     async with h.indexed_setup(tmp_path) as setup:
         response = await ask(setup, path, "POST")
     assert (response.status, response.body["detail"]["field"]) == (400, "tokenId")
@@ -154,7 +195,9 @@ async def test_a_malformed_token_id_is_named(tmp_path: Path, writer: EvmIndexWri
 
 
 @asynccontextmanager
-async def unresolved(folder: Path, **more: Any) -> AsyncIterator[tuple[DataApiSetup, EvmIndexWriter]]:
+async def unresolved(
+    folder: Path, **more: Any
+) -> AsyncIterator[tuple[DataApiSetup, EvmIndexWriter]]:
     """Yield an API over an index without results of calls and without metadata."""
     with h.open_writer(folder) as writer:
         h.write_blocks(writer)
@@ -171,7 +214,9 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
     async with unresolved(tmp_path) as (setup, writer):
 
         def fetch() -> bool:
-            contracts = [entry.address for entry in writer.contracts.to_call(10) if entry.is_requested]
+            contracts = [
+                entry.address for entry in writer.contracts.to_call(10) if entry.is_requested
+            ]
             writer.contracts.write([ContractFacts(*contract) for contract in _known(contracts)])
             tokens = fetched(writer, FetchReason.SHOWN)
             writer.documents.write([h.DOCUMENTS[0]] if (h.CATS, 1) in tokens else [])
@@ -210,7 +255,10 @@ async def test_nothing_is_waited_for_if_the_indexer_is_silent_or_metadata_is_off
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evm_context, "WAIT_S", 3_600.0)
-    async with unresolved(tmp_path, indexing=EvmIndexing(metadata=MetadataMode.OFF)) as (setup, writer):
+    async with unresolved(tmp_path, indexing=EvmIndexing(metadata=MetadataMode.OFF)) as (
+        setup,
+        writer,
+    ):
         writer.contracts.write(h.CONTRACTS)
         assert (await finish(ask(setup, TOKENS))).status == 200
         assert fetched(writer, FetchReason.SHOWN) == []
@@ -231,8 +279,12 @@ async def test_a_page_does_not_fail_if_the_indexer_holds_the_database(
     assert (response.status, len(response.body["tokens"])) == (200, 2)
 
 
-async def test_old_metadata_is_shown_at_once_and_asked_for(tmp_path: Path, writer: EvmIndexWriter) -> None:
-    old = TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW - 86_401, "ipfs://cats/1", NftFields(name="old"))
+async def test_old_metadata_is_shown_at_once_and_asked_for(
+    tmp_path: Path, writer: EvmIndexWriter
+) -> None:
+    old = TokenDocument(
+        h.CATS, 1, MetadataStatus.INDEXED, s.NOW - 86_401, "ipfs://cats/1", NftFields(name="old")
+    )
     writer.documents.write([old])
     async with h.indexed_setup(tmp_path) as setup:
         response = await ask(setup, f"{TOKENS}/1")
@@ -244,10 +296,17 @@ async def test_contracts_of_deployments_are_asked_for(tmp_path: Path) -> None:
     async with unresolved(tmp_path) as (setup, writer):
 
         def resolve() -> bool:
-            contracts = [entry.address for entry in writer.contracts.to_call(10) if entry.is_requested]
+            contracts = [
+                entry.address for entry in writer.contracts.to_call(10) if entry.is_requested
+            ]
             writer.contracts.write([ContractFacts(*contract) for contract in _known(contracts)])
             return bool(contracts)
 
         async with running(indexer(resolve)):
             response = await ask(setup, DEPLOYMENTS)
-    assert [item["ercType"] for item in response.body["contracts"]] == ["UNKNOWN", "ERC-20", "ERC-1155", "ERC-721"]
+    assert [item["ercType"] for item in response.body["contracts"]] == [
+        "UNKNOWN",
+        "ERC-20",
+        "ERC-1155",
+        "ERC-721",
+    ]

@@ -63,7 +63,10 @@ def request_context() -> Iterator[ClientHeights]:
 
 
 async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_has_seen(
-    tmp_path: Path, postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = postgres_url.partition("@/")[2].partition("?")[0]
     # No indexer runs that could complete a page.
@@ -80,8 +83,13 @@ async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_h
             standby = stack.enter_context(postgres_server.standby())
             standby_url = standby.url(name)
             settings = IndexSettings(postgres_url, read_urls=(standby_url,))
-            setups = [await stack.enter_async_context(h.indexed_setup(tmp_path, settings=settings)) for _ in range(3)]
-            first, second, third = (replace(setup, key_store=setups[0].key_store) for setup in setups)
+            setups = [
+                await stack.enter_async_context(h.indexed_setup(tmp_path, settings=settings))
+                for _ in range(3)
+            ]
+            first, second, third = (
+                replace(setup, key_store=setups[0].key_store) for setup in setups
+            )
             monkeypatch.setattr(read_session, "_WAIT_S", 0.5)
             index = await stack.enter_async_context(
                 EvmIndex(evm_index_url(settings, None, h.CHAIN.blockchain_id), settings)
@@ -100,13 +108,22 @@ async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_h
         new = await ask(second, TOKENS, pageSize=1)
         assert height_in(new.headers) == h.CHAIN.tip
         # The first daemon has not seen so much, but its client has.
-        assert height_in((await ask(first, TOKENS, pageToken=old.body["nextPageToken"])).headers) == 2
+        assert (
+            height_in((await ask(first, TOKENS, pageToken=old.body["nextPageToken"])).headers) == 2
+        )
         next_page = await ask(first, TOKENS, pageToken=new.body["nextPageToken"])
         assert (next_page.status, height_in(next_page.headers)) == (200, h.CHAIN.tip)
-        without_heights = replace(second, evm=(await without_replicas(stack, tmp_path, postgres_url)).evm)
+        without_heights = replace(
+            second, evm=(await without_replicas(stack, tmp_path, postgres_url)).evm
+        )
         bare = await ask(without_heights, TOKENS, pageSize=1)
-        assert height_in((await ask(third, TOKENS, pageToken=old.body["nextPageToken"])).headers) == 2
-        assert height_in((await ask(third, TOKENS, pageToken=bare.body["nextPageToken"])).headers) == h.CHAIN.tip
+        assert (
+            height_in((await ask(third, TOKENS, pageToken=old.body["nextPageToken"])).headers) == 2
+        )
+        assert (
+            height_in((await ask(third, TOKENS, pageToken=bare.body["nextPageToken"])).headers)
+            == h.CHAIN.tip
+        )
         query(standby_url, "SELECT pg_wal_replay_resume()")
         await until_copied(postgres_url, standby_url)
         places = index_url(settings, None)
@@ -159,7 +176,9 @@ async def test_a_dead_replica_costs_one_attempt_a_minute(
         with request_context() as client:
             for minute in range(3):
                 clock.now = minute * read_session.RETRY_S
-                pages = await asyncio.gather(*(index.tokens(h.DOGS, PageRequest(3)) for _ in range(20)))
+                pages = await asyncio.gather(
+                    *(index.tokens(h.DOGS, PageRequest(3)) for _ in range(20))
+                )
                 assert [len(page.items) for page in pages] == [3] * 20
                 assert attempts == minute + 1
             assert list((client.for_token() or {}).values()) == [h.CHAIN.tip]

@@ -25,7 +25,15 @@ C_TXS = NETWORK + "/blockchains/c-chain/transactions"
 PLAIN_X = msgspec.structs.replace(s.LINEAR_X, kind="BaseTx", consumed=(), asset_created=None)
 SETUP = replace(
     indexed(
-        txs=[s.p_tx(1), s.p_tx(2, "AddAutoRenewedValidatorTx"), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT],
+        txs=[
+            s.p_tx(1),
+            s.p_tx(2, "AddAutoRenewedValidatorTx"),
+            s.FULL_P,
+            s.LINEAR_X,
+            s.OLD_X,
+            s.EXPORT,
+            s.IMPORT,
+        ],
         all_blocks=[s.p_block(1), s.FULL_BLOCK],
         blockchains=[s.EVM_CHAIN, s.OTHER_CHAIN],
         all_rewards=[s.reward(1), s.reward(2)],
@@ -43,9 +51,17 @@ async def body_of(setup: DataApiSetup, path: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [(P_TXS, sdk.PPage), (P_TXS + "?pageSize=1", sdk.PPage), (X_TXS, sdk.XPage), (C_TXS, sdk.CPage)]
+    ("path", "kind"),
+    [
+        (P_TXS, sdk.PPage),
+        (P_TXS + "?pageSize=1", sdk.PPage),
+        (X_TXS, sdk.XPage),
+        (C_TXS, sdk.CPage),
+    ],
 )
-async def test_sdks_read_pages_of_transactions_as_the_right_chain(path: str, kind: type[Any]) -> None:
+async def test_sdks_read_pages_of_transactions_as_the_right_chain(
+    path: str, kind: type[Any]
+) -> None:
     page = sdk.read_transactions(await body_of(SDK, path))
     assert isinstance(page, kind)
     assert page.transactions
@@ -78,14 +94,18 @@ async def test_contested_fields_follow_the_dialect() -> None:
 
 
 async def test_in_the_specifications_dialect_sdks_read_x_and_c_transfers_as_p_chain_ones() -> None:
-    assert isinstance(sdk.read_transactions(await body_of(indexed(txs=[PLAIN_X]), X_TXS)), sdk.PPage)
+    assert isinstance(
+        sdk.read_transactions(await body_of(indexed(txs=[PLAIN_X]), X_TXS)), sdk.PPage
+    )
     assert isinstance(sdk.read_transactions(await body_of(SETUP, C_TXS)), sdk.PPage)
 
 
 @pytest.mark.parametrize("genesis", [b"\x00\xff", b"hello"])
 async def test_a_genesis_of_another_vm_is_left_out_for_sdks(genesis: bytes) -> None:
     """One SDK refuses a text there, and with it the page: any page with the X-Chain's creation."""
-    created = msgspec.structs.replace(s.FULL_P, blockchain=NewBlockchain("X-Chain", s.SUBNET, genesis))
+    created = msgspec.structs.replace(
+        s.FULL_P, blockchain=NewBlockchain("X-Chain", s.SUBNET, genesis)
+    )
     setup = indexed(txs=[created])
     page = sdk.read_transactions(await body_of(setup.with_data(compat=Compat.SDK), P_TXS))
     assert isinstance(page, sdk.PPage)
@@ -101,7 +121,9 @@ async def test_empty_pages_are_accepted() -> None:
     assert sdk.read_transactions(await body_of(empty, P_TXS))
     assert sdk.read(await body_of(empty, P_BLOCKS), sdk.BlockPage)
     assert sdk.read(await body_of(empty, f"{NETWORK}/rewards?addresses={ALICE}"), sdk.RewardPage)
-    assert sdk.read(await body_of(empty, f"{NETWORK}/validators/{node_id_text(s.NODE)}"), sdk.ValidatorPage)
+    assert sdk.read(
+        await body_of(empty, f"{NETWORK}/validators/{node_id_text(s.NODE)}"), sdk.ValidatorPage
+    )
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +155,16 @@ EVM_PAGES = {
 
 
 @pytest.mark.parametrize(("path", "kind"), EVM_PAGES.items(), ids=EVM_PAGES)
-async def test_sdks_accept_every_response_about_an_evm_chain(evm_folder: Path, path: str, kind: type[Any]) -> None:
+async def test_sdks_accept_every_response_about_an_evm_chain(
+    evm_folder: Path, path: str, kind: type[Any]
+) -> None:
     async with h.indexed_setup(evm_folder) as setup:
         assert sdk.read(await body_of(setup.with_data(compat=Compat.SDK), path), kind)
 
 
-async def test_sdks_refuse_the_status_of_metadata_as_the_specification_spells_it(evm_folder: Path) -> None:
+async def test_sdks_refuse_the_status_of_metadata_as_the_specification_spells_it(
+    evm_folder: Path,
+) -> None:
     path = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"
     async with h.indexed_setup(evm_folder) as setup:
         with pytest.raises(msgspec.ValidationError, match="indexed"):

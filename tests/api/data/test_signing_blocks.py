@@ -59,22 +59,30 @@ async def test_a_block_is_added_listed_replaced_and_removed(store: Store) -> Non
         first = await call(session, "POST", BLOCKS, 201, RULE)
         assert first == {**RULE, "value": SENDER.lower(), "createdAt": int(setup.clock.now)}
         setup.clock.now += 1
-        second = await call(session, "POST", BLOCKS, 201, {"kind": "destination", "value": "P", "reason": "x"})
+        second = await call(
+            session, "POST", BLOCKS, 201, {"kind": "destination", "value": "P", "reason": "x"}
+        )
         assert second["value"] == id_text(P_CHAIN)
         assert await call(session, "GET", BLOCKS) == {"signingBlocks": [first, second]}
         setup.clock.now += 1
         replaced = await call(session, "POST", BLOCKS, 201, {**RULE, "reason": "y"})
         assert await call(session, "GET", BLOCKS) == {"signingBlocks": [second, replaced]}
         assert await call(session, "DELETE", f"{BLOCKS}/sender/{SENDER}") == replaced
-        assert (await call(session, "DELETE", f"{BLOCKS}/sender/{SENDER}", 404))["code"] == "not_found"
+        assert (await call(session, "DELETE", f"{BLOCKS}/sender/{SENDER}", 404))[
+            "code"
+        ] == "not_found"
         assert await call(session, "GET", BLOCKS) == {"signingBlocks": [second]}
 
 
-@pytest.mark.parametrize("name", [id_text(CHAIN), "0x" + CHAIN.hex(), CHAIN.hex().upper(), "43117", "games"])
+@pytest.mark.parametrize(
+    "name", [id_text(CHAIN), "0x" + CHAIN.hex(), CHAIN.hex().upper(), "43117", "games"]
+)
 async def test_all_names_of_a_chain_are_one_block(store: Store, name: str) -> None:
     async with client(setup_of(store)) as session:
         for kind in ("source-chain", "destination"):
-            rule = await call(session, "POST", BLOCKS, 201, {"kind": kind, "value": name, "reason": "x"})
+            rule = await call(
+                session, "POST", BLOCKS, 201, {"kind": kind, "value": name, "reason": "x"}
+            )
             assert rule["value"] == id_text(CHAIN)
             assert await call(session, "DELETE", f"{BLOCKS}/{kind}/{id_text(CHAIN)}") == rule
 
@@ -82,14 +90,22 @@ async def test_all_names_of_a_chain_are_one_block(store: Store, name: str) -> No
 @pytest.mark.parametrize("text", [id_text(CHAIN), "0x" + CHAIN.hex()])
 async def test_both_forms_of_a_message_id_are_one_block(store: Store, text: str) -> None:
     async with client(setup_of(store)) as session:
-        rule = await call(session, "POST", BLOCKS, 201, {"kind": "message-id", "value": text, "reason": "x"})
+        rule = await call(
+            session, "POST", BLOCKS, 201, {"kind": "message-id", "value": text, "reason": "x"}
+        )
         assert rule["value"] == "0x" + CHAIN.hex()
 
 
 @pytest.mark.parametrize(("own", "token", "status", "code"), REFUSED_TOKENS)
-async def test_every_path_needs_the_admin_token(store: Store, own: str, token: str, status: int, code: str) -> None:
+async def test_every_path_needs_the_admin_token(
+    store: Store, own: str, token: str, status: int, code: str
+) -> None:
     async with client(setup_of(store, own), token) as session:
-        for method, path, body in (("GET", "", None), ("POST", "", RULE), ("DELETE", f"/sender/{SENDER}", None)):
+        for method, path, body in (
+            ("GET", "", None),
+            ("POST", "", RULE),
+            ("DELETE", f"/sender/{SENDER}", None),
+        ):
             assert (await call(session, method, BLOCKS + path, status, body))["code"] == code
     assert await store.signing_blocks.load() == []
 
@@ -138,7 +154,9 @@ async def test_the_number_of_blocks_is_limited(store: Store) -> None:
         for number in range(MAX_SIGNING_BLOCKS)
     ]
     await store.database.write(
-        lambda connection: connection.run_many(SIGNING_BLOCKS.insert_text, [tuple(row.values()) for row in rows])
+        lambda connection: connection.run_many(
+            SIGNING_BLOCKS.insert_text, [tuple(row.values()) for row in rows]
+        )
     )
     async with client(setup_of(store)) as session:
         error = await call(session, "POST", BLOCKS, 400, RULE)
@@ -148,7 +166,10 @@ async def test_the_number_of_blocks_is_limited(store: Store) -> None:
 
 
 async def test_a_daemon_without_a_store_has_no_blocks() -> None:
-    async with open_store(StoreSettings(url=OFF), None) as store, client(setup_of(store)) as session:
+    async with (
+        open_store(StoreSettings(url=OFF), None) as store,
+        client(setup_of(store)) as session,
+    ):
         for method, body in (("GET", None), ("POST", RULE)):
             error = await call(session, method, BLOCKS, 503, body)
             assert (error["code"], "store-url is off" in error["message"]) == ("store_down", True)
@@ -170,9 +191,21 @@ async def test_the_command_sends_an_api_key_if_the_daemon_requires_one(
 @pytest.mark.parametrize(
     ("own", "token", "advice"),
     [
-        (TOKEN, "", "set WARPSEAL_ADMIN_TOKEN for this command to the value that it has in the environment"),
-        (TOKEN, "another-token-of-tests", "must be the same here and in the environment of the daemon"),
-        ("", "", "the daemon has no admin-token: set WARPSEAL_ADMIN_TOKEN to a long random text in the environment"),
+        (
+            TOKEN,
+            "",
+            "set WARPSEAL_ADMIN_TOKEN for this command to the value that it has in the environment",
+        ),
+        (
+            TOKEN,
+            "another-token-of-tests",
+            "must be the same here and in the environment of the daemon",
+        ),
+        (
+            "",
+            "",
+            "the daemon has no admin-token: set WARPSEAL_ADMIN_TOKEN to a long random text in the environment",
+        ),
     ],
 )
 async def test_a_command_without_the_token_says_which_variable_to_set_where(
@@ -186,7 +219,11 @@ async def test_a_command_without_the_token_says_which_variable_to_set_where(
     monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", token)
     setup = setup_of(store, own)
     async with serving(setup.app(), setup.settings) as server:
-        for words in (["block", "list"], ["block", "remove", "sender", SENDER], ["block", "list", "--json"]):
+        for words in (
+            ["block", "list"],
+            ["block", "remove", "sender", SENDER],
+            ["block", "list", "--json"],
+        ):
             assert await asyncio.to_thread(main, [*words, "--url", server.url]) == 1
             assert advice in (error := capsys.readouterr().err)
             assert "/etc/warpseal/environment" in error

@@ -27,7 +27,11 @@ from warpseal.warp.ids import id_text, node_id_text
 REWARDS = NETWORK + "/rewards"
 NODE = f"{NETWORK}/validators/{node_id_text(s.NODE)}"
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)
-SOME = [s.reward(1), s.reward(2, s.BOB, s.OTHER_NODE), s.reward(3, node=s.OTHER_NODE, kind=RewardType.VALIDATOR)]
+SOME = [
+    s.reward(1),
+    s.reward(2, s.BOB, s.OTHER_NODE),
+    s.reward(3, node=s.OTHER_NODE, kind=RewardType.VALIDATOR),
+]
 KEY = {"publicKey": s.KEY.public_key, "proofOfPossession": s.KEY.proof_of_possession}
 
 
@@ -57,7 +61,9 @@ async def test_a_reward_has_every_field_that_clients_require() -> None:
             }
         ]
     }
-    rewards: Any = msgspec.convert(page, page_class(find_endpoint("listHistoricalPrimaryNetworkRewards").page))
+    rewards: Any = msgspec.convert(
+        page, page_class(find_endpoint("listHistoricalPrimaryNetworkRewards").page)
+    )
     assert rewards.items[0].reward.amount == "33"
 
 
@@ -67,14 +73,21 @@ async def test_a_reward_has_every_field_that_clients_require() -> None:
         ({"addresses": ALICE}, (3, 1)),
         ({"addresses": f"P-{ALICE},{BOB}"}, (3, 2, 1)),
         ({"nodeIds": node_id_text(s.OTHER_NODE)}, (3, 2)),
-        ({"nodeIds": f"{node_id_text(s.OTHER_NODE)},{node_id_text(s.NODE)}", "sortOrder": "asc"}, (1, 2, 3)),
+        (
+            {"nodeIds": f"{node_id_text(s.OTHER_NODE)},{node_id_text(s.NODE)}", "sortOrder": "asc"},
+            (1, 2, 3),
+        ),
         ({"addresses": ALICE, "nodeIds": node_id_text(s.OTHER_NODE)}, (3,)),
         ({"addresses": ALICE, "pageSize": 1}, (3,)),
     ],
 )
-async def test_rewards_are_filtered_by_address_and_node(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+async def test_rewards_are_filtered_by_address_and_node(
+    params: dict[str, Any], numbers: tuple[int, ...]
+) -> None:
     page = await get(indexed(all_rewards=SOME), REWARDS, **params)
-    assert [item["txHash"] for item in page["historicalRewards"]] == [id_text(s.tx_id(number)) for number in numbers]
+    assert [item["txHash"] for item in page["historicalRewards"]] == [
+        id_text(s.tx_id(number)) for number in numbers
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +102,9 @@ async def test_rewards_are_filtered_by_address_and_node(params: dict[str, Any], 
     ],
 )
 async def test_an_error_names_the_invalid_parameter(params: dict[str, Any], field: str) -> None:
-    assert (await get(indexed(all_rewards=SOME), REWARDS, 400, **params))["detail"]["field"] == field
+    assert (await get(indexed(all_rewards=SOME), REWARDS, 400, **params))["detail"][
+        "field"
+    ] == field
 
 
 async def prices_of(setup: DataApiSetup, **params: Any) -> list[Any]:
@@ -112,7 +127,10 @@ async def test_a_price_is_shown_if_it_is_known_and_a_day_has_passed() -> None:
     assert await prices_of(setup) == [usd, None, None, usd]
     assert (await prices_of(setup, currency="jpy"))[0] == {"currencyCode": "jpy", "value": "6000"}
     assert await prices_of(setup, currency="eur") == [None] * 4
-    assert (await prices_of(setup.with_data(compat=Compat.SDK)))[0] == {"currencyCode": "usd", "value": 42.42}
+    assert (await prices_of(setup.with_data(compat=Compat.SDK)))[0] == {
+        "currencyCode": "usd",
+        "value": 42.42,
+    }
     assert await prices_of(dataclasses.replace(setup, prices=None)) == [None] * 4
 
 
@@ -135,7 +153,11 @@ async def test_the_four_states_have_the_fields_that_clients_require() -> None:
         "endTimestamp": 2005,
         "validationStatus": "pending",
     }
-    potential = {"validationRewardAmount": "21", "delegationRewardAmount": "22", "rewardAddresses": [BOB]}
+    potential = {
+        "validationRewardAmount": "21",
+        "delegationRewardAmount": "22",
+        "rewardAddresses": [BOB],
+    }
     assert active == {
         **COMMON,
         "txHash": id_text(s.tx_id(4)),
@@ -177,7 +199,9 @@ async def test_the_four_states_have_the_fields_that_clients_require() -> None:
         "rewardTxHash": id_text(s.tx_id(2)),
     }
     assert (completed["delegatorCount"], completed["amountDelegated"]) == (3, "9")
-    validators: Any = msgspec.convert(page, page_class(find_endpoint("getSingleValidatorDetails").page))
+    validators: Any = msgspec.convert(
+        page, page_class(find_endpoint("getSingleValidatorDetails").page)
+    )
     assert len(validators.items) == 5
 
 
@@ -185,7 +209,9 @@ async def test_uptimes_observed_for_a_day_replace_those_of_the_node() -> None:
     setup = indexed(all_validations=s.VALIDATIONS)
     for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
         observed = FixedReach(ObservedUptime(87.5, 50.0), since)
-        page = await get(dataclasses.replace(setup, uptime_source=observed), NODE, validationStatus="active")
+        page = await get(
+            dataclasses.replace(setup, uptime_source=observed), NODE, validationStatus="active"
+        )
         (active,) = page["validators"]
         assert active["uptimePerformance"] == uptime
         assert active["validatorHealth"] == {
@@ -208,9 +234,13 @@ async def test_uptimes_observed_for_a_day_replace_those_of_the_node() -> None:
         ({"pageSize": 2}, (5, 4)),
     ],
 )
-async def test_validations_are_filtered_by_state(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+async def test_validations_are_filtered_by_state(
+    params: dict[str, Any], numbers: tuple[int, ...]
+) -> None:
     page = await get(indexed(all_validations=s.VALIDATIONS), NODE, **params)
-    assert [item["txHash"] for item in page["validators"]] == [id_text(s.tx_id(number)) for number in numbers]
+    assert [item["txHash"] for item in page["validators"]] == [
+        id_text(s.tx_id(number)) for number in numbers
+    ]
 
 
 async def test_a_node_that_never_validated_has_no_validations() -> None:
@@ -233,7 +263,8 @@ async def test_connectivity_is_an_error_if_the_node_is_down() -> None:
 
 async def test_without_an_index_active_validations_of_the_node_are_paged() -> None:
     several = [
-        msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=1000 + number // 2) for number in range(1, 6)
+        msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=1000 + number // 2)
+        for number in range(1, 6)
     ]
     setup = DataApiSetup(index=None, node=MemoryNode(active=several))
     for order, numbers in (("asc", [1, 2, 3, 4, 5]), ("desc", [5, 4, 3, 2, 1])):
@@ -245,15 +276,23 @@ async def test_without_an_index_active_validations_of_the_node_are_paged() -> No
             params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
         assert tx_hashes == [id_text(s.tx_id(number)) for number in numbers]
     assert await get(setup, NODE, validationStatus="pending") == {"validators": []}
-    assert (await get(setup, NODE, 404, validationStatus="completed"))["code"] == "index_not_enabled"
+    assert (await get(setup, NODE, 404, validationStatus="completed"))[
+        "code"
+    ] == "index_not_enabled"
     assert (await get(setup, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"
 
 
 async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> None:
-    setup = dataclasses.replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
+    setup = dataclasses.replace(
+        indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE])
+    )
     assert setup.index is not None
-    setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P]
-    assert [item["validationStatus"] for item in (await get(setup, NODE))["validators"]] == ["active"]
+    setup.index.chains = [
+        freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P
+    ]
+    assert [item["validationStatus"] for item in (await get(setup, NODE))["validators"]] == [
+        "active"
+    ]
 
 
 # Validations that the index does not have yet.
@@ -262,16 +301,23 @@ async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> 
 def several_validations(*starts: int) -> list[Validation]:
     """Return active validations of the node, by when they began."""
     return [
-        msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=start) for number, start in enumerate(starts, 1)
+        msgspec.structs.replace(s.ACTIVE, tx_id=s.tx_id(number), start=start)
+        for number, start in enumerate(starts, 1)
     ]
 
 
-def partial_setup(indexed_numbers: tuple[int, ...], validations: list[Validation], **freshness: Any) -> DataApiSetup:
+def partial_setup(
+    indexed_numbers: tuple[int, ...], validations: list[Validation], **freshness: Any
+) -> DataApiSetup:
     """Return a setup whose P-Chain has only some of the node's active validations."""
     in_index = [validations[number - 1] for number in indexed_numbers]
-    setup = dataclasses.replace(indexed(all_validations=in_index), node=MemoryNode(active=validations))
+    setup = dataclasses.replace(
+        indexed(all_validations=in_index), node=MemoryNode(active=validations)
+    )
     assert setup.index is not None
-    setup.index.chains = [replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH]
+    setup.index.chains = [
+        replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH
+    ]
     return setup
 
 
@@ -291,7 +337,10 @@ async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_t
     for freshness in ({}, {"first_height": 50}):
         setup = partial_setup((), [s.ACTIVE], **freshness)
         (validator,) = (await get(setup, NODE))["validators"]
-        assert (validator["txHash"], validator["validationStatus"]) == (id_text(s.ACTIVE.tx_id), "active")
+        assert (validator["txHash"], validator["validationStatus"]) == (
+            id_text(s.ACTIVE.tx_id),
+            "active",
+        )
         (validator,) = (await get(setup, NODE, validationStatus="active"))["validators"]
         assert await get(setup, NODE, validationStatus="completed") == {"validators": []}
 
@@ -299,7 +348,9 @@ async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_t
 async def test_the_node_s_validations_are_merged_in_order_and_paged() -> None:
     # Validations 1 and 2 began before the first block of the index, 6 and 7 after its last one.
     validations = several_validations(100, 200, 300, 400, 400, 600, 700)
-    setup = partial_setup((3, 4, 5), validations, first_height=50, time=500, height=70, node_height=100)
+    setup = partial_setup(
+        (3, 4, 5), validations, first_height=50, time=500, height=70, node_height=100
+    )
     newest_first = [id_text(s.tx_id(number)) for number in (7, 6, 5, 4, 3, 2, 1)]
     assert await listed_hashes(setup, pageSize=2, sortOrder="desc") == newest_first
     assert await listed_hashes(setup, pageSize=2, sortOrder="asc") == newest_first[::-1]
@@ -316,14 +367,18 @@ async def test_a_complete_index_does_not_ask_the_node_for_validations() -> None:
 async def test_without_the_node_an_incomplete_index_returns_its_rows() -> None:
     setup = partial_setup((1,), several_validations(100, 200), first_height=50)
     setup.node.error = NodeUnavailable("validations")
-    assert (await get(setup, NODE, 502))["code"] == "node_unavailable"  # The connectivity comes from the node.
+    assert (await get(setup, NODE, 502))[
+        "code"
+    ] == "node_unavailable"  # The connectivity comes from the node.
     setup = partial_setup((), several_validations(100), first_height=50)
     setup.node.error = NodeUnavailable("validations")
     assert (await get(setup, NODE, 502))["code"] == "node_unavailable"
 
 
 @pytest.mark.parametrize("freshness", [{}, {"first_height": 50}])
-async def test_without_the_node_the_rows_of_the_index_have_what_this_daemon_observed(freshness: dict[str, int]) -> None:
+async def test_without_the_node_the_rows_of_the_index_have_what_this_daemon_observed(
+    freshness: dict[str, int],
+) -> None:
     numbers = (1, 2, 3)
     setup = partial_setup(numbers, several_validations(100, 200, 300), **freshness)
     setup = dataclasses.replace(setup, uptime_source=FixedReach(ObservedUptime(87.5, 50.0)))

@@ -19,7 +19,9 @@ X_TXS = NETWORK + "/blockchains/x-chain/transactions"
 async def test_imports_and_exports_have_a_source_and_a_destination(compat: Compat) -> None:
     p_import = msgspec.structs.replace(s.p_tx(98), kind="ImportTx", source_chain=s.CHAINS.x)
     p_export = msgspec.structs.replace(s.p_tx(99), kind="ExportTx", destination_chain=s.CHAINS.c)
-    x_export = msgspec.structs.replace(s.LINEAR_X, kind="ExportTx", source_chain=None, destination_chain=P_CHAIN)
+    x_export = msgspec.structs.replace(
+        s.LINEAR_X, kind="ExportTx", source_chain=None, destination_chain=P_CHAIN
+    )
     setup = indexed(txs=[p_import, p_export, x_export]).with_data(compat=compat)
     p_ends = [ends(tx) for tx in (await get(setup, P_TXS))["transactions"]]
     x, c, p = id_text(s.CHAINS.x), id_text(s.CHAINS.c), id_text(P_CHAIN)

@@ -152,7 +152,9 @@ async def test_a_type_that_no_sdk_knows_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(("genesis", "expected"), [(b"\x00\xff", "0x00ff"), (b"hello", "hello")])
-async def test_a_genesis_of_another_vm_is_a_text_in_a_transaction(genesis: bytes, expected: str) -> None:
+async def test_a_genesis_of_another_vm_is_a_text_in_a_transaction(
+    genesis: bytes, expected: str
+) -> None:
     tx = msgspec.structs.replace(s.FULL_P, blockchain=NewBlockchain("hyper", s.SUBNET, genesis))
     page = await get(indexed(txs=[tx]), P_TXS)
     assert page["transactions"][0]["blockchainInfo"]["genesisData"] == expected
@@ -171,7 +173,12 @@ async def test_x_chain_transactions_have_the_keys_of_the_specification_and_of_th
     ]
     assert linear["assetCreated"]["cap"] == "fixed"
     nft = linear["consumedUtxos"][0]
-    assert (nft["outputIndex"], nft["groupId"], nft["payload"], nft["utxoType"]) == (3, 4, "0xff", "NFT_TRANSFER")
+    assert (nft["outputIndex"], nft["groupId"], nft["payload"], nft["utxoType"]) == (
+        3,
+        4,
+        "0xff",
+        "NFT_TRANSFER",
+    )
     assert nft["creationTxHash"] == nft["txHash"]
     assert nft["credentials"] == [
         {"signature": "0x" + "01" * 65, "publicKey": "0x" + "02" * 33},
@@ -196,9 +203,14 @@ async def test_atomic_transactions_have_accounts_and_outputs() -> None:
     )
     assert "evmOutputs" not in exported
     assert imported["evmOutputs"] == [
-        {"toAddress": "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "asset": {**AVAX, "amount": "7"}}
+        {
+            "toAddress": "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+            "asset": {**AVAX, "amount": "7"},
+        }
     ]
-    assert hashes(await get(indexed(txs=[s.EXPORT, s.IMPORT]), C_TXS, addresses=f"C-{BOB}")) == ids(71)
+    assert hashes(await get(indexed(txs=[s.EXPORT, s.IMPORT]), C_TXS, addresses=f"C-{BOB}")) == ids(
+        71
+    )
 
 
 async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
@@ -220,8 +232,14 @@ async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
 @pytest.mark.parametrize(
     ("headers", "index"),
     [
-        ({"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"}, "3"),
-        ({"user-agent": "speakeasy-sdk/typescript 0.3.13 2.792.2 1.0.0 @avalanche-sdk/chainkit"}, "3"),
+        (
+            {"user-agent": "speakeasy-sdk/typescript 0.13.0 2.651.2 1.0.0 @avalabs/avacloud-sdk"},
+            "3",
+        ),
+        (
+            {"user-agent": "speakeasy-sdk/typescript 0.3.13 2.792.2 1.0.0 @avalanche-sdk/chainkit"},
+            "3",
+        ),
         ({"user-agent": "Mozilla/5.0", "x-app-component": "avacloud-sdk"}, "3"),
         ({"user-agent": "Mozilla/5.0", "x-app-component": "wallet", "x-glacier-api-key": "key"}, 3),
         ({"user-agent": "curl/8 speakeasy-sdk/typescript"}, 3),
@@ -230,7 +248,10 @@ async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
 )
 async def test_sdks_are_recognized_by_default(headers: dict[str, str], index: int | str) -> None:
     """By their user agent, or where a browser sets that, by the header that avacloud-sdk adds."""
-    async with client_of(indexed(txs=[s.LINEAR_X])) as client, client.get(X_TXS, headers=headers) as response:
+    async with (
+        client_of(indexed(txs=[s.LINEAR_X])) as client,
+        client.get(X_TXS, headers=headers) as response,
+    ):
         (tx,) = (await response.json())["transactions"]
         assert "User-Agent, X-App-Component" in response.headers.getall("vary")
     assert tx["consumedUtxos"][0]["outputIndex"] == index
@@ -248,7 +269,9 @@ async def test_sdks_are_recognized_by_default(headers: dict[str, str], index: in
     ],
 )
 async def test_every_page_matches_its_schema(compat: Compat, path: str, shape: str) -> None:
-    setup = indexed(txs=[s.p_tx(1), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(compat=compat)
+    setup = indexed(txs=[s.p_tx(1), s.FULL_P, s.LINEAR_X, s.OLD_X, s.EXPORT, s.IMPORT]).with_data(
+        compat=compat
+    )
     page = await get(setup, path)
     bodies = body_classes(find_endpoint("listLatestPrimaryNetworkTransactions"))
     strict = msgspec.convert(page, next(body for body in bodies if body.__name__ == shape))
@@ -256,7 +279,13 @@ async def test_every_page_matches_its_schema(compat: Compat, path: str, shape: s
     assert page["transactions"]
 
 
-TWO_OWNERS = [s.p_tx(1), s.p_tx(2, "ExportTx"), s.p_tx(3, owner=s.BOB), s.p_tx(4, "ImportTx"), s.FULL_P]
+TWO_OWNERS = [
+    s.p_tx(1),
+    s.p_tx(2, "ExportTx"),
+    s.p_tx(3, owner=s.BOB),
+    s.p_tx(4, "ImportTx"),
+    s.FULL_P,
+]
 
 
 @pytest.mark.parametrize(
@@ -278,12 +307,16 @@ TWO_OWNERS = [s.p_tx(1), s.p_tx(2, "ExportTx"), s.p_tx(3, owner=s.BOB), s.p_tx(4
         ({"addresses": "", "pageToken": ""}, (50, 4, 3, 2, 1)),
     ],
 )
-async def test_filters_select_transactions(params: dict[str, Any], numbers: tuple[int, ...]) -> None:
+async def test_filters_select_transactions(
+    params: dict[str, Any], numbers: tuple[int, ...]
+) -> None:
     assert hashes(await get(indexed(txs=TWO_OWNERS), P_TXS, **params)) == ids(*numbers)
 
 
 async def test_types_may_be_repeated() -> None:
-    page = await get(indexed(txs=TWO_OWNERS), f"{P_TXS}?addresses={ALICE}&txTypes=ExportTx&txTypes=ImportTx")
+    page = await get(
+        indexed(txs=TWO_OWNERS), f"{P_TXS}?addresses={ALICE}&txTypes=ExportTx&txTypes=ImportTx"
+    )
     assert hashes(page) == ids(4, 2)
 
 
@@ -305,7 +338,11 @@ async def test_types_may_be_repeated() -> None:
         (P_TXS, {"addresses": f"{ALICE},,"}, "addresses"),
         (
             P_TXS,
-            {"addresses": ",".join(bech32_text("fuji", Address(bytes([n]) * 20)) for n in range(65))},
+            {
+                "addresses": ",".join(
+                    bech32_text("fuji", Address(bytes([n]) * 20)) for n in range(65)
+                )
+            },
             "addresses",
         ),
         (P_TXS, {"l1ValidationId": "xyz"}, "l1ValidationId"),
@@ -318,7 +355,9 @@ async def test_types_may_be_repeated() -> None:
         (NETWORK + "/blockchains/q-chain/transactions", {}, "blockchainId"),
     ],
 )
-async def test_an_error_names_the_invalid_parameter(path: str, params: dict[str, Any], field: str) -> None:
+async def test_an_error_names_the_invalid_parameter(
+    path: str, params: dict[str, Any], field: str
+) -> None:
     body = await get(indexed(txs=TWO_OWNERS), path, 400, **params)
     assert body["detail"]["field"] == field
     assert field in body["message"]
@@ -332,14 +371,19 @@ async def test_sixty_four_addresses_are_allowed() -> None:
 
 async def test_unknown_parameters_are_ignored_and_named_in_a_header() -> None:
     query = "?utm_source=wallet&_=17&rltoken=secret&x%0d%0ay=1&utm_source=again"
-    async with client_of(indexed(txs=[s.p_tx(1)])) as client, client.get(URL(P_TXS + query, encoded=True)) as response:
+    async with (
+        client_of(indexed(txs=[s.p_tx(1)])) as client,
+        client.get(URL(P_TXS + query, encoded=True)) as response,
+    ):
         assert (response.status, hashes(await response.json())) == (200, ids(1))
         assert response.headers["x-warpseal-ignored"] == "_, utm_source, x%0D%0Ay"
     many = "&".join(f"parameter{number}=1" for number in range(33))
     assert "32 unknown parameters" in (await get(indexed(), f"{P_TXS}?{many}", 400))["message"]
 
 
-@pytest.mark.parametrize("name", ["adresses", "addressess", "addreses", "addressse", "Addresses", "addressez"])
+@pytest.mark.parametrize(
+    "name", ["adresses", "addressess", "addreses", "addressse", "Addresses", "addressez"]
+)
 async def test_a_parameter_within_a_letter_of_a_known_one_is_refused(name: str) -> None:
     message = (await get(indexed(), P_TXS, 400, **{name: ALICE}))["message"]
     assert "did you mean addresses?" in message
@@ -348,13 +392,17 @@ async def test_a_parameter_within_a_letter_of_a_known_one_is_refused(name: str) 
 async def test_a_misspelled_parameter_is_refused_with_a_suggestion_or_ignored() -> None:
     setup = indexed(txs=[s.p_tx(1)])
     assert "did you mean addresses?" in (await get(setup, P_TXS, 400, adresses=ALICE))["message"]
-    lenient = replace(setup, settings=msgspec.structs.replace(setup.settings, ignore_unknown_fields=True))
+    lenient = replace(
+        setup, settings=msgspec.structs.replace(setup.settings, ignore_unknown_fields=True)
+    )
     assert hashes(await get(lenient, P_TXS, adresses=BOB)) == ids(1)
 
 
 async def test_a_repeated_parameter_must_have_the_same_value() -> None:
     setup = indexed(txs=[s.p_tx(1)])
-    assert (await get(setup, P_TXS + "?pageSize=1&pageSize=2", 400))["code"] == "conflicting_spellings"
+    assert (await get(setup, P_TXS + "?pageSize=1&pageSize=2", 400))[
+        "code"
+    ] == "conflicting_spellings"
     assert hashes(await get(setup, P_TXS + "?pageSize=1&pageSize=1")) == ids(1)
 
 

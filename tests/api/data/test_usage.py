@@ -40,17 +40,26 @@ async def recorded(folder: Path, calls: list[Call], **changes: Any) -> AsyncIter
         await flush(metrics, calls)
         aliases = ChainAliases()
         aliases.add_primary_chains(X_CHAIN, C_CHAIN)
-        yield DataApiSetup(usage=UsageSource(metrics, settings), clock=Clock(float(NOW)), aliases=aliases)
+        yield DataApiSetup(
+            usage=UsageSource(metrics, settings), clock=Clock(float(NOW)), aliases=aliases
+        )
 
 
-def call(time: int, method: str = "eth_call", status: int = 200, country: str = "DE", **changes: Any) -> Call:
+def call(
+    time: int, method: str = "eth_call", status: int = 200, country: str = "DE", **changes: Any
+) -> Call:
     """Return one call."""
     labels = UsageLabels("/ext/bc/C/rpc", method, status, "", country, "curl")._replace(**changes)
     return Call(time, labels, "invalid" if status == 400 else "successful", 10, 4.0)
 
 
 async def test_usage_is_that_of_the_calls(tmp_path: Path) -> None:
-    calls = [call(NOW - 60), call(NOW - 30, status=400), call(NOW - DAY_S, "eth_getLogs"), call(NOW - 9)]
+    calls = [
+        call(NOW - 60),
+        call(NOW - 30, status=400),
+        call(NOW - DAY_S, "eth_getLogs"),
+        call(NOW - 9),
+    ]
     async with recorded(tmp_path, calls) as setup:
         body = await get(setup, PATH, **FUJI)
     assert {key: body[key] for key in ("aggregateDuration", "network")} == {
@@ -75,12 +84,17 @@ async def test_usage_is_that_of_the_calls(tmp_path: Path) -> None:
 
 
 async def test_groups_are_texts_busiest_first_and_other_last(tmp_path: Path) -> None:
-    calls = [call(NOW - 60, status=200 + number % 60) for number in range(240)] + [call(NOW - 60, status=259)] * 3
+    calls = [call(NOW - 60, status=200 + number % 60) for number in range(240)] + [
+        call(NOW - 60, status=259)
+    ] * 3
     calls += [call(NOW - 60, status=101)] * 2
     async with recorded(tmp_path, calls) as setup:
         body = await get(setup, PATH, groupBy="responseCode", **FUJI)
         (metric,) = body["metrics"]
-        values = [(value["groupedBy"], value["groupValue"], value["totalRequests"]) for value in metric["values"]]
+        values = [
+            (value["groupedBy"], value["groupValue"], value["totalRequests"])
+            for value in metric["values"]
+        ]
         assert values[0] == ("responseCode", "259", 7)
         assert values[1:50] == [("responseCode", str(200 + number), 4) for number in range(49)]
         assert values[50:] == [("responseCode", "other", 10 * 4 + 2)]
@@ -107,7 +121,9 @@ async def test_groups_are_texts_busiest_first_and_other_last(tmp_path: Path) -> 
         ({"responseCode": "teapot"}, 0),
     ],
 )
-async def test_filters_are_exact_and_combined(tmp_path: Path, filters: dict[str, Any], count: int) -> None:
+async def test_filters_are_exact_and_combined(
+    tmp_path: Path, filters: dict[str, Any], count: int
+) -> None:
     calls = [
         call(NOW - 60, country="FR"),
         call(NOW - 60, status=400),
@@ -117,7 +133,10 @@ async def test_filters_are_exact_and_combined(tmp_path: Path, filters: dict[str,
     ]
     async with recorded(tmp_path, calls) as setup:
         body = await get(setup, PATH, **FUJI, **filters)
-        assert sum(value["totalRequests"] for metric in body["metrics"] for value in metric["values"]) == count
+        assert (
+            sum(value["totalRequests"] for metric in body["metrics"] for value in metric["values"])
+            == count
+        )
 
 
 @pytest.mark.parametrize(
@@ -134,9 +153,13 @@ async def test_filters_are_exact_and_combined(tmp_path: Path, filters: dict[str,
         ({"startTimestamp": 0}, [0, -1, -30, -100]),
     ],
 )
-async def test_the_range_is_of_whole_days(tmp_path: Path, params: dict[str, Any], timestamps: list[int]) -> None:
+async def test_the_range_is_of_whole_days(
+    tmp_path: Path, params: dict[str, Any], timestamps: list[int]
+) -> None:
     days = [0, -1, -30, -100, -900]
-    async with recorded(tmp_path, [call(NOW + day * DAY_S) for day in days for _ in range(2)]) as setup:
+    async with recorded(
+        tmp_path, [call(NOW + day * DAY_S) for day in days for _ in range(2)]
+    ) as setup:
         body = await get(setup, PATH, **FUJI, **params)
     starts = [bucket_start(Level.DAY, metric["timestamp"]) for metric in body["metrics"]]
     assert starts == [TODAY + day * DAY_S for day in timestamps]
@@ -150,14 +173,17 @@ async def test_all_hours_of_the_retention_fit_into_one_response(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("interval", "level"), [("hourly", Level.HOUR), ("weekly", Level.WEEK), ("monthly", Level.MONTH)]
+    ("interval", "level"),
+    [("hourly", Level.HOUR), ("weekly", Level.WEEK), ("monthly", Level.MONTH)],
 )
 async def test_the_present_bucket_is_answered_also_if_it_began_before_the_retention(
     tmp_path: Path, interval: str, level: Level
 ) -> None:
     retentions = {f"{unit}_retention_s": 1.0 for unit in ("hour", "day", "week", "month")}
     async with recorded(tmp_path, [call(NOW), call(NOW - 32 * DAY_S)], **retentions) as setup:
-        body = await get(setup, PATH, **FUJI, timeInterval=interval, startTimestamp=0, endTimestamp=2**40)
+        body = await get(
+            setup, PATH, **FUJI, timeInterval=interval, startTimestamp=0, endTimestamp=2**40
+        )
     assert [metric["timestamp"] for metric in body["metrics"]] == [bucket_start(level, NOW)]
 
 
@@ -170,7 +196,11 @@ async def test_weeks_begin_on_monday_and_months_on_their_first_day(tmp_path: Pat
         hourly = await get(setup, PATH, timeInterval="hourly", **params)
     starts = [body["metrics"][0]["timestamp"] for body in (weekly, monthly, hourly)]
     assert starts == [TODAY - 2 * DAY_S, TODAY, NOW - NOW % HOUR_S]
-    assert [body["aggregateDuration"] for body in (weekly, monthly, hourly)] == ["weekly", "monthly", "hourly"]
+    assert [body["aggregateDuration"] for body in (weekly, monthly, hourly)] == [
+        "weekly",
+        "monthly",
+        "hourly",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -186,15 +216,23 @@ async def test_weeks_begin_on_monday_and_months_on_their_first_day(tmp_path: Pat
         (400, "invalid_request", {**FUJI, "startTimestamp": TODAY, "endTimestamp": TODAY - 1}),
         (400, "invalid_request", {**FUJI, "startTimestamp": NOW + DAY_S}),
         (400, "invalid_request", {**FUJI, "timeInterval": "hourly", "startTimestamp": 0}),
-        (400, "invalid_request", {**FUJI, "groupBy": "country", "timeInterval": "hourly", "startTimestamp": 0}),
+        (
+            400,
+            "invalid_request",
+            {**FUJI, "groupBy": "country", "timeInterval": "hourly", "startTimestamp": 0},
+        ),
     ],
 )
-async def test_bad_requests_are_refused(tmp_path: Path, status: int, code: str, params: dict[str, Any]) -> None:
+async def test_bad_requests_are_refused(
+    tmp_path: Path, status: int, code: str, params: dict[str, Any]
+) -> None:
     async with recorded(tmp_path, [], hour_retention_s=0.0) as setup:
         assert (await get(setup, PATH, status, **params))["code"] == code
 
 
-async def test_usage_that_is_off_is_not_found_and_a_database_that_is_down_is_unavailable(tmp_path: Path) -> None:
+async def test_usage_that_is_off_is_not_found_and_a_database_that_is_down_is_unavailable(
+    tmp_path: Path,
+) -> None:
     body = await get(DataApiSetup(), PATH, 404, **FUJI)
     assert (body["code"], body["detail"]) == ("usage_not_enabled", {"setting": "usage-enabled"})
     async with recorded(tmp_path, []) as setup:
@@ -209,8 +247,16 @@ async def test_usage_that_is_off_is_not_found_and_a_database_that_is_down_is_una
         (UsageAccess(UsageReaders.KEYS), {"x-service-api-key": "wrong"}, 403),
         (UsageAccess(UsageReaders.KEYS), {"x-service-api-key": KEY}, 200),
         (UsageAccess(UsageReaders.ADMIN, "token-of-16-chars"), {}, 401),
-        (UsageAccess(UsageReaders.ADMIN, "token-of-16-chars"), {"authorization": "Bearer wrong"}, 403),
-        (UsageAccess(UsageReaders.ADMIN, "token-of-16-chars"), {"authorization": "Bearer token-of-16-chars"}, 200),
+        (
+            UsageAccess(UsageReaders.ADMIN, "token-of-16-chars"),
+            {"authorization": "Bearer wrong"},
+            403,
+        ),
+        (
+            UsageAccess(UsageReaders.ADMIN, "token-of-16-chars"),
+            {"authorization": "Bearer token-of-16-chars"},
+            200,
+        ),
         (UsageAccess(UsageReaders.ADMIN), {}, 200),
         (UsageAccess(UsageReaders.ADMIN), {"x-forwarded-for": "192.0.2.1"}, 403),
     ],
@@ -220,10 +266,17 @@ async def test_readers_can_be_restricted(
 ) -> None:
     async with recorded(tmp_path, []) as setup:
         setup = replace(setup, usage_access=access, key_store=secrets_with())
-        async with client_of(setup) as client, client.get(PATH, params=FUJI, headers=headers) as response:
+        async with (
+            client_of(setup) as client,
+            client.get(PATH, params=FUJI, headers=headers) as response,
+        ):
             assert response.status == status
 
 
 def test_the_success_rate_is_100_only_if_all_requests_succeeded() -> None:
-    rates = [UsageSums(10**9, 1, 0, 0, 0, 0.0), UsageSums(10**9, 0, 0, 0, 0, 0.0), UsageSums(3, 1, 2, 0, 0, 0.0)]
+    rates = [
+        UsageSums(10**9, 1, 0, 0, 0, 0.0),
+        UsageSums(10**9, 0, 0, 0, 0, 0.0),
+        UsageSums(3, 1, 2, 0, 0, 0.0),
+    ]
     assert [sums.success_rate_percent for sums in rates] == [99.9999, 100.0, 0.0]

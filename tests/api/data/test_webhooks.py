@@ -42,14 +42,18 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 def setup_of(store: Store, token: str = TOKEN, **data: Any) -> DataApiSetup:
-    return DataApiSetup(events=EventFeed(store.events), usage_access=UsageAccess(admin_token=token)).with_data(**data)
+    return DataApiSetup(
+        events=EventFeed(store.events), usage_access=UsageAccess(admin_token=token)
+    ).with_data(**data)
 
 
 def client(setup: DataApiSetup, token: str = TOKEN) -> Any:
     return client_of(setup, headers={"authorization": f"Bearer {token}"} if token else {})
 
 
-async def call(session: aiohttp.ClientSession, method: str, path: str, status: int = 200, body: Any = None) -> Any:
+async def call(
+    session: aiohttp.ClientSession, method: str, path: str, status: int = 200, body: Any = None
+) -> Any:
     """Return the body of a response, which the OpenAPI document describes."""
     async with session.request(method, path, json=body) as response:
         content = await response.json()
@@ -59,14 +63,22 @@ async def call(session: aiohttp.ClientSession, method: str, path: str, status: i
 
 
 async def test_a_webhook_is_added_listed_without_its_secret_and_removed(store: Store) -> None:
-    await store.database.write(lambda connection: add_events(connection, [new_event(1), new_event(2)]))
-    fields = {"url": TARGET, "types": ["validator_missing", "message_signed"], "subnetId": "0x" + SUBNET.hex()}
+    await store.database.write(
+        lambda connection: add_events(connection, [new_event(1), new_event(2)])
+    )
+    fields = {
+        "url": TARGET,
+        "types": ["validator_missing", "message_signed"],
+        "subnetId": "0x" + SUBNET.hex(),
+    }
     setup = setup_of(store)
     async with client(setup) as session:
         assert await call(session, "GET", WEBHOOKS) == {"webhooks": []}
         webhook = await call(session, "POST", WEBHOOKS, 201, fields)
         setup.clock.now += 1
-        other = await call(session, "POST", WEBHOOKS, 201, {"url": "http://b.example", "types": "l1_halts_soon"})
+        other = await call(
+            session, "POST", WEBHOOKS, 201, {"url": "http://b.example", "types": "l1_halts_soon"}
+        )
         secret = webhook.pop("secret")
         assert len(b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
         assert secret != other["secret"]
@@ -88,7 +100,9 @@ async def test_a_webhook_is_added_listed_without_its_secret_and_removed(store: S
         async with session.put(WEBHOOKS) as response:
             allowed = set(response.headers["allow"].split(", "))
             assert (response.status, allowed) == (405, {"GET", "HEAD", "POST"})
-    assert [DECODER.decode(body).id for body in (await store.events.exchange_webhooks()).values()] == [other["id"]]
+    assert [
+        DECODER.decode(body).id for body in (await store.events.exchange_webhooks()).values()
+    ] == [other["id"]]
 
 
 # The token of the daemon, that of a caller, and the response.
@@ -102,7 +116,9 @@ REFUSED_TOKENS = [
 
 
 @pytest.mark.parametrize(("own", "token", "status", "code"), REFUSED_TOKENS)
-async def test_every_path_needs_the_admin_token(store: Store, own: str, token: str, status: int, code: str) -> None:
+async def test_every_path_needs_the_admin_token(
+    store: Store, own: str, token: str, status: int, code: str
+) -> None:
     async with client(setup_of(store, own), token) as session:
         for method, path in (("GET", ""), ("POST", ""), ("DELETE", "/00"), ("POST", "/00:test")):
             body = {"url": TARGET} if (method, path) == ("POST", "") else None
@@ -131,14 +147,18 @@ async def test_every_path_needs_the_admin_token(store: Store, own: str, token: s
         ({"url": TARGET, "secret": "mine"}, "secret"),
     ],
 )
-async def test_wrong_fields_and_private_servers_are_refused(store: Store, fields: Any, field: str) -> None:
+async def test_wrong_fields_and_private_servers_are_refused(
+    store: Store, fields: Any, field: str
+) -> None:
     async with client(setup_of(store)) as session:
         assert (await call(session, "POST", WEBHOOKS, 400, fields))["detail"]["field"] == field
     assert await store.events.exchange_webhooks() == {}
 
 
 async def test_the_number_of_webhooks_is_limited(store: Store) -> None:
-    await store.events.exchange_webhooks({str(number): (None, b"{}") for number in range(MAX_WEBHOOKS)})
+    await store.events.exchange_webhooks(
+        {str(number): (None, b"{}") for number in range(MAX_WEBHOOKS)}
+    )
     async with client(setup_of(store)) as session:
         body = await call(session, "POST", WEBHOOKS, 400, {"url": TARGET})
     assert "there are 100 webhooks" in body["message"]
@@ -152,15 +172,25 @@ async def test_a_test_shows_its_outcome_and_a_success_resumes_the_webhook(store:
             path = f"{WEBHOOKS}/{webhook['id']}"
             paused = {**webhook, "failingSince": 1, "pausedAt": 2}
             change = msgspec.json.encode(webhook), msgspec.json.encode(paused)
-            await store.events.exchange_webhooks({webhook["id"]: (decoded_and_encoded(change[0]), change[1])})
+            await store.events.exchange_webhooks(
+                {webhook["id"]: (decoded_and_encoded(change[0]), change[1])}
+            )
             failure = await call(session, "POST", f"{path}:test")
-            assert (failure["status"], failure["error"], failure["events"]) == (500, "status 500", 0)
+            assert (failure["status"], failure["error"], failure["events"]) == (
+                500,
+                "status 500",
+                0,
+            )
             (entry,) = (await call(session, "GET", WEBHOOKS))["webhooks"]
             assert (entry["failingSince"], entry["pausedAt"]) == (1, 2)
             success = await call(session, "POST", f"{path}:test")
             (entry,) = (await call(session, "GET", WEBHOOKS))["webhooks"]
     assert success.keys() == {"time", "events", "status"}
-    assert (entry.get("failingSince"), entry.get("pausedAt"), entry["deliveries"]) == (None, None, [success])
+    assert (entry.get("failingSince"), entry.get("pausedAt"), entry["deliveries"]) == (
+        None,
+        None,
+        [success],
+    )
     assert [request.numbers for request in receiver.requests] == [[], []]
     assert all(request.is_signed_with(webhook["secret"]) for request in receiver.requests)
 
@@ -188,7 +218,9 @@ async def test_the_commands_print_tables_and_json_if_it_is_asked_for(
     async with serving(setup.app(), setup.settings) as server:
         assert await printed("list") == "no webhooks\n"
         added = await printed("add", TARGET, "--types", "message_signed")
-        assert [line.split()[1] for line in added.splitlines() if line.startswith(("url:", "types:"))] == [
+        assert [
+            line.split()[1] for line in added.splitlines() if line.startswith(("url:", "types:"))
+        ] == [
             TARGET,
             "message_signed",
         ]
@@ -204,7 +236,14 @@ async def test_the_commands_print_tables_and_json_if_it_is_asked_for(
 
 def test_a_list_of_webhooks_shows_how_long_each_fails_and_its_last_delivery() -> None:
     failed = WebhookDelivery(time=1_700_000_000, events=3, error="no answer")
-    webhook = Webhook(id="1f", url=TARGET, created_at=0, cursor="0", deliveries=(failed,), failing_since=1_600_000_000)
+    webhook = Webhook(
+        id="1f",
+        url=TARGET,
+        created_at=0,
+        cursor="0",
+        deliveries=(failed,),
+        failing_since=1_600_000_000,
+    )
     cells = _webhook_cells(msgspec.to_builtins(webhook))
     assert cells[2:] == (
         "all",

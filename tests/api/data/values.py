@@ -34,7 +34,14 @@ from warpseal.resources.outputs import (
     UtxoCredential,
     asset_amount,
 )
-from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
+from warpseal.resources.text import (
+    NetworkText,
+    account_text,
+    hex_text,
+    node_text,
+    percent_text,
+    shared_id_text,
+)
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID, id_text
 
 
@@ -506,7 +513,9 @@ def _merged(amounts: tuple[Amount, ...]) -> tuple[Amount, ...]:
     totals: dict[object, Amount] = {}
     for amount in amounts:
         before = totals.get(amount.asset)
-        totals[amount.asset] = amount if before is None else Amount(amount.asset, before.amount + amount.amount)
+        totals[amount.asset] = (
+            amount if before is None else Amount(amount.asset, before.amount + amount.amount)
+        )
     return tuple(totals.values())
 
 
@@ -546,13 +555,17 @@ def chain_texts(tx: Transaction, text: NetworkText) -> tuple[str | UnsetType, st
     if tx.source_chain is None and tx.destination_chain is None:
         return UNSET, UNSET
     ends = tx.source_chain, tx.destination_chain
-    source, destination = (text.chain_id(tx.chain) if end is None else shared_id_text(end) for end in ends)
+    source, destination = (
+        text.chain_id(tx.chain) if end is None else shared_id_text(end) for end in ends
+    )
     return source, destination
 
 
 def _estimated_reward(tx: PTransaction) -> str | UnsetType:
     """Return what a stake would earn; subnets without a token of their own pay nothing to begin with."""
-    is_paid = tx.estimated_reward is not None and tx.kind != PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR
+    is_paid = (
+        tx.estimated_reward is not None and tx.kind != PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR
+    )
     return str(tx.estimated_reward) if is_paid else UNSET
 
 
@@ -573,7 +586,9 @@ def asset_created(creation: AssetCreation | None) -> resources.AssetCreated | Un
         denomination=asset.denomination,
         type=asset.type,
         created_at_timestamp=creation.created_at,
-        cap=PrimaryNetworkAssetCap.FIXED if creation.has_fixed_cap else PrimaryNetworkAssetCap.VARIABLE,
+        cap=PrimaryNetworkAssetCap.FIXED
+        if creation.has_fixed_cap
+        else PrimaryNetworkAssetCap.VARIABLE,
     )
 
 
@@ -581,7 +596,8 @@ def _manager(manager: Manager | None) -> resources.L1ValidatorManagerDetails | U
     if manager is None:
         return UNSET
     return resources.L1ValidatorManagerDetails(
-        blockchain_id=shared_id_text(manager.chain_id), contract_address=account_text(manager.address)
+        blockchain_id=shared_id_text(manager.chain_id),
+        contract_address=account_text(manager.address),
     )
 
 
@@ -602,7 +618,9 @@ def _owner(owner: Owner | None, text: NetworkText) -> resources.SubnetOwnershipI
     if owner is None:
         return UNSET
     return resources.SubnetOwnershipInfo(
-        locktime=owner.locktime, threshold=owner.threshold, addresses=text.addresses(owner.addresses)
+        locktime=owner.locktime,
+        threshold=owner.threshold,
+        addresses=text.addresses(owner.addresses),
     )
 
 

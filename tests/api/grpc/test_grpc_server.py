@@ -25,7 +25,17 @@ from msgspec.structs import fields, replace
 
 from tests.api.data import samples
 from tests.api.data.fixtures import DataApiSetup
-from tests.api.fixtures import DESTINATION, MESSAGE, SETTINGS, SIGNED, SUBNET, V1, ApiSetup, aggregation, serving
+from tests.api.fixtures import (
+    DESTINATION,
+    MESSAGE,
+    SETTINGS,
+    SIGNED,
+    SUBNET,
+    V1,
+    ApiSetup,
+    aggregation,
+    serving,
+)
 from tests.eventually import finish, until
 from tests.paths import DOCS
 from tests.store.fixtures import sqlite_url, store_at
@@ -40,7 +50,12 @@ from warpseal.api.grpc.server import _MIN_PING_INTERVAL_MS, DETAILS_KEY, GrpcSer
 from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.http.listener import Listener
 from warpseal.delivery.destination import DestinationEpoch
-from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, DestinationReport, WeightAtHeight
+from warpseal.delivery.report import (
+    DeliveryAdvice,
+    DestinationQuorum,
+    DestinationReport,
+    WeightAtHeight,
+)
 from warpseal.delivery.request import NextSignedMessage
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.events.feed import EventFeed
@@ -89,7 +104,10 @@ async def serving_grpc(setup: ApiSetup) -> AsyncIterator[Served]:
         ):
             stub: Any = WarpsealStub(channel)  # type: ignore[no-untyped-call]
             # The port is free for a moment when the server takes it over.
-            await asyncio.wait((running, asyncio.create_task(channel.channel_ready())), return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                (running, asyncio.create_task(channel.channel_ready())),
+                return_when="FIRST_COMPLETED",
+            )
             if running.done():
                 await running
             yield Served(server, running, address, stub, session)
@@ -117,7 +135,9 @@ async def refusal(call: Any) -> tuple[StatusCode, str, ErrorInfo, RetryInfo | No
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_every_error_has_the_code_the_text_and_the_detail_of_its_http_response(error: WarpsealError) -> None:
+def test_every_error_has_the_code_the_text_and_the_detail_of_its_http_response(
+    error: WarpsealError,
+) -> None:
     response = error_response(error, Dialect.V1)
     body = json.loads(bytes(response.body))
     code, text, encoded = error_status(error, shows_addresses=True)
@@ -141,7 +161,9 @@ def test_every_error_has_the_code_the_text_and_the_detail_of_its_http_response(e
 def test_a_long_detail_fits_into_the_metadata_that_clients_take() -> None:
     missing = next(sample for sample in SAMPLES if sample.code == "quorum_impossible")
     validators = missing.detail["validators"] * 50
-    error = WarpsealError("x" * 9_000 + "\ud800", validators=validators, hints=("h" * 5_000,), tx_hash="\ud800")
+    error = WarpsealError(
+        "x" * 9_000 + "\ud800", validators=validators, hints=("h" * 5_000,), tx_hash="\ud800"
+    )
     _, text, encoded = error_status(error, shows_addresses=False)
     info = ErrorInfo()
     assert Status.FromString(encoded).details[0].Unpack(info)
@@ -206,7 +228,9 @@ async def test_errors_equal_those_of_http() -> None:
     }.items() <= with_codes.items()
 
 
-async def test_an_unexpected_exception_is_an_internal_error_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_exception_is_an_internal_error_without_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     setup = ApiSetup()
 
     async def fail(request: AggregationRequest) -> Aggregation:
@@ -225,7 +249,10 @@ async def test_calls_reach_the_functions_that_http_calls() -> None:
     async with serving_grpc(setup) as served:
         signed = await finish(served.stub.AggregateSignatures(REQUEST, timeout=30))
         assert (signed.signed_message, signed.p_chain_height) == (SIGNED, 19)
-        assert (signed.signing_subnet_id, signed.HasField("verifies_now")) == (id_text(SUBNET), False)
+        assert (signed.signing_subnet_id, signed.HasField("verifies_now")) == (
+            id_text(SUBNET),
+            False,
+        )
         timeout_s = setup.aggregator.requests[-1].timeout_s
         assert timeout_s is not None
         assert 15 < timeout_s < 30
@@ -244,20 +271,47 @@ async def test_calls_reach_the_functions_that_http_calls() -> None:
         )
         delivered = await finish(served.stub.AggregateSignatures(full))
         report = delivered.report
-        assert (delivered.verifies_now, report.quorum.percentage, report.quorum.source) == (True, 80, "genesis")
+        assert (delivered.verifies_now, report.quorum.percentage, report.quorum.source) == (
+            True,
+            80,
+            "genesis",
+        )
         assert (report.heights[0].epoch, report.heights[0].signed_weight) == ("current", 870)
-        assert (report.epoch.number, report.advice.needed_height, report.serves_next) == (30, 19, False)
+        assert (report.epoch.number, report.advice.needed_height, report.serves_next) == (
+            30,
+            19,
+            False,
+        )
         original = setup.deliveries.requests[-1].aggregation
-        assert (original.message, original.justification, original.signing_subnet_id) == (MESSAGE, b"j", SUBNET)
-        assert (original.quorum, original.buffer, original.height, original.timeout_s) == (80, 5, 7, None)
+        assert (original.message, original.justification, original.signing_subnet_id) == (
+            MESSAGE,
+            b"j",
+            SUBNET,
+        )
+        assert (original.quorum, original.buffer, original.height, original.timeout_s) == (
+            80,
+            5,
+            7,
+            None,
+        )
         by_id = pb.GetSignedMessageRequest(message_id=f"0x{MESSAGE.id.hex()}", quorum_percentage=70)
         assert (await finish(served.stub.GetSignedMessage(by_id))).signed_message == SIGNED
-        assert (setup.aggregator.requests[-1].message, setup.aggregator.requests[-1].quorum) == (MESSAGE, 70)
-        superseded = SupersededStatement(
-            now=PresentStatement(nonce="4", weight="9"), by_tx_hash="t", message="0x0102", justification="0x03"
+        assert (setup.aggregator.requests[-1].message, setup.aggregator.requests[-1].quorum) == (
+            MESSAGE,
+            70,
         )
-        setup.l1_messages.message = L1SignedMessage(SIGNED, 19, "epoch", SUBNET, True, superseded, is_unchecked=True)
-        by_tx = pb.GetSignedMessageRequest(tx_hash=id_text(bytes(32)), p_chain_height=0, justification=b"j")
+        superseded = SupersededStatement(
+            now=PresentStatement(nonce="4", weight="9"),
+            by_tx_hash="t",
+            message="0x0102",
+            justification="0x03",
+        )
+        setup.l1_messages.message = L1SignedMessage(
+            SIGNED, 19, "epoch", SUBNET, True, superseded, is_unchecked=True
+        )
+        by_tx = pb.GetSignedMessageRequest(
+            tx_hash=id_text(bytes(32)), p_chain_height=0, justification=b"j"
+        )
         message = await finish(served.stub.GetSignedMessage(by_tx))
         assert (message.signed_message, message.unchecked) == (SIGNED, True)
         assert message.superseded == pb.SupersededStatement(
@@ -268,7 +322,10 @@ async def test_calls_reach_the_functions_that_http_calls() -> None:
         for request, code in (
             (pb.GetSignedMessageRequest(), "invalid_request"),
             (pb.GetSignedMessageRequest(tx_hash="x"), "malformed_transaction_hash"),
-            (pb.GetSignedMessageRequest(tx_hash=id_text(bytes(32)), signing_subnet_id="x"), "unknown_field"),
+            (
+                pb.GetSignedMessageRequest(tx_hash=id_text(bytes(32)), signing_subnet_id="x"),
+                "unknown_field",
+            ),
             (pb.GetSignedMessageRequest(message_id="x"), "invalid_request"),
             (pb.GetSignedMessageRequest(message_id=id_text(bytes(32))), "message_not_found"),
         ):
@@ -312,7 +369,10 @@ async def _is_signed(served: Served) -> bool:
 
 async def test_hostile_requests_are_refused() -> None:
     setup = ApiSetup(settings=replace(SETTINGS, max_body_bytes=2_000, receive_timeout_s=0.2))
-    async with serving_grpc(setup) as served, aio.insecure_channel(served.address, OPTIONS) as channel:
+    async with (
+        serving_grpc(setup) as served,
+        aio.insecure_channel(served.address, OPTIONS) as channel,
+    ):
         call = channel.unary_unary("/warpseal.v1.Warpseal/AggregateSignatures")
         code, _, info, _ = await refusal(call(b"\xff\xff"))
         assert (code, info.reason) == (StatusCode.INVALID_ARGUMENT, "undecodable_body")
@@ -334,7 +394,9 @@ async def test_calls_whose_request_has_not_arrived_hold_no_place(store: Store) -
     methods = ("AggregateSignatures", "GetSignedMessage", "ListenEvents")
     async with (
         serving_grpc(setup) as served,
-        aio.insecure_channel(served.address, (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))) as channel,
+        aio.insecure_channel(
+            served.address, (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        ) as channel,
     ):
         silent = [
             channel.stream_stream(f"/warpseal.v1.Warpseal/{method}")()
@@ -354,13 +416,19 @@ async def test_calls_whose_request_has_not_arrived_hold_no_place(store: Store) -
             call.cancel()
 
 
-async def test_calls_without_a_request_are_limited_by_network(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_without_a_request_are_limited_by_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(grpc_calls, "_MAX_ARRIVING_PER_CLIENT", 3)
-    setup = ApiSetup(settings=replace(SETTINGS, receive_timeout_s=1000.0, trusted_proxies=(LOOPBACK,)))
+    setup = ApiSetup(
+        settings=replace(SETTINGS, receive_timeout_s=1000.0, trusted_proxies=(LOOPBACK,))
+    )
     async with serving_grpc(setup) as served:
 
         def call(address: str) -> Any:
-            return served.stub.AggregateSignatures(REQUEST, metadata=(("x-forwarded-for", address),))
+            return served.stub.AggregateSignatures(
+                REQUEST, metadata=(("x-forwarded-for", address),)
+            )
 
         async with aio.insecure_channel(served.address, OPTIONS) as channel:
             path = "/warpseal.v1.Warpseal/AggregateSignatures"
@@ -386,13 +454,17 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 def setup_of(store: Store | None, **data: Any) -> ApiSetup:
     api, events = DataApiSetup(), None if store is None else EventFeed(store.events)
-    services = DataServices(api.network_id, samples.CHAINS, None, api.node, api.key_store, events=events)
+    services = DataServices(
+        api.network_id, samples.CHAINS, None, api.node, api.key_store, events=events
+    )
     return ApiSetup(data=replace(ApiSetup().data, **data), data_services=services)
 
 
 async def add(store: Store, *numbers: int) -> None:
     """Add events and wait for the commit."""
-    await store.database.write(lambda connection: add_events(connection, list(map(new_event, numbers))))
+    await store.database.write(
+        lambda connection: add_events(connection, list(map(new_event, numbers)))
+    )
 
 
 def numbers_of(batch: pb.EventBatch) -> list[int]:
@@ -403,19 +475,33 @@ async def test_keys_and_units_are_those_of_http() -> None:
     async with serving_grpc(setup_of(None, require_api_key=True)) as served:
         for call in (served.stub.AggregateSignatures, served.stub.GetSignedMessage):
             code, _, info, _ = await refusal(
-                call(REQUEST if call is served.stub.AggregateSignatures else pb.GetSignedMessageRequest())
+                call(
+                    REQUEST
+                    if call is served.stub.AggregateSignatures
+                    else pb.GetSignedMessageRequest()
+                )
             )
             assert (code, info.reason) == (StatusCode.UNAUTHENTICATED, "api_key_required")
-        refused = served.stub.AggregateSignatures(REQUEST, metadata=(("x-glacier-api-key", "ak_wrong"),))
+        refused = served.stub.AggregateSignatures(
+            REQUEST, metadata=(("x-glacier-api-key", "ak_wrong"),)
+        )
         assert (await refusal(refused))[0] is StatusCode.PERMISSION_DENIED
-    async with serving_grpc(setup_of(None, rate_limit_loopback=True, rate_limit_per_minute=25)) as served:
+    async with serving_grpc(
+        setup_of(None, rate_limit_loopback=True, rate_limit_per_minute=25)
+    ) as served:
         async with served.http.get("/v1/events") as response:
             assert response.status == 404
         assert (await refusal(served.stub.ListenEvents(pb.ListenEventsRequest()).read()))[
             2
         ].reason == "events_not_enabled"
-        code, _, info, retry = await refusal(served.stub.ListenEvents(pb.ListenEventsRequest()).read())
-    assert (code, info.reason, info.metadata["limitUnits"]) == (StatusCode.RESOURCE_EXHAUSTED, "rate_limited", "25")
+        code, _, info, retry = await refusal(
+            served.stub.ListenEvents(pb.ListenEventsRequest()).read()
+        )
+    assert (code, info.reason, info.metadata["limitUnits"]) == (
+        StatusCode.RESOURCE_EXHAUSTED,
+        "rate_limited",
+        "25",
+    )
     assert retry is not None
     assert retry.retry_delay.seconds > 0
 
@@ -429,8 +515,15 @@ async def test_a_listener_that_returns_with_its_cursor_gets_each_event_once(stor
         assert (first.cursor, list(first.events)) == (f"{prefix}1", [])
         await add(store, 2)
         second = await finish(stream.read())
-        assert (second.cursor, numbers_of(second), second.events[0].cursor) == (f"{prefix}2", [2], f"{prefix}2")
-        assert (second.events[0].type, second.events[0].source_blockchain_id) == ("validator_missing", "")
+        assert (second.cursor, numbers_of(second), second.events[0].cursor) == (
+            f"{prefix}2",
+            [2],
+            f"{prefix}2",
+        )
+        assert (second.events[0].type, second.events[0].source_blockchain_id) == (
+            "validator_missing",
+            "",
+        )
         # What comes within a moment of a batch comes in the next one.
         await add(store, 3)
         await add(store, 4, 5)
@@ -440,7 +533,9 @@ async def test_a_listener_that_returns_with_its_cursor_gets_each_event_once(stor
         await add(store, 6)
         numbers, cursor = list[int](), second.cursor
         while len(numbers) < 4:
-            stream = served.stub.ListenEvents(pb.ListenEventsRequest(cursor=cursor, types=["validator_missing"]))
+            stream = served.stub.ListenEvents(
+                pb.ListenEventsRequest(cursor=cursor, types=["validator_missing"])
+            )
             await finish(stream.read())
             batch = await finish(stream.read())
             stream.cancel()
@@ -458,7 +553,10 @@ async def test_a_listener_that_returns_with_its_cursor_gets_each_event_once(stor
 
 async def test_a_listener_that_reads_nothing_holds_little_and_delays_no_other(store: Store) -> None:
     prefix = await store.events.cursor_prefix()
-    async with serving_grpc(setup_of(store)) as served, aio.insecure_channel(served.address, OPTIONS) as channel:
+    async with (
+        serving_grpc(setup_of(store)) as served,
+        aio.insecure_channel(served.address, OPTIONS) as channel,
+    ):
         slow = channel.unary_stream("/warpseal.v1.Warpseal/ListenEvents")(b"")
         await finish(slow.initial_metadata())
         reading = served.stub.ListenEvents(pb.ListenEventsRequest())
@@ -496,7 +594,11 @@ async def test_a_listener_that_leaves_during_a_write_is_no_internal_error(
     await add(store, *range(1, 3_001))
     caplog.set_level("INFO")
     # The windows of HTTP/2 are so small that a page of events does not fit.
-    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1_024), ("grpc.use_local_subchannel_pool", 1))
+    small = (
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 1_024),
+        ("grpc.use_local_subchannel_pool", 1),
+    )
     async with serving_grpc(setup_of(store)) as served:
         for number in range(6):
             async with aio.insecure_channel(served.address, (*OPTIONS, *small)) as channel:
@@ -524,7 +626,10 @@ async def test_a_server_that_stops_ends_streams_and_finishes_calls(store: Store)
 
     setup.aggregator.act = wait
     async with serving_grpc(setup) as served:
-        stream, call = served.stub.ListenEvents(pb.ListenEventsRequest()), served.stub.AggregateSignatures(REQUEST)
+        stream, call = (
+            served.stub.ListenEvents(pb.ListenEventsRequest()),
+            served.stub.AggregateSignatures(REQUEST),
+        )
         await finish(stream.read())
         await finish(arrived.wait())
         served.server.stop()
@@ -566,9 +671,13 @@ async def test_calls_by_tls_and_a_file_that_has_none(tmp_path: Path) -> None:
     calls = GrpcCalls(parts[0], parts[2], parts[1], setup.settings, MAX_TIMEOUT_S)
     running = asyncio.create_task(GrpcServer(calls, listener, setup.settings, setup.metrics).run())
     options = (*OPTIONS, ("grpc.ssl_target_name_override", "localhost"))
-    async with aio.secure_channel(listener.address, ssl_channel_credentials(certificate), options) as channel:
+    async with aio.secure_channel(
+        listener.address, ssl_channel_credentials(certificate), options
+    ) as channel:
         stub: Any = WarpsealStub(channel)  # type: ignore[no-untyped-call]
-        assert (await finish(stub.AggregateSignatures(REQUEST, wait_for_ready=True))).signed_message == SIGNED
+        assert (
+            await finish(stub.AggregateSignatures(REQUEST, wait_for_ready=True))
+        ).signed_message == SIGNED
     running.cancel()
     await asyncio.wait((running,))
     for content in (b"", certificate, None):

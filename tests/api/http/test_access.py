@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, Clock, DataApiSetup, MemoryKeyStore, client_of
+from tests.api.data.fixtures import (
+    NETWORK,
+    P_BLOCKS,
+    P_TXS,
+    Clock,
+    DataApiSetup,
+    MemoryKeyStore,
+    client_of,
+)
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import KEY_TTL_S, ApiAccess
@@ -24,10 +32,14 @@ from warpseal.store.errors import StoreDown
 KEY = new_key_text()
 
 
-def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: int = 300) -> MemoryKeyStore:
+def secrets_with(
+    text: str = KEY, revoked_at: float | None = None, per_minute: int = 300
+) -> MemoryKeyStore:
     digest = digest_key(text)
     assert digest is not None
-    return MemoryKeyStore({digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)})
+    return MemoryKeyStore(
+        {digest: ApiKey("explorer", digest, text[-4:], per_minute, 0, 1.0, revoked_at)}
+    )
 
 
 async def fetch(setup: DataApiSetup, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
@@ -36,7 +48,11 @@ async def fetch(setup: DataApiSetup, path: str = P_TXS, **headers: str) -> tuple
 
 
 async def test_no_key_is_required_by_default_and_an_unknown_key_is_ignored() -> None:
-    for headers in ({}, {"x-glacier-api-key": "ac_whatever"}, {"x-service-api-key": new_key_text()}):
+    for headers in (
+        {},
+        {"x-glacier-api-key": "ac_whatever"},
+        {"x-service-api-key": new_key_text()},
+    ):
         assert (await fetch(DataApiSetup(), **headers))[0] == 200
 
 
@@ -91,7 +107,9 @@ async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> N
 async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required() -> None:
     setup = DataApiSetup(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
     assert (await fetch(setup, **{"x-service-api-key": KEY}))[0] == 200
-    status, _, body = await fetch(setup.with_data(require_api_key=True), **{"x-service-api-key": KEY})
+    status, _, body = await fetch(
+        setup.with_data(require_api_key=True), **{"x-service-api-key": KEY}
+    )
     assert (status, body["code"]) == (503, "store_down")
 
 
@@ -101,16 +119,28 @@ async def test_a_key_has_its_own_limit_and_responses_show_the_rest() -> None:
 
         async def ask(path: str) -> tuple[int, str, str | None]:
             async with client.get(path, headers={"x-glacier-api-key": KEY}) as response:
-                return response.status, response.headers["ratelimit-remaining"], response.headers.get("retry-after")
+                return (
+                    response.status,
+                    response.headers["ratelimit-remaining"],
+                    response.headers.get("retry-after"),
+                )
 
         assert await ask(P_TXS) == (200, "200", None)
         assert await ask(P_BLOCKS) == (200, "180", None)
         assert await ask(NETWORK + "/rewards") == (400, "80", None)
         async with client.get(P_TXS, headers={"x-glacier-api-key": KEY}) as response:
             body = await response.json()
-            assert (response.status, body["error"], body["code"]) == (429, "Too Many Requests", "rate_limited")
+            assert (response.status, body["error"], body["code"]) == (
+                429,
+                "Too Many Requests",
+                "rate_limited",
+            )
             assert body["detail"] == {"limitUnits": 300, "windowSeconds": 60}
-            assert {name: response.headers[name] for name in response.headers if name.startswith("ratelimit")} == {
+            assert {
+                name: response.headers[name]
+                for name in response.headers
+                if name.startswith("ratelimit")
+            } == {
                 "ratelimit-policy": "300;w=60",
                 "ratelimit-limit": "300",
                 "ratelimit-remaining": "80",
@@ -136,11 +166,15 @@ async def test_loopback_clients_are_limited_only_by_a_setting() -> None:
 
 
 def request_from(address: str) -> Request:
-    return Request({"type": "http", "method": "GET", "path": "/", "headers": [], "client": (address, 1)})
+    return Request(
+        {"type": "http", "method": "GET", "path": "/", "headers": [], "client": (address, 1)}
+    )
 
 
 async def test_clients_share_limits_only_within_a_network() -> None:
-    access = ApiAccess(StartupGate[DataServices](), DataApiSettings(rate_limit_per_minute=100), Clock())
+    access = ApiAccess(
+        StartupGate[DataServices](), DataApiSettings(rate_limit_per_minute=100), Clock()
+    )
     await access.admit(request_from("203.0.113.1"), 100)
     await access.admit(request_from("203.0.113.2"), 100)
     await access.admit(request_from("2001:db8:1:2::1"), 100)
@@ -173,7 +207,12 @@ def test_a_caller_without_a_limit_gets_no_rate_limit_result() -> None:
 
 def test_the_daily_limit_applies_beside_the_limit_per_minute() -> None:
     limiter, limits = RateLimiter(), ComputeUnitLimits(100, 250)
-    assert [_passes(limiter, limits, 100, minute * 60.0) for minute in range(4)] == [True, True, False, False]
+    assert [_passes(limiter, limits, 100, minute * 60.0) for minute in range(4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     result = limiter.consume("a", limits, 100, 240.0)
     assert result is not None
     assert (result.limit, result.window_s) == (250, DAY_S)
@@ -203,9 +242,14 @@ def _passes(limiter: RateLimiter, limits: ComputeUnitLimits, units: int, now: fl
     return result.is_allowed
 
 
-@given(st.lists(st.tuples(st.integers(1, 120), st.floats(0, 30)), min_size=1, max_size=60), st.integers(1, 500))
+@given(
+    st.lists(st.tuples(st.integers(1, 120), st.floats(0, 30)), min_size=1, max_size=60),
+    st.integers(1, 500),
+)
 @settings(max_examples=100)
-def test_no_caller_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple[int, float]], limit: int) -> None:
+def test_no_caller_gets_more_than_a_full_bucket_and_its_refill(
+    steps: list[tuple[int, float]], limit: int
+) -> None:
     limiter, now, used = RateLimiter(), 0.0, 0
     for units, pause_s in steps:
         now += pause_s
@@ -215,7 +259,9 @@ def test_no_caller_gets_more_than_a_full_bucket_and_its_refill(steps: list[tuple
         if result.is_allowed:
             used += min(units, limit)
         elif result.reset_s:
-            later = limiter.consume("a", ComputeUnitLimits(limit, 0), units, now + result.reset_s + 0.001)
+            later = limiter.consume(
+                "a", ComputeUnitLimits(limit, 0), units, now + result.reset_s + 0.001
+            )
             assert later is not None
             assert later.is_allowed
             used += min(units, limit)

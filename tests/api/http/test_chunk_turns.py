@@ -15,7 +15,9 @@ from warpseal.api.http import chunk_turns
 from warpseal.api.http.chunk_turns import MAX_CHUNKS, ChunkTurns
 from warpseal.api.http.http_protocol import LimitedHttp
 
-CHUNKED = post(b"", KEBAB, "Connection: close").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+CHUNKED = post(b"", KEBAB, "Connection: close").replace(
+    b"Content-Length: 0", b"Transfer-Encoding: chunked"
+)
 END = b"0\r\n\r\n"
 
 
@@ -83,7 +85,10 @@ async def test_a_waiting_body_delays_no_other_request(monkeypatch: pytest.Monkey
     async with quick_server(settings) as server:
         _, waiting = await asyncio.open_connection("127.0.0.1", server.port)
         waiting.write(CHUNKED + b"1\r\n{\r\n" * 5_000)
-        for request in (post(BODY, KEBAB, "Connection: close"), post(long, KEBAB, "Connection: close")):
+        for request in (
+            post(BODY, KEBAB, "Connection: close"),
+            post(long, KEBAB, "Connection: close"),
+        ):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(request)
             (reply,) = replies(await finish(reader.read()))

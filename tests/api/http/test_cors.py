@@ -25,5 +25,7 @@ from warpseal.api.http.cors import AllowedOrigins
         (("https://a", "https://*.b"), "https://c.b", True),
     ],
 )
-def test_a_site_is_allowed_by_name_or_by_pattern(allowed: tuple[str, ...], origin: str, passes: bool) -> None:
+def test_a_site_is_allowed_by_name_or_by_pattern(
+    allowed: tuple[str, ...], origin: str, passes: bool
+) -> None:
     assert AllowedOrigins(allowed).allow(origin) is passes

@@ -77,13 +77,20 @@ class LargeNode(Node):
         if (request.content_length or 0) < 65_536:
             return await super().serve_http(request)
         await request.read()
-        return web.Response(body=b'{"jsonrpc":"2.0","id":1,"result":"0x1"}', content_type="application/json")
+        return web.Response(
+            body=b'{"jsonrpc":"2.0","id":1,"result":"0x1"}', content_type="application/json"
+        )
 
 
 async def serve(started: Callable[[int, Lag, Callable[[], object]], None]) -> None:
     stopping, lag = asyncio.Event(), Lag()
-    async with serve_node(LargeNode()) as node, open_chain(node.url, ws=(f"ws://127.0.0.1:{node.port}/ws",)) as chain:
-        interfaces = NodeInterfaces(SETTINGS, DataApiSettings(), NodeApiSettings(admin_enabled=True), Metrics())
+    async with (
+        serve_node(LargeNode()) as node,
+        open_chain(node.url, ws=(f"ws://127.0.0.1:{node.port}/ws",)) as chain,
+    ):
+        interfaces = NodeInterfaces(
+            SETTINGS, DataApiSettings(), NodeApiSettings(admin_enabled=True), Metrics()
+        )
         interfaces.add_evm(chain, Admission(), FORWARDING)
         interfaces.add_health(HealthRegistry(HealthSettings()))
         async with serving_api(switch_paths(interfaces, ApiSetup().app()), SETTINGS) as server:
@@ -163,7 +170,9 @@ def hostile_json(size: int) -> dict[str, bytes]:
         "a batch of objects": b"[" + b"{}," * (size // 3 - 1) + b"{}]",
         "a batch of numbers": b"[" + b"0," * (size // 2 - 2) + b"0]",
         "a batch of calls": b"[" + (START + b"[]},") * (size // 60) + START + b"[]}]",
-        "a batch of notifications": b"[" + b'{"jsonrpc":"2.0","method":"x"},' * (size // 40) + b"{}]",
+        "a batch of notifications": b"["
+        + b'{"jsonrpc":"2.0","method":"x"},' * (size // 40)
+        + b"{}]",
         "lists in params": START + b"[" + b"[]," * (size // 3 - 40) + b"[]]}",
         "texts in params": START + b"[" + b'"",' * (size // 3 - 40) + b'""]}',
         "texts and lists in params": START + b"[" + b'"",[],' * (size // 6 - 40) + b"[]]}",
@@ -173,14 +182,18 @@ def hostile_json(size: int) -> dict[str, bytes]:
         "open brackets": b"[" * size,
         "quotes": b'"' * size,
         "fields": b"{" + b'"a":1,' * (size // 6 - 10) + b'"jsonrpc":"2.0"}',
-        "fields of different names": b"{" + b",".join(b'"%x":1' % n for n in range(size // 10)) + b"}",
+        "fields of different names": b"{"
+        + b",".join(b'"%x":1' % n for n in range(size // 10))
+        + b"}",
         "values after the first": START + b"[]}" + b"{}" * (size // 2 - 40),
         "a number after the first": b"{} " + b"1" * (size - 10),
         "blanks": b" " * size,
         "letters that are not ASCII": START + b'["' + b"\xc3\xa9" * (size // 2 - 40) + b'"]}',
         "a long method": b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * (size - 60) + b'"}',
         "a long id": b'{"jsonrpc":"2.0","id":"' + b"x" * (size - 60) + b'","method":"debug_x"}',
-        "a long number as id": b'{"jsonrpc":"2.0","id":' + b"1" * (size - 60) + b',"method":"debug_x"}',
+        "a long number as id": b'{"jsonrpc":"2.0","id":'
+        + b"1" * (size - 60)
+        + b',"method":"debug_x"}',
         "a filter with many arguments": b'{"jsonrpc":"2.0","id":1,"method":"eth_getFilterLogs","params":['
         + b"[]," * (size // 3 - 40)
         + b"[]]}",
@@ -210,9 +223,9 @@ def test_no_body_holds_the_event_loop() -> None:
 
 def test_no_websocket_message_holds_the_event_loop() -> None:
     held = {}
-    handshake = get(WS, b"sec-websocket-version: 13", b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==").replace(
-        b"connection: close\r\n", b"connection: upgrade\r\nupgrade: websocket\r\n"
-    )
+    handshake = get(
+        WS, b"sec-websocket-version: 13", b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=="
+    ).replace(b"connection: close\r\n", b"connection: upgrade\r\nupgrade: websocket\r\n")
     end = b"\x88\x82" + bytes(4) + b"\x03\xe8"
     with served() as (port, lag):
         messages = {name: frame(body) for name, body in hostile_json(5 * MIB - 100).items()}
@@ -272,7 +285,9 @@ async def test_many_node_ids_do_not_hold_the_event_loop(count: int) -> None:
         lags = []
         for _ in range(3):
             measuring = asyncio.create_task(lag.measure())
-            await endpoint._current(NodeIdsParams(["NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"] * count))
+            await endpoint._current(
+                NodeIdsParams(["NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"] * count)
+            )
             measuring.cancel()
             lags.append(lag.longest_s)
             lag.longest_s = 0.0

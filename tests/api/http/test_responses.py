@@ -19,7 +19,9 @@ LAST = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
 
 @asynccontextmanager
-async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    app: ASGIApp,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Serve an app and connect to it."""
     async with serving(app) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -38,7 +40,9 @@ async def test_the_header_of_a_stream_arrives_before_its_body() -> None:
     seen = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
+        )
         await seen.wait()
         await send({"type": "http.response.body", "body": b"bo", "more_body": True})
         await send({"type": "http.response.body", "body": b"dy"})
@@ -67,7 +71,9 @@ async def test_the_last_response_of_a_connection_may_have_no_body() -> None:
     assert response.endswith(b"\r\n\r\n")
 
 
-@pytest.mark.parametrize("header", [(b"x-name", b"a\r\nx-other: b"), (b"x name", b"a"), (b"x-name\r\nx-other", b"b")])
+@pytest.mark.parametrize(
+    "header", [(b"x-name", b"a\r\nx-other: b"), (b"x name", b"a"), (b"x-name\r\nx-other", b"b")]
+)
 async def test_a_header_that_would_end_its_line_is_not_sent(header: tuple[bytes, bytes]) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [header]})
@@ -84,13 +90,18 @@ async def test_a_header_that_waits_for_the_client_is_not_mixed_with_100_continue
         if scope["path"] == "/large":
             await Response(bytes(size))(scope, receive, send)
             return
-        responding = asyncio.create_task(Response("body", headers={"X-Name": "value"})(scope, receive, send))
+        responding = asyncio.create_task(
+            Response("body", headers={"X-Name": "value"})(scope, receive, send)
+        )
         await asyncio.sleep(0)
         await receive()
         await responding
 
     async with connected(app) as (reader, writer):
-        writer.write(GET.replace(b"/ ", b"/large ", 1) + GET.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        writer.write(
+            GET.replace(b"/ ", b"/large ", 1)
+            + GET.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+        )
         await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(size)
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"

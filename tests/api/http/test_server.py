@@ -29,7 +29,9 @@ async def test_a_header_that_trickles_in_is_cut_off_at_the_absolute_deadline() -
 
 
 @pytest.mark.parametrize(("path", "key"), [(KEBAB, "error"), (V1, "message")])
-async def test_a_body_that_trickles_in_is_cut_off_at_the_absolute_deadline(path: str, key: str) -> None:
+async def test_a_body_that_trickles_in_is_cut_off_at_the_absolute_deadline(
+    path: str, key: str
+) -> None:
     async with quick_server() as server:
         whole = post(bytes(2000), path)
         head = whole[: whole.index(b"\r\n\r\n") + 4]
@@ -142,7 +144,9 @@ async def test_trailers_count_as_header() -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [(KEBAB, 413), (V1, 400)])
-async def test_a_large_body_is_refused_and_its_sender_sees_the_response(path: str, status: int) -> None:
+async def test_a_large_body_is_refused_and_its_sender_sees_the_response(
+    path: str, status: int
+) -> None:
     async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
         for body in (bytes(4097), bytes(30_000)):
             response = await client.post(path, data=body)
@@ -175,7 +179,9 @@ async def test_an_endless_body_is_cut_off() -> None:
 
 async def test_the_body_of_a_refused_request_is_discarded() -> None:
     async with quick_server() as server:
-        output = await exchange(server.port, post(bytes(4000), "/nope") + post(BODY, KEBAB, "Connection: close"))
+        output = await exchange(
+            server.port, post(bytes(4000), "/nope") + post(BODY, KEBAB, "Connection: close")
+        )
     assert [reply.status for reply in replies(output)] == [404, 200]
 
 
@@ -193,14 +199,20 @@ async def test_a_client_that_expects_100_continue_is_refused_before_it_sends_a_l
     async with quick_server(replace(QUICK, receive_timeout_s=1000.0)) as server:
         head = post(bytes(5000), KEBAB, "Expect: 100-continue")[:-5000]
         (reply,) = replies(await exchange(server.port, head))
-    assert (reply.status, reply.json["code"], reply.headers["connection"]) == (413, "body_too_large", "close")
+    assert (reply.status, reply.json["code"], reply.headers["connection"]) == (
+        413,
+        "body_too_large",
+        "close",
+    )
 
 
 UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
 
 
 @pytest.mark.parametrize("pause_s", [None, 0.001])
-async def test_an_upgrade_header_is_ignored_and_the_request_is_answered(pause_s: float | None) -> None:
+async def test_an_upgrade_header_is_ignored_and_the_request_is_answered(
+    pause_s: float | None,
+) -> None:
     head = "\r\n".join([f"POST {KEBAB} HTTP/1.1", *UPGRADE, "Transfer-Encoding: chunked"]).encode()
     chunked = head + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
     get = "\r\n".join(["GET /health HTTP/1.1", *UPGRADE]).encode() + b"\r\n\r\n"
@@ -228,7 +240,9 @@ async def test_connections_are_limited() -> None:
     async with quick_server(replace(QUICK, max_connections=3, receive_timeout_s=1000.0)) as server:
         connections = server._state.connections
         clients = [
-            await asyncio.open_connection("127.0.0.1", server.port, local_addr=(f"127.0.0.{number}", 0))
+            await asyncio.open_connection(
+                "127.0.0.1", server.port, local_addr=(f"127.0.0.{number}", 0)
+            )
             for number in (2, 3, 4)
         ]
         await until(lambda: len(connections) == 3)
@@ -255,7 +269,9 @@ async def test_one_client_address_may_hold_a_quarter_of_the_connections_without_
         probe = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         (reply,) = replies(await exchange(server.port, probe))
         assert reply.status in (200, 503)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, local_addr=("127.0.0.2", 0)
+        )
         writer.write(post())
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         idle[1][1].write(post())
@@ -281,13 +297,17 @@ async def test_requests_that_have_not_arrived_hold_no_place_and_the_oldest_of_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_protocol, "_PATIENCE_S", 0.01)
-    settings = replace(QUICK, max_requests_in_flight=2, max_connections=16, receive_timeout_s=1000.0)
+    settings = replace(
+        QUICK, max_requests_in_flight=2, max_connections=16, receive_timeout_s=1000.0
+    )
     paths = (KEBAB, V1, f"{V1.rpartition('/')[0]}/verify", KEBAB, V1)
     async with quick_server(settings) as server:
         slow = []
         for number, path in enumerate((*paths, *paths)):
             address = ("127.0.0.2", "127.0.0.3")[number // len(paths)]
-            slow.append(await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0)))
+            slow.append(
+                await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0))
+            )
             slow[-1][1].write(post(BODY, path)[:-1])
         # Both addresses have a connection more than a quarter of all.
         for reader, _ in (slow[0], slow[5]):
@@ -304,7 +324,9 @@ async def test_requests_that_have_not_arrived_hold_no_place_and_the_oldest_of_to
             writer.close()
 
 
-async def test_a_slow_request_of_a_pipeline_counts_as_idle_once_it_is_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_request_of_a_pipeline_counts_as_idle_once_it_is_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http_protocol, "_PATIENCE_S", 0.01)
     settings = replace(QUICK, max_connections=4, receive_timeout_s=1000.0, keep_alive_s=1000.0)
     async with quick_server(settings) as server:
@@ -312,7 +334,11 @@ async def test_a_slow_request_of_a_pipeline_counts_as_idle_once_it_is_its_turn(m
         for _, writer in slow:
             writer.write(post() + post()[:-1])
         first, second = replies(await finish(slow[0][0].read()))
-        assert (first.status, second.status, second.json["code"]) == (200, 429, "too_many_connections")
+        assert (first.status, second.status, second.json["code"]) == (
+            200,
+            429,
+            "too_many_connections",
+        )
         slow[1][1].write(BODY[-1:] + post())
         output = b""
         while len(replies(output)) < 3:
@@ -325,7 +351,13 @@ async def test_a_slow_request_of_a_pipeline_counts_as_idle_once_it_is_its_turn(m
 @pytest.mark.parametrize(
     ("coding", "status"),
     # RFC 9112, 6.3: without chunked at the end the length of the body is not known, which is 400.
-    [("xchunked", 501), ("gzip", 501), ("gzip, chunked", 501), ("identity", 501), ("chunked, gzip", 400)],
+    [
+        ("xchunked", 501),
+        ("gzip", 501),
+        ("gzip, chunked", 501),
+        ("identity", 501),
+        ("chunked, gzip", 400),
+    ],
 )
 async def test_a_transfer_coding_that_is_not_chunked_is_refused_and_ends_the_connection(
     coding: str, status: int
@@ -343,7 +375,10 @@ def has_requests(setup: ApiSetup, count: int) -> bool:
 
 
 async def test_connections_with_a_request_do_not_count_as_idle() -> None:
-    setup, is_responding = ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
+    setup, is_responding = (
+        ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)),
+        asyncio.Event(),
+    )
 
     async def act(_: object) -> Aggregation:
         await is_responding.wait()
@@ -385,14 +420,18 @@ async def test_a_disconnected_pipelining_client_cancels_its_requests() -> None:
 
 
 def _mutated(rnd: random.Random) -> bytes:
-    whole = rnd.choice([post(), post(b"{}", V1), post(bytes(5000)), b"GET /health HTTP/1.1\r\n\r\n"])
+    whole = rnd.choice(
+        [post(), post(b"{}", V1), post(bytes(5000)), b"GET /health HTTP/1.1\r\n\r\n"]
+    )
     raw = bytearray(whole * rnd.randint(1, 3))
     for _ in range(rnd.randint(1, 5)):
         at = rnd.randrange(len(raw))
         if rnd.random() < 0.5:
             raw[at] = rnd.randrange(256)
         else:
-            raw[at:at] = rnd.choice([b"\r\n\r\n", b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n", b"\x00"])
+            raw[at:at] = rnd.choice(
+                [b"\r\n\r\n", b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n", b"\x00"]
+            )
     return bytes(raw)
 
 
@@ -405,10 +444,14 @@ async def _send_and_leave(port: int, rnd: random.Random) -> None:
     assert output == b"" or output.startswith(b"HTTP/1.1 ")
 
 
-async def test_mutated_requests_neither_crash_the_server_nor_stay_open(caplog: pytest.LogCaptureFixture) -> None:
+async def test_mutated_requests_neither_crash_the_server_nor_stay_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with quick_server() as server:
         for seed in range(0, 300, 50):
-            await asyncio.gather(*(_send_and_leave(server.port, random.Random(seed + n)) for n in range(50)))
+            await asyncio.gather(
+                *(_send_and_leave(server.port, random.Random(seed + n)) for n in range(50))
+            )
         output = await exchange(server.port, post(BODY, KEBAB, "Connection: close"))
     assert replies(output)[0].status == 200
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

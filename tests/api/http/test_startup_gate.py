@@ -37,7 +37,9 @@ async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> 
 
 async def test_a_request_that_times_out_gets_the_failures_of_the_nodes() -> None:
     setup = ApiSetup(network_id=None)
-    setup.gate.unavailable(NodeUnavailable("the network id", [NodeAttempt(0, PublicFailure.REFUSED)]))
+    setup.gate.unavailable(
+        NodeUnavailable("the network id", [NodeAttempt(0, PublicFailure.REFUSED)])
+    )
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
             response = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})

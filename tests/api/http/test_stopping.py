@@ -9,7 +9,16 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from tests.api.fixtures import KEBAB, SETTINGS, V1, ApiSetup, ScriptedAggregator, aggregation, exchange, serving
+from tests.api.fixtures import (
+    KEBAB,
+    SETTINGS,
+    V1,
+    ApiSetup,
+    ScriptedAggregator,
+    aggregation,
+    exchange,
+    serving,
+)
 from tests.api.raw_http import BODY, post
 from tests.eventually import finish
 from warpseal.aggregation.service import Aggregation, AggregationRequest
@@ -36,7 +45,9 @@ class HeldAggregation:
 async def test_stopping_finishes_what_is_in_flight() -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=LONG_S)
-    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings)
+    server = HttpServer(
+        ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings
+    )
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
         request = asyncio.create_task(client.post(KEBAB, data=BODY))
@@ -58,7 +69,9 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
 async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=0.2)
-    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings)
+    server = HttpServer(
+        ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings
+    )
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
         request = asyncio.create_task(client.post(path, data=BODY))

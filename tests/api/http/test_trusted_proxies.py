@@ -77,9 +77,9 @@ def test_the_last_address_that_is_no_proxy_is_the_client(values: list[str], addr
 
 
 def test_a_long_chain_of_trusted_addresses_is_not_followed_to_its_end() -> None:
-    assert forwarded(INNER, "203.0.113.9, " + ", ".join(f"10.0.{number % 256}.1" for number in range(5_000))) != (
-        "203.0.113.9"
-    )
+    assert forwarded(
+        INNER, "203.0.113.9, " + ", ".join(f"10.0.{number % 256}.1" for number in range(5_000))
+    ) != ("203.0.113.9")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,9 @@ def test_a_long_chain_of_trusted_addresses_is_not_followed_to_its_end() -> None:
     ],
 )
 def test_the_country_is_that_of_the_last_header(values: list[str], country: str) -> None:
-    assert client_behind(scope(EDGE, *(("CF-IPCountry", value) for value in values))) == Client(EDGE, country)
+    assert client_behind(scope(EDGE, *(("CF-IPCountry", value) for value in values))) == Client(
+        EDGE, country
+    )
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=255), max_size=90), max_size=5))
@@ -134,7 +136,10 @@ def trusting() -> ApiSettings:
 
 
 async def test_a_server_without_trusted_proxies_sees_its_connections() -> None:
-    assert await seen(SETTINGS, b"X-Forwarded-For: 1.1.1.1", b"CF-IPCountry: FR") == b"127.0.0.1 XX False"
+    assert (
+        await seen(SETTINGS, b"X-Forwarded-For: 1.1.1.1", b"CF-IPCountry: FR")
+        == b"127.0.0.1 XX False"
+    )
     assert await seen(SETTINGS) == b"127.0.0.1 XX True"
 
 

@@ -123,19 +123,30 @@ class NodeApiSetup:
     session: aiohttp.ClientSession
 
     async def send(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """Send a request with these headers, and no content type but theirs."""
         skipped = ("content-type", "user-agent", "accept", "accept-encoding")
         async with self.session.request(
-            method, self.url + path, data=body, headers=headers, skip_auto_headers=skipped, allow_redirects=False
+            method,
+            self.url + path,
+            data=body,
+            headers=headers,
+            skip_auto_headers=skipped,
+            allow_redirects=False,
         ) as response:
             return Reply(response.status, response.headers, await response.text())
 
     async def rpc(self, path: str, method: str, params: object = None, **headers: str) -> Reply:
         """Call a method of dialect A."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return await self.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json", **headers})
+        return await self.send(
+            "POST", path, json.dumps(body).encode(), {"content-type": "application/json", **headers}
+        )
 
     async def admin(self, method: str, **params: object) -> Any:
         """Return the result of an administration method, or the text of its error."""
@@ -146,18 +157,26 @@ class NodeApiSetup:
 
 @asynccontextmanager
 async def started_node_api(
-    node: NodeApiSettings | None = None, data: DataApiSettings | None = None, settings: ApiSettings = SETTINGS
+    node: NodeApiSettings | None = None,
+    data: DataApiSettings | None = None,
+    settings: ApiSettings = SETTINGS,
 ) -> AsyncIterator[NodeApiSetup]:
     """Serve the node interfaces, administration switched on, over a registry without checks."""
     node = node or NodeApiSettings(admin_enabled=True)
     interfaces = NodeInterfaces(settings, data or DataApiSettings(), node, Metrics())
-    registry, aliases, loggers = HealthRegistry(HealthSettings()), ChainAliases(), DaemonLoggers("debug")
+    registry, aliases, loggers = (
+        HealthRegistry(HealthSettings()),
+        ChainAliases(),
+        DaemonLoggers("debug"),
+    )
     aliases.add_primary_chains(X_CHAIN, C_CHAIN)
     loggers.add_chains(("P", "X", "C"))
     plugins, profiler = FakePlugins(), FakeProfiler()
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)
-    interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler))
+    interfaces.add_admin(
+        AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler)
+    )
     app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
     async with serving(app, settings) as url, aiohttp.ClientSession() as session:
         yield NodeApiSetup(interfaces, registry, aliases, loggers, plugins, profiler, url, session)
@@ -183,7 +202,9 @@ def recorded_checks(registry: HealthRegistry, folder: Path) -> None:
     }
     standing = ChainProgress(chain="p-chain", height=10, node_height=10, block_id=bytes(32))
     chains = [FollowedChain(name, PRIMARY_NETWORK, lambda: standing) for name in ("C", "P", "X")]
-    chains.append(FollowedChain(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54)))
+    chains.append(
+        FollowedChain(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54))
+    )
     traffic = PeerTraffic(6, 9.5, 9.5, 10, 0, 0, 96, None)
     registry.register(
         *(chain_check(chain, readiness.get, 120.0, lambda: 10.0) for chain in chains),

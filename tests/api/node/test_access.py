@@ -43,7 +43,10 @@ async def test_without_a_token_a_request_through_a_proxy_gets_404(header: str) -
 @pytest.mark.parametrize(
     ("peer", "passes"),
     [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True)]
-    + [(peer, False) for peer in ("10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1", "fe80::1", "", "localhost")],
+    + [
+        (peer, False)
+        for peer in ("10.0.0.1", "203.0.113.7", "::ffff:10.0.0.1", "fe80::1", "", "localhost")
+    ],
 )
 async def test_without_a_token_only_loopback_addresses_are_allowed(peer: str, passes: bool) -> None:
     assert await status_behind(AdminGuard(passed, None), peer, {}) == (200 if passes else 404)
@@ -56,9 +59,21 @@ async def test_a_valid_token_is_accepted_from_any_address() -> None:
 
 @pytest.mark.parametrize(
     "authorization",
-    [None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ", "Bearer \xff", "Bearer"],
+    [
+        None,
+        "",
+        TOKEN,
+        f"Basic {TOKEN}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer ",
+        "Bearer \xff",
+        "Bearer",
+    ],
 )
-async def test_a_missing_or_wrong_token_is_refused_even_on_loopback(authorization: str | None) -> None:
+async def test_a_missing_or_wrong_token_is_refused_even_on_loopback(
+    authorization: str | None,
+) -> None:
     headers = {} if authorization is None else {"authorization": authorization}
     assert await status_behind(AdminGuard(passed, TOKEN), "127.0.0.1", headers) == 401
 
@@ -75,25 +90,54 @@ async def test_the_guard_follows_administration_through_every_alias() -> None:
     async with started_node_api(WITH_TOKEN) as node:
         held = {"authorization": f"Bearer {TOKEN}"}
         for endpoint, alias in (("admin", "a"), ("a", "b"), ("b", "bc/c")):
-            reply = await node.rpc(ADMIN, "admin.alias", {"endpoint": endpoint, "alias": alias}, **held)
+            reply = await node.rpc(
+                ADMIN, "admin.alias", {"endpoint": endpoint, "alias": alias}, **held
+            )
             assert reply.json["result"] == {}
             assert (await levels(node, f"/ext/{alias}")).status == 401
             assert (await levels(node, f"/ext/{alias}", **held)).status == 200
             assert (
                 "access-control-allow-origin"
-                not in (await levels(node, f"/ext/{alias}", origin="http://a.example", **held)).headers
+                not in (
+                    await levels(node, f"/ext/{alias}", origin="http://a.example", **held)
+                ).headers
             )
 
 
 @pytest.mark.parametrize(
     ("host", "passes"),
     [
-        *((host, True) for host in ("localhost", "LOCALHOST:9650", "127.0.0.1", "10.1.2.3:80", "[::1]:80", "::1", "")),
-        *((host, False) for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "a b")),
+        *(
+            (host, True)
+            for host in (
+                "localhost",
+                "LOCALHOST:9650",
+                "127.0.0.1",
+                "10.1.2.3:80",
+                "[::1]:80",
+                "::1",
+                "",
+            )
+        ),
+        *(
+            (host, False)
+            for host in (
+                "evil.example",
+                "localhost.evil.example",
+                "127.0.0.1.evil.example:80",
+                "a b",
+            )
+        ),
         *((host, False) for host in ("[evil.example]", "0x7f.1:80x", "2130706433")),
         *(
             (host, False)
-            for host in ("[::1].evil.com", "[::1].evil.com:80", "[].evil.com", "[::1]:80.evil.com", "[::1]x")
+            for host in (
+                "[::1].evil.com",
+                "[::1].evil.com:80",
+                "[].evil.com",
+                "[::1]:80.evil.com",
+                "[::1]x",
+            )
         ),
     ],
 )
@@ -128,7 +172,9 @@ async def test_web_pages_may_read_health_without_credentials_but_not_administrat
 
 
 async def test_web_pages_of_other_origins_may_not_read_health() -> None:
-    async with started_node_api(data=DataApiSettings(http_allowed_origins=("https://console.example",))) as node:
+    async with started_node_api(
+        data=DataApiSettings(http_allowed_origins=("https://console.example",))
+    ) as node:
         reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
         assert "access-control-allow-origin" not in reply.headers
         reply = await node.send("GET", HEALTH, headers={"Origin": "https://console.example"})
@@ -144,7 +190,13 @@ async def status_behind(guard: AdminGuard, peer: str, headers: Mapping[str, str]
     """Return what a request from an address is answered, as the server hands it over."""
     messages: list[Message] = []
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    scope = {"type": "http", "method": "POST", "path": ADMIN, "client": (peer, 1) if peer else None, "headers": raw}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": ADMIN,
+        "client": (peer, 1) if peer else None,
+        "headers": raw,
+    }
 
     async def send(message: Message) -> None:
         messages.append(message)
@@ -160,11 +212,17 @@ async def status_behind(guard: AdminGuard, peer: str, headers: Mapping[str, str]
 async def test_paths_of_primary_chains_that_are_not_configured_name_their_setting() -> None:
     gateway, evm = "set gateway-nodes", "add the C-Chain to evm-chains, or set gateway-nodes,"
     paths = {
-        **dict.fromkeys(("/ext/bc/P", "/ext/bc/platform", "/ext/info", "/ext/index/X/tx", "/ext/bc/C/avax"), gateway),
+        **dict.fromkeys(
+            ("/ext/bc/P", "/ext/bc/platform", "/ext/info", "/ext/index/X/tx", "/ext/bc/C/avax"),
+            gateway,
+        ),
         **dict.fromkeys(("/ext/bc/C/rpc", "/ext/bc/evm/ws"), evm),
     }
     async with started_node_api() as node:
         for path, setting in paths.items():
             reply = await node.rpc(path, "platform.getHeight", {})
-            assert status_and_text(reply) == (404, f"404 page not found: {setting} to serve this path\n")
+            assert status_and_text(reply) == (
+                404,
+                f"404 page not found: {setting} to serve this path\n",
+            )
         assert status_and_text(await node.rpc("/ext/bc/P/rpc", "platform.getHeight", {})) == NO_PAGE

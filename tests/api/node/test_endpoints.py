@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from starlette.responses import PlainTextResponse
 
-from tests.api.node.fixtures import ADMIN, C_CHAIN, HEALTH, NodeApiSetup, recorded_checks, started_node_api
+from tests.api.node.fixtures import (
+    ADMIN,
+    C_CHAIN,
+    HEALTH,
+    NodeApiSetup,
+    recorded_checks,
+    started_node_api,
+)
 from warpseal.errors import CallRefused
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.ops.plugins.registry import LoadedVMs
@@ -30,7 +37,9 @@ async def test_an_alias_works_once_its_endpoint_is_mounted() -> None:
         assert await node.admin("alias", endpoint="soon", alias="sooner") == {}
         assert await node.admin("aliasChain", chain="C", alias="cee") == {}
         assert await text_of(node, "/ext/soon/rpc") == "404"
-        node.interfaces.add(chain, {"/rpc": PlainTextResponse("rpc"), "/ws": PlainTextResponse("ws")}, "bc/{chain}")
+        node.interfaces.add(
+            chain, {"/rpc": PlainTextResponse("rpc"), "/ws": PlainTextResponse("ws")}, "bc/{chain}"
+        )
         for name in (chain, "soon", "sooner", "bc/cee"):
             assert await text_of(node, f"/ext/{name}/rpc") == "rpc"
             assert await text_of(node, f"/ext/{name}/ws") == "ws"
@@ -54,7 +63,9 @@ async def test_circular_aliases_are_answered_with_404() -> None:
         assert await text_of(node, "/ext/a") == "404"
 
 
-@pytest.mark.parametrize("alias", ["p-chain", "c-chain", "43114", id_text(bytes(32)), "ab" * 32, "0x" + "ab" * 32, ""])
+@pytest.mark.parametrize(
+    "alias", ["p-chain", "c-chain", "43114", id_text(bytes(32)), "ab" * 32, "0x" + "ab" * 32, ""]
+)
 async def test_an_ambiguous_alias_is_refused(alias: str) -> None:
     async with started_node_api() as node:
         outcome = await node.admin("aliasChain", chain="C", alias=alias)
@@ -67,7 +78,10 @@ async def test_an_alias_may_have_512_characters_of_any_size() -> None:
         for name, params in (("alias", {"endpoint": "health"}), ("aliasChain", {"chain": "C"})):
             assert await node.admin(name, alias="é" * 512, **params) == {}
             assert await node.admin(name, alias="é" * 513, **params) == "alias length is too long"
-        assert await text_of(node, "/ext/" + "%C3%A9" * 512 + "/liveness") == '{"checks":{},"healthy":true}\n'
+        assert (
+            await text_of(node, "/ext/" + "%C3%A9" * 512 + "/liveness")
+            == '{"checks":{},"healthy":true}\n'
+        )
 
 
 async def test_trailing_and_double_slashes_make_a_different_path() -> None:
@@ -98,19 +112,35 @@ async def test_the_published_sdks_bodies_are_answered(tmp_path: Path) -> None:
             (ADMIN, "admin.getChainAliases", {"chain": id_text(C_CHAIN)}),
             (ADMIN, "admin.getLoggerLevel", {}),
             (ADMIN, "admin.getLoggerLevel", {"loggerName": "C"}),
-            (ADMIN, "admin.setLoggerLevel", {"loggerName": "C", "logLevel": "DEBUG", "displayLevel": "INFO"}),
+            (
+                ADMIN,
+                "admin.setLoggerLevel",
+                {"loggerName": "C", "logLevel": "DEBUG", "displayLevel": "INFO"},
+            ),
             *(
                 (ADMIN, f"admin.{name}", {})
-                for name in ("loadVMs", "lockProfile", "memoryProfile", "startCPUProfiler", "stopCPUProfiler")
+                for name in (
+                    "loadVMs",
+                    "lockProfile",
+                    "memoryProfile",
+                    "startCPUProfiler",
+                    "stopCPUProfiler",
+                )
             ),
             (HEALTH, "health.health", {"tags": ["11111111111111111111111111111111LpoYY"]}),
             (HEALTH, "health.readiness", {"tags": ["11111111111111111111111111111111LpoYY"]}),
             (HEALTH, "health.liveness", {}),
         ]
         for number, (path, method, params) in enumerate(bodies):
-            body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params, "id": number}).encode()
+            body = json.dumps(
+                {"jsonrpc": "2.0", "method": method, "params": params, "id": number}
+            ).encode()
             reply = await node.send("POST", path, body, {"content-type": "application/json"})
-            assert (reply.status, reply.json["id"], "result" in reply.json) == (200, number, True), reply.text
+            assert (reply.status, reply.json["id"], "result" in reply.json) == (
+                200,
+                number,
+                True,
+            ), reply.text
 
 
 async def test_a_tagged_health_report_can_pass_while_the_whole_report_fails() -> None:
@@ -134,7 +164,11 @@ async def test_a_tagged_health_report_can_pass_while_the_whole_report_fails() ->
             ("?tags=b", 503, {"good", "bad", "everywhere"}),
         ):
             reply = await node.send("GET", HEALTH + query)
-            assert (reply.status, set(reply.json["checks"]), reply.json["healthy"]) == (status, names, status == 200)
+            assert (reply.status, set(reply.json["checks"]), reply.json["healthy"]) == (
+                status,
+                names,
+                status == 200,
+            )
         outcome = await node.rpc(HEALTH, "health.health", {})
         assert (outcome.status, outcome.json["result"]["healthy"]) == (200, False)
 
@@ -143,11 +177,15 @@ async def test_sub_routes_of_health_answer_any_method_with_the_report() -> None:
     async with started_node_api() as node:
         for method in ("GET", "POST", "PUT", "DELETE"):
             for route in ("health", "readiness", "liveness"):
-                reply = await node.send(method, f"{HEALTH}/{route}", b"{" if method != "GET" else None)
+                reply = await node.send(
+                    method, f"{HEALTH}/{route}", b"{" if method != "GET" else None
+                )
                 assert (reply.status, reply.json) == (200, {"checks": {}, "healthy": True})
 
 
-async def test_an_internal_error_is_a_jsonrpc_error_without_details(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_internal_error_is_a_jsonrpc_error_without_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with started_node_api() as node:
 
         async def fail() -> LoadedVMs:

@@ -51,7 +51,9 @@ async def test_the_sender_of_a_huge_body_receives_the_error_response(size: int) 
         assert await is_served(node)
 
 
-@pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"params":' * 90_000, b'{"id":' + b"[" * 70 + b"]" * 70 + b"}"])
+@pytest.mark.parametrize(
+    "body", [b"[" * 1_000_000, b'{"params":' * 90_000, b'{"id":' + b"[" * 70 + b"]" * 70 + b"}"]
+)
 async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
     async with started_node_api() as node:
         reply = await node.send("POST", HEALTH, body, JSON)
@@ -62,7 +64,9 @@ async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
 async def test_a_slow_body_is_cut_off_with_a_plain_text_error() -> None:
     settings = replace(SETTINGS, receive_timeout_s=0.3)
     async with started_node_api(settings=settings) as node:
-        response = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
+        response = await raw(
+            node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{"
+        )
         assert b" 400 " in response.split(b"\r\n", 1)[0]
         assert b"text/plain" in response
         assert await is_served(node)
@@ -81,7 +85,9 @@ HEAD = b"content-type: application/json\r\ncontent-length: 100\r\n\r\n"
 )
 async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
     async with started_node_api() as node:
-        response = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
+        response = await raw(
+            node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n"
+        )
         assert response.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
 
 

@@ -22,7 +22,12 @@ from warpseal.node.chain_apis import NOT_SERVED_S, ChainApi, ChainValidatorsClie
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import UpstreamNode, open_session
-from warpseal.validators.chain_validator_list import RETRY_S, ChainValidatorList, CurrentValidations, LocalView
+from warpseal.validators.chain_validator_list import (
+    RETRY_S,
+    ChainValidatorList,
+    CurrentValidations,
+    LocalView,
+)
 from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import ChainID, id_text
 
@@ -46,7 +51,9 @@ class Served:
             return reply.status
         if "error" in reply.json:
             return reply.error
-        return sorted(reply.json["result"]["validators"], key=lambda item: str(item["validationID"]))
+        return sorted(
+            reply.json["result"]["validators"], key=lambda item: str(item["validationID"])
+        )
 
 
 @asynccontextmanager
@@ -63,10 +70,15 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
         current = CurrentValidations(upstream.platform, now=clock)
         peer_uptimes = peer_uptimes or as_recorded(LISTED[0])
         view = LocalView(
-            ChainLookup(upstream.platform, now=clock), current, peer_uptimes.is_connected, peer_uptimes.uptime
+            ChainLookup(upstream.platform, now=clock),
+            current,
+            peer_uptimes.is_connected,
+            peer_uptimes.uptime,
         )
         behind = [
-            api_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")), ChainApi.VALIDATORS)
+            api_endpoint(
+                NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")), ChainApi.VALIDATORS
+            )
             for node in nodes
         ]
         of_nodes = ChainValidatorsClient(
@@ -79,7 +91,9 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
             (C_CHAIN, ChainValidatorsClient(())),
         ):
             chain = ChainValidatorList(ChainID(chain_id), item, view, clock)
-            node_api.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
+            node_api.interfaces.add(
+                f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes()
+            )
         yield Served(node_api, p_chain, clock)
 
 
@@ -89,7 +103,10 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
     async with ours() as api:
         for exchange in exchanges:
             body = exchange["request"].encode() if exchange["request"] is not None else None
-            compare(await api.setup.send(exchange["http"], exchange["path"], body, exchange["headers"]), exchange)
+            compare(
+                await api.setup.send(exchange["http"], exchange["path"], body, exchange["headers"]),
+                exchange,
+            )
 
 
 async def test_validators_of_l1s_and_permissioned_subnets_have_all_fields_in_order() -> None:
@@ -110,7 +127,14 @@ async def test_validators_are_selected_by_id_and_all_are_listed_without_ids() ->
         for malformed in ("NodeID-1", "x", first[7:], "", 7, None, [first]):
             code, text = await api.listed(malformed)
             assert (code, text[:30]) == (-32000, "couldn't unmarshal an argument"), malformed
-        spellings: tuple[object, ...] = ({}, None, [{}], {"nodeIDs": None}, {"nodeids": []}, {"other": 1})
+        spellings: tuple[object, ...] = (
+            {},
+            None,
+            [{}],
+            {"nodeIDs": None},
+            {"nodeids": []},
+            {"other": 1},
+        )
         for params in spellings:
             reply = await api.setup.rpc(PATH, METHOD, params)
             assert len(reply.json["result"]["validators"]) == len(BY_ID), params

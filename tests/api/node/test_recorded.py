@@ -17,7 +17,15 @@ from tests.api.node.deviations import (
     ROUTE_HEADER,
     SET_LOGGER_LEVEL,
 )
-from tests.api.node.fixtures import ADMIN, HEALTH, NODE_ID, NodeApiSetup, Reply, recorded_checks, started_node_api
+from tests.api.node.fixtures import (
+    ADMIN,
+    HEALTH,
+    NODE_ID,
+    NodeApiSetup,
+    Reply,
+    recorded_checks,
+    started_node_api,
+)
 
 RECORDING = paths.LOCALNET / "node-api.jsonl"
 DOCUMENT = paths.DOCS / "node-interfaces.md"
@@ -33,14 +41,20 @@ def recorded(*sources: str) -> Iterator[dict[str, Any]]:
             yield exchange
 
 
-OWN = [item for item in recorded("admin", "health", "health-get", "http") if item["path"].startswith((ADMIN, HEALTH))]
+OWN = [
+    item
+    for item in recorded("admin", "health", "health-get", "http")
+    if item["path"].startswith((ADMIN, HEALTH))
+]
 
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[NodeApiSetup]:
     async with started_node_api() as setup:
         recorded_checks(setup.registry, tmp_path)
-        await setup.registry.run_checks(name for name, passes in setup.registry.results().items() if not passes)
+        await setup.registry.run_checks(
+            name for name, passes in setup.registry.results().items() if not passes
+        )
         yield setup
 
 
@@ -49,7 +63,9 @@ async def ask(node: NodeApiSetup, exchange: dict[str, Any]) -> Reply:
     return await node.send(exchange["http"], exchange["path"], body, exchange["headers"])
 
 
-async def test_every_recorded_exchange_is_answered_as_the_node_answered_it(node: NodeApiSetup) -> None:
+async def test_every_recorded_exchange_is_answered_as_the_node_answered_it(
+    node: NodeApiSetup,
+) -> None:
     """In the order of the recording, since aliases and levels stay as they are set."""
     compared = 0
     for exchange in OWN:
@@ -83,7 +99,11 @@ def compare(reply: Reply, exchange: dict[str, Any]) -> None:
     assert reply.text.endswith("\n")
     if isinstance(expected, str):
         expected = json.loads(expected)
-    ours = {key: value for key, value in reply.json.items() if key in expected} if "reply" in exchange else reply.json
+    ours = (
+        {key: value for key, value in reply.json.items() if key in expected}
+        if "reply" in exchange
+        else reply.json
+    )
     assert list(ours) == [key for key in reply.json if key in expected], about
     assert shown(ours, exchange) == shown(expected, exchange), about
 
@@ -97,11 +117,19 @@ def shown(expected: Any, exchange: dict[str, Any]) -> Any:
         return SET_LOGGER_LEVEL
     result = expected.get("result", expected)
     if "loggerLevels" in result:
-        return {name: shape(level) for name, level in result["loggerLevels"].items() if name in ("main", "C", "P", "X")}
+        return {
+            name: shape(level)
+            for name, level in result["loggerLevels"].items()
+            if name in ("main", "C", "P", "X")
+        }
     if "checks" in result:
         return {
             "healthy": result["healthy"],
-            **{name: shape(check) for name, check in result["checks"].items() if name not in NODE_SPECIFIC_CHECKS},
+            **{
+                name: shape(check)
+                for name, check in result["checks"].items()
+                if name not in NODE_SPECIFIC_CHECKS
+            },
         }
     return result if "aliases" in result else shape(expected)
 
@@ -109,7 +137,10 @@ def shown(expected: Any, exchange: dict[str, Any]) -> Any:
 def shape(value: Any) -> Any:
     """Return the keys and JSON types of a value; numbers are of one type, as in JSON."""
     if isinstance(value, dict):
-        return {key: shape(inner) if key not in EXTRA_KEYS else "nullable" for key, inner in value.items()}
+        return {
+            key: shape(inner) if key not in EXTRA_KEYS else "nullable"
+            for key, inner in value.items()
+        }
     if isinstance(value, list):
         return ["list"]
     if isinstance(value, bool) or value is None:
@@ -127,12 +158,19 @@ async def test_replies_have_the_recorded_key_order(node: NodeApiSetup) -> None:
 
 async def test_methods_of_the_node_itself_are_not_served(node: NodeApiSetup) -> None:
     for name in ("dbGet", "getConfig"):
-        assert await node.admin(name, key="0x00") == f'rpc: can\'t find method "admin.{name[0].upper()}{name[1:]}"'
+        assert (
+            await node.admin(name, key="0x00")
+            == f'rpc: can\'t find method "admin.{name[0].upper()}{name[1:]}"'
+        )
 
 
-async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(node: NodeApiSetup) -> None:
+async def test_a_route_header_is_a_404_without_a_body_and_counts_under_ext_only(
+    node: NodeApiSetup,
+) -> None:
     expected = [item for item in recorded("http") if "Avalanche-Api-Route" in item["headers"]]
-    assert {(entry["path"], entry["status"], entry["body"]) for entry in expected} == {("/", 404, "")}
+    assert {(entry["path"], entry["status"], entry["body"]) for entry in expected} == {
+        ("/", 404, "")
+    }
     for value in ("info", "nope", "", "C"):
         reply = await node.send("GET", HEALTH, headers={"Avalanche-Api-Route": value})
         assert (reply.status, reply.text) == (404, "")

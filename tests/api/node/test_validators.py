@@ -46,7 +46,9 @@ class Node:
         call = await request.json()
         node_ids = call["params"]["nodeIDs"]
         entries = [entry for entry in self.listed if not node_ids or entry["nodeID"] in node_ids]
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": entries}})
+        return web.json_response(
+            {"jsonrpc": "2.0", "id": call["id"], "result": {"validators": entries}}
+        )
 
 
 @asynccontextmanager
@@ -88,7 +90,9 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
     async with chain(Node()) as node_api:
         for exchange in exchanges:
             body = exchange["request"].encode() if exchange["request"] is not None else None
-            compare(await node_api.send(exchange["http"], PATH, body, exchange["headers"]), exchange)
+            compare(
+                await node_api.send(exchange["http"], PATH, body, exchange["headers"]), exchange
+            )
 
 
 async def test_validators_of_the_node_are_passed_on_with_all_fields_in_order() -> None:
@@ -127,7 +131,9 @@ async def test_the_same_node_is_called_until_it_fails() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_without_further_calls(status: int) -> None:
+async def test_a_chain_whose_nodes_do_not_serve_validators_is_a_404_without_further_calls(
+    status: int,
+) -> None:
     node = Node(status=status)
     async with chain(node) as node_api:
         for _ in range(3):
@@ -145,13 +151,22 @@ async def test_an_error_about_failed_nodes_contains_no_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "response", [{"validators": [{}]}, {"validators": [{**LISTED[0][0], "weight": -1}]}, {"validators": 7}, [], None]
+    "response",
+    [
+        {"validators": [{}]},
+        {"validators": [{**LISTED[0][0], "weight": -1}]},
+        {"validators": 7},
+        [],
+        None,
+    ],
 )
 async def test_a_malformed_node_response_is_not_passed_on(response: object) -> None:
     node = Node()
 
     async def lie(request: web.Request) -> web.Response:
-        return web.json_response({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": response})
+        return web.json_response(
+            {"jsonrpc": "2.0", "id": (await request.json())["id"], "result": response}
+        )
 
     node.respond = lie  # type: ignore[method-assign]
     async with chain(node) as node_api:
@@ -162,7 +177,10 @@ async def test_a_malformed_node_response_is_not_passed_on(response: object) -> N
     ("rpc", "validators"),
     [
         ("http://a/ext/bc/x/rpc", "http://a/ext/bc/x/validators"),
-        ("https://rpc.example/rpc/ext/bc/rpc/rpc?k=v", "https://rpc.example/rpc/ext/bc/rpc/validators?k=v"),
+        (
+            "https://rpc.example/rpc/ext/bc/rpc/rpc?k=v",
+            "https://rpc.example/rpc/ext/bc/rpc/validators?k=v",
+        ),
         ("https://example/evm", None),
     ],
 )

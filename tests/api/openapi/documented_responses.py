@@ -44,7 +44,8 @@ def _find_operation(method: str, path: str) -> Mapping[str, Any] | None:
     matches = [
         operation
         for template, its_method, operation in operations()
-        if its_method == method and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+        if its_method == method
+        and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
     ]
     # A path without parameters comes before a template.
     return min(matches, key=lambda operation: len(operation["parameters"]), default=None)
@@ -57,7 +58,11 @@ def _without_more_keys(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     closed = {key: _without_more_keys(value) for key, value in part.items()}
-    return {**closed, "additionalProperties": False} if isinstance(part.get("required"), list) else closed
+    return (
+        {**closed, "additionalProperties": False}
+        if isinstance(part.get("required"), list)
+        else closed
+    )
 
 
 _STRICT = _without_more_keys(DOCUMENT["components"])

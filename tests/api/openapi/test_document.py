@@ -59,11 +59,15 @@ def parts_of(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield a schema and all schemas in it."""
     if isinstance(schema, dict):
         yield schema
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+    for part in (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    ):
         yield from parts_of(part)
 
 
-def test_generators_meet_no_array_without_items_no_value_without_type_and_no_null_that_is_never_sent() -> None:
+def test_generators_meet_no_array_without_items_no_value_without_type_and_no_null_that_is_never_sent() -> (
+    None
+):
     for schema in parts_of(DOCUMENT["components"]["schemas"]):
         assert schema.get("type") != "array" or "items" in schema, schema
         assert not any(isinstance(value, bool) for value in schema.get("enum", ())), schema
@@ -92,8 +96,13 @@ def test_documented_parameters_are_the_parsed_ones() -> None:
 
 def test_documented_aggregation_bodies_are_the_parsed_ones() -> None:
     schemas = DOCUMENT["components"]["schemas"]
-    for name, fields in (("AggregateSignaturesRequest", BODY_FIELDS), ("VerifyRequest", VERIFY_FIELDS)):
-        assert set(schemas[name]["properties"]) == {field.name for field in fields.spellings.values()}
+    for name, fields in (
+        ("AggregateSignaturesRequest", BODY_FIELDS),
+        ("VerifyRequest", VERIFY_FIELDS),
+    ):
+        assert set(schemas[name]["properties"]) == {
+            field.name for field in fields.spellings.values()
+        }
     path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
     parameters = {item["name"] for item in path["parameters"] if item["in"] == "query"}
     assert parameters == {field.name for field in QUERY_FIELDS.spellings.values()}
@@ -145,8 +154,13 @@ def test_compute_units_are_those_of_the_hosted_service() -> None:
 
 
 def test_types_of_transactions_are_the_closed_list_of_the_sdks() -> None:
-    assert [kind.value for kind in resources.PrimaryNetworkTxType] == re.split(r",\s+", SDK_TX_TYPES)
-    assert set(resources.PrimaryNetworkTxType) - resources.P_CHAIN_TX_TYPES == {"CreateAssetTx", "OperationTx"}
+    assert [kind.value for kind in resources.PrimaryNetworkTxType] == re.split(
+        r",\s+", SDK_TX_TYPES
+    )
+    assert set(resources.PrimaryNetworkTxType) - resources.P_CHAIN_TX_TYPES == {
+        "CreateAssetTx",
+        "OperationTx",
+    }
     assert resources.tx_type("OperationTx") == "UNKNOWN"
     assert resources.tx_type("ImportTx", resources.C_CHAIN_TX_TYPES) == "ImportTx"
 
@@ -169,7 +183,9 @@ NULLABLE = {
 
 
 @pytest.mark.parametrize("kind", shapes(), ids=lambda kind: kind.__name__)
-def test_only_known_fields_may_ever_be_null_and_names_are_camel_case(kind: type[resources.Resource]) -> None:
+def test_only_known_fields_may_ever_be_null_and_names_are_camel_case(
+    kind: type[resources.Resource],
+) -> None:
     assert inspect.getdoc(kind)
     for field in msgspec.structs.fields(kind):
         kinds = msgspec.inspect.type_info(field.type)
@@ -185,9 +201,16 @@ def test_only_known_fields_may_ever_be_null_and_names_are_camel_case(kind: type[
 def test_schemas_of_the_reference_dialect_are_the_others_in_kebab_case() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     twins = {name: schema for name, schema in schemas.items() if name.startswith("Kebab")}
-    assert {"KebabSignedMessage", "KebabDestinationReport", "KebabNextSignedMessage", "KebabErrorDetail"} <= set(twins)
+    assert {
+        "KebabSignedMessage",
+        "KebabDestinationReport",
+        "KebabNextSignedMessage",
+        "KebabErrorDetail",
+    } <= set(twins)
     for name, schema in twins.items():
-        assert all(re.fullmatch("[a-z-]+", key) for key in (*schema["properties"], *schema["required"])), name
+        assert all(
+            re.fullmatch("[a-z-]+", key) for key in (*schema["properties"], *schema["required"])
+        ), name
         twin = schemas.get(name.removeprefix("Kebab"))
         if twin is not None and name != "KebabError":
             assert [kebab_name(key) for key in twin["properties"]] == list(schema["properties"])
@@ -214,9 +237,21 @@ def untyped_parts(part: Any, path: str) -> Iterator[str]:
             yield from untyped_parts(item, f"{path}/{place}")
     if not isinstance(part, dict):
         return
-    is_open = part.get("type") == "object" and not part.keys() & {"properties", "additionalProperties"}
-    is_any = path.rpartition("/")[0].endswith("/properties") and not part.keys() & {"type", "$ref", "anyOf", "enum"}
-    if is_open or is_any or (part.get("type") == "array" and not (part.get("items") or "prefixItems" in part)):
+    is_open = part.get("type") == "object" and not part.keys() & {
+        "properties",
+        "additionalProperties",
+    }
+    is_any = path.rpartition("/")[0].endswith("/properties") and not part.keys() & {
+        "type",
+        "$ref",
+        "anyOf",
+        "enum",
+    }
+    if (
+        is_open
+        or is_any
+        or (part.get("type") == "array" and not (part.get("items") or "prefixItems" in part))
+    ):
         yield path
     for key, value in part.items():
         yield from untyped_parts(value, f"{path}/{key}")
@@ -245,7 +280,9 @@ async def test_a_report_and_a_next_message_have_the_documented_names(
     setup.deliveries.next = following
     fields = {"destinationBlockchainId": id_text(DESTINATION), "report": "true"}
     arguments: dict[str, Any] = (
-        {"params": fields} if method == "GET" else {"json": {"message": MESSAGE.raw.hex(), **fields}}
+        {"params": fields}
+        if method == "GET"
+        else {"json": {"message": MESSAGE.raw.hex(), **fields}}
     )
     async with client_of(setup) as client, client.request(method, path, **arguments) as response:
         reply = await response.json()
@@ -260,12 +297,18 @@ async def test_a_report_and_a_next_message_have_the_documented_names(
 
 def properties_of(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the properties of a component."""
-    properties: dict[str, Any] = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
+    properties: dict[str, Any] = DOCUMENT["components"]["schemas"][
+        schema["$ref"].rpartition("/")[2]
+    ]["properties"]
     return properties
 
 
-@pytest.mark.parametrize("operation", [item for *_, item in operations()], ids=lambda item: item["operationId"])
-def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_response(operation: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "operation", [item for *_, item in operations()], ids=lambda item: item["operationId"]
+)
+def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_response(
+    operation: dict[str, Any],
+) -> None:
     for parameter in operation["parameters"]:
         assert "example" in parameter or not parameter.get("required"), parameter["name"]
         if "example" in parameter:
@@ -276,11 +319,15 @@ def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_response(ope
         for example in body["examples"].values():
             check_schema(body["schema"], example["value"])
     statuses = [status for status in operation["responses"] if status.startswith("2")]
-    schemas = {status: json_schema_of(operation["responses"][status].get("content", {})) for status in statuses}
+    schemas = {
+        status: json_schema_of(operation["responses"][status].get("content", {}))
+        for status in statuses
+    }
     responses = [
         (schema, operation["responses"][status]["content"]["application/json"]["example"])
         for status, schema in schemas.items()
-        if schema is not None and "example" in operation["responses"][status]["content"]["application/json"]
+        if schema is not None
+        and "example" in operation["responses"][status]["content"]["application/json"]
     ]
     assert len(responses) == any(schemas.values())
     for schema, response in responses:
@@ -325,7 +372,9 @@ def test_the_examples_of_administration_are_all_its_methods() -> None:
     nothing, profiler = cast(Any, None), cast(Profiler, Profiler)
     methods = AdminMethods(nothing, nothing, nothing, nothing, profiler).methods()
     bodies = load_examples()["callAdmin"].bodies
-    assert sorted(body["method"] for body in bodies.values()) == sorted(f"admin.{name}" for name in methods)
+    assert sorted(body["method"] for body in bodies.values()) == sorted(
+        f"admin.{name}" for name in methods
+    )
 
 
 def test_signing_comes_first() -> None:

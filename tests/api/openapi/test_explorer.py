@@ -19,7 +19,9 @@ from warpseal.warp.message import Hash, UnsignedMessage
 
 
 async def test_the_document_is_served_to_every_client_and_revalidated() -> None:
-    limited = DataApiSettings(rate_limit_per_minute=1, rate_limit_loopback=True, require_api_key=True)
+    limited = DataApiSettings(
+        rate_limit_per_minute=1, rate_limit_loopback=True, require_api_key=True
+    )
     async with client_of(ApiSetup(data=limited)) as client:
         async with client.get(DOCUMENT_PATH) as reply:
             assert reply.content_type == "application/json"
@@ -45,7 +47,9 @@ def example_of(body: dict[str, Any], path: str) -> tuple[str, bytes]:
     return operation["parameters"][0]["example"], bytes.fromhex(example["value"]["message"])
 
 
-async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_it_has_signed() -> None:
+async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_it_has_signed() -> (
+    None
+):
     path = V1.replace("fuji", "{network}")
     for network_id, name in ((1, "mainnet"), (5, "fuji")):
         setup = ApiSetup(network_id=network_id)
@@ -64,9 +68,13 @@ async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_i
             async with client.get(DOCUMENT_PATH, headers={"If-None-Match": tag}) as reply:
                 body = await reply.json()
         assert example_of(body, path) == (name, MESSAGE.raw)
-        response = body["paths"][path]["post"]["responses"]["201"]["content"]["application/json"]["example"]
+        response = body["paths"][path]["post"]["responses"]["201"]["content"]["application/json"][
+            "example"
+        ]
         assert response == {"signedMessage": SIGNED.hex()}
-        verify = body["paths"][path.replace("aggregateSignatures", "verify")]["post"]["requestBody"]["content"]
+        verify = body["paths"][path.replace("aggregateSignatures", "verify")]["post"][
+            "requestBody"
+        ]["content"]
         (example,) = verify["application/json"]["examples"].values()
         assert example["value"] == {"signedMessage": SIGNED.hex(), "destinationBlockchainId": "C"}
     other = ApiSetup(network_id=12345).with_settings(network_names=("mine",))
@@ -77,9 +85,15 @@ async def test_the_explorer_and_its_files_come_from_the_daemon_and_are_cached() 
     async with client_of(ApiSetup()) as client:
         async with client.get(EXPLORER_PATH) as reply:
             assert reply.content_type == "text/html"
-            policy = dict(rule.split(" ", 1) for rule in reply.headers["content-security-policy"].split("; "))
+            policy = dict(
+                rule.split(" ", 1) for rule in reply.headers["content-security-policy"].split("; ")
+            )
             page = await reply.text()
-        assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
+        assert (policy["default-src"], policy["script-src"], policy["style-src"]) == (
+            "'none'",
+            "'self'",
+            "'self'",
+        )
         links = re.findall(r"(?:href|src)=\"([^\"]*)\"", page)
         addresses = [link for link in links if link not in ("data:,", DOCUMENT_PATH)]
         assert len(addresses) == 4
@@ -87,7 +101,9 @@ async def test_the_explorer_and_its_files_come_from_the_daemon_and_are_cached() 
             assert re.fullmatch(r"/docs/[a-z.-]+\?v=[0-9a-f]+", address)
             async with client.get(address) as reply:
                 assert reply.status == 200
-                assert reply.content_type == ("text/css" if ".css" in address else "text/javascript")
+                assert reply.content_type == (
+                    "text/css" if ".css" in address else "text/javascript"
+                )
                 assert "immutable" in reply.headers["cache-control"]
                 assert reply.headers["x-content-type-options"] == "nosniff"
                 tag = reply.headers["etag"]

@@ -43,7 +43,9 @@ def encode_reply(body: bytes) -> bytes:
     if request.rejection is not None:
         return request.rejection
     calls = enumerate(request.calls)
-    return encode_responses(request, {at: respond(call) for at, call in calls if call.error is None})
+    return encode_responses(
+        request, {at: respond(call) for at, call in calls if call.error is None}
+    )
 
 
 def respond(call: RpcCall) -> RpcResponse:
@@ -60,7 +62,9 @@ def raw(text: str) -> msgspec.Raw:
 @pytest.mark.parametrize("exchange", RECORDED, ids=lambda exchange: str(exchange["request"])[:60])
 def test_every_recorded_body_gets_the_recorded_bytes(exchange: dict[str, Any]) -> None:
     if any(name in exchange["request"] for name in ("feeConfig", "getBalance", "[1]}")):
-        assert parsed(exchange["request"].encode()).calls[0].error is None, "the node checks the arguments of a method"
+        assert parsed(exchange["request"].encode()).calls[0].error is None, (
+            "the node checks the arguments of a method"
+        )
         return
     assert encode_reply(exchange["request"].encode()).decode() == exchange["body"]
 
@@ -70,20 +74,31 @@ def test_at_least_eighteen_bodies_were_recorded() -> None:
 
 
 def batch(count: int) -> bytes:
-    calls = [{"jsonrpc": "2.0", "id": number, "method": "eth_chainId", "params": []} for number in range(1, count + 1)]
+    calls = [
+        {"jsonrpc": "2.0", "id": number, "method": "eth_chainId", "params": []}
+        for number in range(1, count + 1)
+    ]
     return json.dumps(calls).encode()
 
 
 def test_a_batch_of_a_thousand_calls_is_answered_and_a_larger_one_is_refused() -> None:
     assert len(json.loads(encode_reply(batch(1000)))) == 1000
-    assert encode_reply(batch(1001)) == (
-        b'[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"batch too large"}}]'  # As recorded.
+    assert (
+        encode_reply(batch(1001))
+        == (
+            b'[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"batch too large"}}]'  # As recorded.
+        )
     )
 
 
 def test_a_batch_that_is_too_large_carries_the_id_of_its_first_call() -> None:
     notification = {"jsonrpc": "2.0", "method": "eth_chainId"}
-    calls = [7, notification, {"jsonrpc": "1.0", "id": 5, "method": "x"}, {"jsonrpc": "2.0", "id": "a", "method": "x"}]
+    calls = [
+        7,
+        notification,
+        {"jsonrpc": "1.0", "id": 5, "method": "x"},
+        {"jsonrpc": "2.0", "id": "a", "method": "x"},
+    ]
     responses = json.loads(encode_reply(json.dumps(calls + [notification] * 1000).encode()))
     assert [response["id"] for response in responses] == ["a"]
     responses = json.loads(encode_reply(json.dumps([notification] * 1001).encode()))
@@ -93,7 +108,9 @@ def test_a_batch_that_is_too_large_carries_the_id_of_its_first_call() -> None:
 def test_results_of_a_batch_beyond_25_mb_become_errors() -> None:
     large = RpcResponse(raw('"' + "x" * 12_499_998 + '"'))
     small = RpcResponse(raw("1"))
-    responses = json.loads(encode_responses(parsed(batch(5)), {0: large, 1: large, 2: small, 3: small, 4: small}))
+    responses = json.loads(
+        encode_responses(parsed(batch(5)), {0: large, 1: large, 2: small, 3: small, 4: small})
+    )
     assert [response["id"] for response in responses] == [1, 2, 3, 4, 5]
     codes = [response["error"]["code"] if "error" in response else 0 for response in responses]
     assert codes == [0, 0, 0, -32003, -32003], "exactly 25,000,000 bytes are allowed"
@@ -139,25 +156,46 @@ def test_notifications_and_responses_are_not_answered(body: bytes) -> None:
 )
 def test_a_malformed_call_is_an_invalid_request(body: bytes, call_id: int | None) -> None:
     response = json.loads(encode_reply(body))
-    assert (response["id"], response["error"]) == (call_id, {"code": -32600, "message": "invalid request"})
+    assert (response["id"], response["error"]) == (
+        call_id,
+        {"code": -32600, "message": "invalid request"},
+    )
 
 
 def test_a_call_with_a_null_id_is_answered() -> None:
-    assert json.loads(encode_reply(b'{"jsonrpc":"2.0","id":null,"method":"eth_chainId"}'))["result"] == "0x3039"
+    assert (
+        json.loads(encode_reply(b'{"jsonrpc":"2.0","id":null,"method":"eth_chainId"}'))["result"]
+        == "0x3039"
+    )
 
 
 def test_params_and_ids_are_forwarded_byte_for_byte() -> None:
-    body = b'[{"jsonrpc":"2.0","id":1.0e2,"method":"eth_call","params":[{"a": 1e400, "b":"\\u00e9"}]}]'
+    body = (
+        b'[{"jsonrpc":"2.0","id":1.0e2,"method":"eth_call","params":[{"a": 1e400, "b":"\\u00e9"}]}]'
+    )
     encoding = encode_calls(parsed(body).calls, is_batch=True)
     assert b'"id":1.0e2' in encoding
     assert b'"params":[{"a": 1e400, "b":"\\u00e9"}]' in encoding
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"[", b"[{]", b"[1", b"[" * 1_000_000, b"[" * 70 + b"]" * 70, b'[{"a":' * 40 + b"}]" * 40, b"nope"]
+    "body",
+    [
+        b"{",
+        b"[",
+        b"[{]",
+        b"[1",
+        b"[" * 1_000_000,
+        b"[" * 70 + b"]" * 70,
+        b'[{"a":' * 40 + b"}]" * 40,
+        b"nope",
+    ],
 )
 def test_malformed_json_and_deep_nesting_are_parse_errors(body: bytes) -> None:
-    assert encode_reply(body) == b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}'
+    assert (
+        encode_reply(body)
+        == b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}'
+    )
 
 
 def test_a_body_of_the_largest_size_is_parsed() -> None:
@@ -170,7 +208,10 @@ def test_a_body_of_the_largest_size_is_parsed() -> None:
 def test_the_error_about_a_long_body_has_the_recorded_text() -> None:
     response = http_refusal({"method": "POST", "headers": [(b"content-length", b"6000068")]})
     assert response is not None
-    assert (response.status_code, response.body) == (413, b"content length too large (6000068>5242880)\n")
+    assert (response.status_code, response.body) == (
+        413,
+        b"content length too large (6000068>5242880)\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +226,9 @@ def test_the_error_about_a_long_body_has_the_recorded_text() -> None:
     ],
 )
 def test_content_types_of_json_are_accepted(content_type: str, accepted: bool) -> None:
-    response = http_refusal({"method": "POST", "headers": [(b"content-type", content_type.encode())]})
+    response = http_refusal(
+        {"method": "POST", "headers": [(b"content-type", content_type.encode())]}
+    )
     assert (response is None) is accepted
 
 

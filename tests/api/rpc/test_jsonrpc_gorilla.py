@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT, JsonRpcError, arguments, failure, parse, success
+from warpseal.api.rpc.jsonrpc_gorilla import (
+    BAD_ARGUMENT,
+    JsonRpcError,
+    arguments,
+    failure,
+    parse,
+    success,
+)
 
 
 class Params(msgspec.Struct, rename="camel"):
@@ -22,17 +29,25 @@ def parsed_params(params: object) -> Params:
     return arguments(msgspec.Raw(json.dumps(params).encode()), Params)
 
 
-@pytest.mark.parametrize("params", [None, {}, [], [{}], [{}, {"alias": "y"}], {"alias": None}, {"other": 7}])
+@pytest.mark.parametrize(
+    "params", [None, {}, [], [{}], [{}, {"alias": "y"}], {"alias": None}, {"other": 7}]
+)
 def test_empty_params_mean_an_empty_object(params: object) -> None:
     assert parsed_params(params) == Params()
 
 
-@pytest.mark.parametrize("params", [{"ALIAS": "x", "chainnames": ["a"]}, [{"Alias": "x", "ChainNames": ["a"]}, 7]])
-def test_params_match_keys_in_any_case_and_take_the_first_element_of_an_array(params: object) -> None:
+@pytest.mark.parametrize(
+    "params", [{"ALIAS": "x", "chainnames": ["a"]}, [{"Alias": "x", "ChainNames": ["a"]}, 7]]
+)
+def test_params_match_keys_in_any_case_and_take_the_first_element_of_an_array(
+    params: object,
+) -> None:
     assert parsed_params(params) == Params("x", ["a"])
 
 
-@pytest.mark.parametrize("params", [7, "x", True, [7], {"alias": 7}, {"alias": []}, {"chainNames": "x"}, [[{}]]])
+@pytest.mark.parametrize(
+    "params", [7, "x", True, [7], {"alias": 7}, {"alias": []}, {"chainNames": "x"}, [[{}]]]
+)
 def test_params_of_a_wrong_type_are_refused_with_the_error_text_of_the_node(params: object) -> None:
     with pytest.raises(JsonRpcError) as error:
         parsed_params(params)
@@ -53,10 +68,16 @@ def test_invalid_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
 
 def test_keys_of_a_request_match_in_any_case() -> None:
     request = parse(b'{"JSONRPC":"2.0","Method":"admin.alias","ID":7}')
-    assert (request.version, request.method, bytes(request.id or b"")) == ("2.0", "admin.alias", b"7")
+    assert (request.version, request.method, bytes(request.id or b"")) == (
+        "2.0",
+        "admin.alias",
+        b"7",
+    )
 
 
-@pytest.mark.parametrize("raw_id", ["7", '"a"', "1.50", '{"a": [1]}', "[1]", "false", '""', "9" * 23])
+@pytest.mark.parametrize(
+    "raw_id", ["7", '"a"', "1.50", '{"a": [1]}', "[1]", "false", '""', "9" * 23]
+)
 def test_an_id_of_any_type_is_echoed_unchanged(raw_id: str) -> None:
     request = parse(f'{{"jsonrpc":"2.0","method":"a.b","id": {raw_id} }}'.encode())
     assert request.id is not None
@@ -80,7 +101,21 @@ def test_a_method_without_service_and_function_is_refused(method: str, result: s
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b" \n", b"{", b"[]", b"1", b'"x"', b"tru", b"{]", b"\xff", b'{"a":}', b'{"method":7}', b'{"a":1,}']
+    "body",
+    [
+        b"",
+        b" \n",
+        b"{",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"tru",
+        b"{]",
+        b"\xff",
+        b'{"a":}',
+        b'{"method":7}',
+        b'{"a":1,}',
+    ],
 )
 def test_a_body_without_a_request_is_a_parse_error_with_a_null_id(body: bytes) -> None:
     with pytest.raises(JsonRpcError) as error:
@@ -124,7 +159,9 @@ def test_brackets_in_a_row_or_in_texts_do_not_count_as_nesting(body: bytes) -> N
     parse(body)
 
 
-@pytest.mark.parametrize("body", [b'"' + b'\\"' * 400_000, b'"\\' * 400_000, b"[" * 70 + b'"' * 700_001])
+@pytest.mark.parametrize(
+    "body", [b'"' + b'\\"' * 400_000, b'"\\' * 400_000, b"[" * 70 + b'"' * 700_001]
+)
 def test_unterminated_strings_are_parsed_in_linear_time(body: bytes) -> None:
     with pytest.raises(JsonRpcError):
         parse(body)
@@ -156,7 +193,10 @@ def test_any_object_with_a_method_is_a_request_regardless_of_following_bytes(
 
 @given(JSON | st.binary(max_size=60))
 def test_no_input_crashes_the_gorilla_parser(document: Any) -> None:
-    assert code_of(document if isinstance(document, bytes) else json.dumps(document).encode()) in (0, -32700)
+    assert code_of(document if isinstance(document, bytes) else json.dumps(document).encode()) in (
+        0,
+        -32700,
+    )
 
 
 @given(st.sampled_from(["2.0", "1.0", ""]), st.text(), JSON, JSON)

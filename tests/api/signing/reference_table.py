@@ -32,7 +32,11 @@ class Exchange:
         """The body as it was sent."""
         if self.request is None:
             return b""
-        return self.request.encode() if isinstance(self.request, str) else json.dumps(self.request).encode()
+        return (
+            self.request.encode()
+            if isinstance(self.request, str)
+            else json.dumps(self.request).encode()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,10 @@ _WRONG_SUBNET: Final = Expected(
     "which subnet does, and Warpseal names it at once.",
 )
 _NO_SET: Final = Expected(
-    400, "no_validators", "no validators at P-Chain height 1", "The reference says 500 to a wrong request."
+    400,
+    "no_validators",
+    "no validators at P-Chain height 1",
+    "The reference says 500 to a wrong request.",
 )
 _AHEAD: Final = Expected(
     400,
@@ -104,10 +111,14 @@ _UNKNOWN_CHAIN: Final = Expected(
     404, "unknown_chain", "no blockchain with id", "The reference says 500 to a wrong request."
 )
 _NO_ROUTE: Final = Expected(
-    404, "not_found", "no such path", "The reference answers plain text; every error of Warpseal is JSON."
+    404,
+    "not_found",
+    "no such path",
+    "The reference answers plain text; every error of Warpseal is JSON.",
 )
 _METRICS: Final = Expected(
-    200, deviation="Warpseal shows /metrics on its metrics port only, and has more series than the reference."
+    200,
+    deviation="Warpseal shows /metrics on its metrics port only, and has more series than the reference.",
 )
 
 EXPECTED: Final[dict[int, Expected]] = {
@@ -141,5 +152,7 @@ EXPECTED: Final[dict[int, Expected]] = {
 REFUSED_BEFORE_AGGREGATION: Final = (*range(39, 46), 47, 48, 49, 53, 54, 55, 58, 59, 60, 62)
 """Positions that the HTTP API answers without an aggregation."""
 
-SIGNED: Final = tuple(position for position, expected in EXPECTED.items() if expected == SAME and position != 63)
+SIGNED: Final = tuple(
+    position for position, expected in EXPECTED.items() if expected == SAME and position != 63
+)
 """Positions that are answered with a signed message."""

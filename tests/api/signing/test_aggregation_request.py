@@ -95,14 +95,18 @@ def test_every_field_of_the_specification_is_understood() -> None:
         ("timeout-seconds", 9, "timeout_s", 9.0),
     ],
 )
-def test_every_spelling_in_use_is_understood(spelling: str, value: Any, field: str, meaning: Any) -> None:
+def test_every_spelling_in_use_is_understood(
+    spelling: str, value: Any, field: str, meaning: Any
+) -> None:
     assert getattr(parse(**{"Message": HEX, spelling: value}), field) == meaning
 
 
 @pytest.mark.parametrize("prefix", ["", "0x"])
 def test_a_message_may_come_as_the_log_data_that_carries_it(prefix: str) -> None:
     padding = bytes(-len(MESSAGE.raw) % 32)
-    log_data = (32).to_bytes(32, "big") + len(MESSAGE.raw).to_bytes(32, "big") + MESSAGE.raw + padding
+    log_data = (
+        (32).to_bytes(32, "big") + len(MESSAGE.raw).to_bytes(32, "big") + MESSAGE.raw + padding
+    )
     request = parse(message=prefix + log_data.hex())
     assert request == parse(message=HEX)
     assert request.message is not None
@@ -120,7 +124,10 @@ def test_heights_are_numbers_or_texts(height: Any) -> None:
 
 
 def test_heights_are_exact_to_the_last_digit() -> None:
-    assert parse_raw(f'{{"message":"{HEX}","pChainHeight":18446744073709551614.0}}').height == 2**64 - 2
+    assert (
+        parse_raw(f'{{"message":"{HEX}","pChainHeight":18446744073709551614.0}}').height
+        == 2**64 - 2
+    )
 
 
 @pytest.mark.parametrize("quorum", [0, None, "", 67, "67", 67.0])
@@ -128,7 +135,9 @@ def test_no_quorum_and_zero_are_the_default(quorum: Any) -> None:
     assert parse(message=HEX, quorumPercentage=quorum).quorum == 67
 
 
-@pytest.mark.parametrize("text", [id_text(SUBNET), "0x" + SUBNET.hex(), SUBNET.hex(), "0x" + SUBNET.hex().upper()])
+@pytest.mark.parametrize(
+    "text", [id_text(SUBNET), "0x" + SUBNET.hex(), SUBNET.hex(), "0x" + SUBNET.hex().upper()]
+)
 def test_subnet_ids_are_base58_check_or_hex(text: str) -> None:
     assert parse(message=HEX, signingSubnetId=text).signing_subnet_id == SUBNET
 
@@ -139,7 +148,13 @@ def test_the_primary_network_can_be_named() -> None:
 
 
 def test_empty_texts_and_nulls_are_not_given() -> None:
-    fields = ("justification", "signingSubnetId", "quorumPercentageBuffer", "pchainHeight", "timeoutSeconds")
+    fields = (
+        "justification",
+        "signingSubnetId",
+        "quorumPercentageBuffer",
+        "pchainHeight",
+        "timeoutSeconds",
+    )
     assert parse(message=HEX, **dict.fromkeys(fields, "")) == parse(message=HEX)
     assert parse(message=HEX, **dict.fromkeys(fields)) == parse(message=HEX)
 
@@ -157,7 +172,9 @@ def test_the_body_of_the_go_client_is_understood() -> None:
 
 
 def test_a_justification_of_32_bytes_without_a_message_is_passed_on() -> None:
-    assert parse(justification=SUBNET.hex()) == AggregationRequest(None, SUBNET, None, 67, 0, None, None)
+    assert parse(justification=SUBNET.hex()) == AggregationRequest(
+        None, SUBNET, None, 67, 0, None, None
+    )
     assert parse(message="", justification="0x" + SUBNET.hex()).justification == SUBNET
     assert parse(message="0x", justification="0x" + SUBNET.hex()).message is None
 
@@ -200,7 +217,9 @@ def test_two_spellings_with_different_values_are_refused(fields: str) -> None:
         ("zzz", None),
     ],
 )
-def test_unknown_keys_are_refused_with_the_nearest_known_name(key: str, nearest: str | None) -> None:
+def test_unknown_keys_are_refused_with_the_nearest_known_name(
+    key: str, nearest: str | None
+) -> None:
     with pytest.raises(UnknownField) as error:
         parse(message=HEX, **{key: 1})
     assert error.value.field == key
@@ -268,7 +287,11 @@ def test_values_of_undocumented_types_are_undecodable(body: bytes) -> None:
         ({"message": "00"}, NotAWarpMessage, "Error unpacking warp message"),
         ({"message": HEX[:-2]}, NotAWarpMessage, "Error unpacking warp message"),
         ({"message": HEX + "00"}, NotAWarpMessage, "Error unpacking warp message"),
-        ({"message": HEX, "justification": "zz"}, UndecodableJustification, "Could not decode justification"),
+        (
+            {"message": HEX, "justification": "zz"},
+            UndecodableJustification,
+            "Could not decode justification",
+        ),
         ({"justification": "0x00"}, UnusableJustification, "Error unpacking warp message"),
         ({"justification": "zz"}, UnusableJustification, "Error unpacking warp message"),
         ({"message": HEX, "quorumPercentage": 101}, InvalidQuorum, "Invalid quorum number"),
@@ -277,11 +300,27 @@ def test_values_of_undocumented_types_are_undecodable(body: bytes) -> None:
             InvalidQuorumBuffer,
             "Invalid quorum buffer number",
         ),
-        ({"message": HEX, "quorumPercentageBuffer": 34}, InvalidQuorumBuffer, "Invalid quorum buffer number"),
-        ({"message": HEX, "signingSubnetId": "nope"}, InvalidSigningSubnet, "Error parsing signing subnet ID"),
-        ({"message": HEX, "signingSubnetId": "0x00"}, InvalidSigningSubnet, "Error parsing signing subnet ID"),
+        (
+            {"message": HEX, "quorumPercentageBuffer": 34},
+            InvalidQuorumBuffer,
+            "Invalid quorum buffer number",
+        ),
+        (
+            {"message": HEX, "signingSubnetId": "nope"},
+            InvalidSigningSubnet,
+            "Error parsing signing subnet ID",
+        ),
+        (
+            {"message": HEX, "signingSubnetId": "0x00"},
+            InvalidSigningSubnet,
+            "Error parsing signing subnet ID",
+        ),
         ({"message": "00" * 42}, AllZeroes, "Must provide either message or justification"),
-        ({"message": "00" * 42, "justification": "0000"}, AllZeroes, "Must provide either message or justification"),
+        (
+            {"message": "00" * 42, "justification": "0000"},
+            AllZeroes,
+            "Must provide either message or justification",
+        ),
     ],
 )
 def test_errors_have_the_texts_of_the_reference(
@@ -340,7 +379,10 @@ def test_messages_and_justifications_have_a_largest_size() -> None:
     request = parse(message=largest.raw.hex(), justification="ab" * room)
     assert request.message == largest
     assert len(request.justification) == room
-    for fields in ({"message": largest.raw.hex() + "00"}, {"message": HEX, "justification": "ab" * (room + 1)}):
+    for fields in (
+        {"message": largest.raw.hex() + "00"},
+        {"message": HEX, "justification": "ab" * (room + 1)},
+    ):
         with pytest.raises((FieldTooLarge, NotAWarpMessage)):
             parse(**fields)
     too_large = UnsignedMessage.build(1, ChainID(bytes(32)), bytes(room - 41))
@@ -350,10 +392,14 @@ def test_messages_and_justifications_have_a_largest_size() -> None:
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=80),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
-KEYS = st.sampled_from(["message", "justification", "signing-subnet-id", "quorumPercentage", "pChainHeight"])
+KEYS = st.sampled_from(
+    ["message", "justification", "signing-subnet-id", "quorumPercentage", "pChainHeight"]
+)
 
 
 @settings(max_examples=200, deadline=None)

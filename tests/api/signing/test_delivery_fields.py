@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.api.fixtures import CHAINS, DESTINATION, KEBAB, MESSAGE, NETWORK_ID, SIGNED, V1, ApiSetup, client_of
+from tests.api.fixtures import (
+    CHAINS,
+    DESTINATION,
+    KEBAB,
+    MESSAGE,
+    NETWORK_ID,
+    SIGNED,
+    V1,
+    ApiSetup,
+    client_of,
+)
 from tests.eventually import until
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable, WarpDisabled
@@ -41,7 +51,9 @@ HEADERS = {
         "destination-chain-id",
     ],
 )
-@pytest.mark.parametrize("text", [id_text(DESTINATION), DESTINATION.hex(), "0x" + DESTINATION.hex()])
+@pytest.mark.parametrize(
+    "text", [id_text(DESTINATION), DESTINATION.hex(), "0x" + DESTINATION.hex()]
+)
 async def test_a_destination_is_named_in_any_spelling_on_both_paths(name: str, text: str) -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
@@ -59,12 +71,17 @@ async def test_primary_chains_are_destinations_by_their_letters_on_all_paths() -
     letters = {"P": P_CHAIN, "X": CHAINS.x, "C": CHAINS.c}
     async with client_of(setup) as client:
         for letter in letters:
-            for path, name in ((V1, "destinationBlockchainId"), (KEBAB, "destination-blockchain-id")):
+            for path, name in (
+                (V1, "destinationBlockchainId"),
+                (KEBAB, "destination-blockchain-id"),
+            ):
                 assert (await client.post(path, json={**BODY, name: letter})).ok
             assert (await client.get(PATH, params={"destinationBlockchainId": letter})).ok
     expected = [chain_id for chain_id in letters.values() for _ in range(2)]
     assert [request.destination_id for request in setup.deliveries.requests] == expected
-    assert [request.destination_id for request in setup.deliveries.l1_requests] == list(letters.values())
+    assert [request.destination_id for request in setup.deliveries.l1_requests] == list(
+        letters.values()
+    )
     # The ids of a network's chains never change.
     assert setup.chain_lookups == 1
 
@@ -72,7 +89,9 @@ async def test_primary_chains_are_destinations_by_their_letters_on_all_paths() -
 async def test_the_c_chain_by_its_letter_waits_for_the_start_of_the_daemon() -> None:
     setup = ApiSetup(network_id=None)
     async with client_of(setup) as client:
-        waiting = asyncio.create_task(client.post(V1, json={**BODY, "destinationBlockchainId": "C"}))
+        waiting = asyncio.create_task(
+            client.post(V1, json={**BODY, "destinationBlockchainId": "C"})
+        )
         await until(lambda: setup.gate.waits == 1)
         setup.open(NETWORK_ID)
         assert (await waiting).status == 201
@@ -80,13 +99,19 @@ async def test_the_c_chain_by_its_letter_waits_for_the_start_of_the_daemon() -> 
 
 async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect() -> None:
     setup = ApiSetup()
-    setup.deliveries.next = NextSignedMessage(predicted=True, p_chain_height="19", signed_message=SIGNED.hex())
+    setup.deliveries.next = NextSignedMessage(
+        predicted=True, p_chain_height="19", signed_message=SIGNED.hex()
+    )
     async with client_of(setup) as client:
-        async with client.post(V1, json={**BODY, **NAMED, "report": True, "quorumPercentage": 70}) as response:
+        async with client.post(
+            V1, json={**BODY, **NAMED, "report": True, "quorumPercentage": 70}
+        ) as response:
             v1 = await response.json()
         async with client.post(KEBAB, json={**BODY, **NAMED, "report": "true"}) as response:
             kebab = await response.json()
-    assert [(requested.names_quorum, requested.wants_report) for requested in setup.deliveries.requests] == [
+    assert [
+        (requested.names_quorum, requested.wants_report) for requested in setup.deliveries.requests
+    ] == [
         (True, True),
         (False, True),
     ]
@@ -96,7 +121,12 @@ async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect()
         "signedBy": "source",
         "pChainHeight": "18",
         "pChainHeightSource": "epoch",
-        "epoch": {"number": 30, "startTime": 1_795_226_806, "pChainHeight": "18", "sealedFrom": 1_795_227_106},
+        "epoch": {
+            "number": 30,
+            "startTime": 1_795_226_806,
+            "pChainHeight": "18",
+            "sealedFrom": 1_795_227_106,
+        },
         "quorum": {"percentage": 80, "source": "genesis"},
         "heights": [
             {
@@ -124,15 +154,24 @@ async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect()
         },
     }
     assert v1["next"] == {"pChainHeight": "19", "predicted": True, "signedMessage": SIGNED.hex()}
-    assert kebab["next"] == {"p-chain-height": "19", "predicted": True, "signed-message": SIGNED.hex()}
+    assert kebab["next"] == {
+        "p-chain-height": "19",
+        "predicted": True,
+        "signed-message": SIGNED.hex(),
+    }
     assert kebab["report"]["verifies-now"] is True
     assert kebab["report"]["heights"][0]["signed-weight"] == "870"
 
 
 async def test_a_failed_next_message_has_a_code() -> None:
     setup = ApiSetup()
-    setup.deliveries.next = NextSignedMessage(predicted=True, p_chain_height="19", error="quorum_not_reached")
-    async with client_of(setup) as client, client.post(V1, json={**BODY, **NAMED, "report": True}) as response:
+    setup.deliveries.next = NextSignedMessage(
+        predicted=True, p_chain_height="19", error="quorum_not_reached"
+    )
+    async with (
+        client_of(setup) as client,
+        client.post(V1, json={**BODY, **NAMED, "report": True}) as response,
+    ):
         following = (await response.json())["next"]
     assert following == {"pChainHeight": "19", "predicted": True, "error": "quorum_not_reached"}
 
@@ -144,11 +183,18 @@ async def test_a_failed_next_message_has_a_code() -> None:
         ({"destinationBlockchainId": "x"}, "invalid_destination", "destinationBlockchainId"),
         ({"destinationBlockchainId": 5}, "undecodable_body", "destinationBlockchainId"),
         ({**NAMED, "report": 1}, "undecodable_body", "report"),
-        ({**NAMED, "destination-blockchain-id": "00" * 32}, "conflicting_spellings", "destinationBlockchainId"),
+        (
+            {**NAMED, "destination-blockchain-id": "00" * 32},
+            "conflicting_spellings",
+            "destinationBlockchainId",
+        ),
     ],
 )
 async def test_wrong_fields_are_named(fields: dict[str, Any], code: str, field: str) -> None:
-    async with client_of(ApiSetup()) as client, client.post(V1, json={**BODY, **fields}) as response:
+    async with (
+        client_of(ApiSetup()) as client,
+        client.post(V1, json={**BODY, **fields}) as response,
+    ):
         body = await response.json()
     assert (response.status, body["code"], body["detail"]["field"]) == (400, code, field)
 
@@ -168,7 +214,11 @@ async def test_no_report_and_no_destination_is_a_plain_request() -> None:
 async def test_by_transaction_a_destination_or_a_report_is_a_delivery() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
-        for query in (NAMED, {"report": "true"}, {**NAMED, "report": "1", "quorumPercentage": "70"}):
+        for query in (
+            NAMED,
+            {"report": "true"},
+            {**NAMED, "report": "1", "quorumPercentage": "70"},
+        ):
             async with client.get(PATH, params=query) as response:
                 assert response.status == 201
                 assert {header: response.headers[header] for header in HEADERS} == HEADERS

@@ -34,7 +34,12 @@ from tests.api.fixtures import (
     shortfall,
 )
 from tests.eventually import finish
-from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached, WrongNetwork
+from warpseal.aggregation.errors import (
+    NoValidators,
+    QuorumImpossible,
+    QuorumNotReached,
+    WrongNetwork,
+)
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.http.error_bodies import ErrorDetail
 from warpseal.api.http.error_response import kebab_name
@@ -68,7 +73,9 @@ async def test_v1_answers_201_with_bare_hex() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_the_kebab_path_answers_200_to_post_and_put_as_the_reference_does(method: str) -> None:
+async def test_the_kebab_path_answers_200_to_post_and_put_as_the_reference_does(
+    method: str,
+) -> None:
     async with client_of(ApiSetup()) as client:
         response = await client.request(method, KEBAB, json=BODY)
         assert response.status == 200
@@ -108,7 +115,9 @@ async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: s
     ("network_id", "served"),
     [(1, ["mainnet"]), (5, ["fuji", "testnet"]), (88888, ["mainnet", "fuji", "testnet"])],
 )
-async def test_the_network_id_decides_which_network_names_are_served(network_id: int, served: list[str]) -> None:
+async def test_the_network_id_decides_which_network_names_are_served(
+    network_id: int, served: list[str]
+) -> None:
     setup = ApiSetup(network_id=network_id)
     async with client_of(setup) as client:
         for name in ("mainnet", "fuji", "testnet", "FUJI", "nope"):
@@ -149,7 +158,9 @@ OUTCOMES: list[tuple[WarpsealError, int, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "v1", "kebab", "code"), OUTCOMES, ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(
+    ("error", "v1", "kebab", "code"), OUTCOMES, ids=lambda value: str(value)[:20]
+)
 async def test_errors_of_the_service_have_their_status_in_each_dialect(
     error: WarpsealError, v1: int, kebab: int, code: str
 ) -> None:
@@ -157,7 +168,11 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
     async with client_of(setup) as client:
         async with client.post(V1, json=BODY) as response:
             reply = await response.json()
-            assert (response.status, reply["statusCode"], reply["error"]) == (v1, v1, response.reason)
+            assert (response.status, reply["statusCode"], reply["error"]) == (
+                v1,
+                v1,
+                response.reason,
+            )
             assert (reply["message"], reply["code"]) == (str(error), code)
             detail = reply["detail"]
             assert detail == json.loads(encode(ErrorDetail(**error.detail)))
@@ -169,9 +184,15 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
             assert response.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(("named_s", "header"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
-async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, header: str) -> None:
-    setup = ApiSetup(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
+@pytest.mark.parametrize(
+    ("named_s", "header"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")]
+)
+async def test_a_retryable_error_has_a_retry_after_header(
+    named_s: float | None, header: str
+) -> None:
+    setup = ApiSetup(
+        aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True))
+    )
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
             async with client.post(path, json=BODY) as response:
@@ -179,7 +200,9 @@ async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None,
 
 
 async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
-    lost = DisconnectedNode(node_id="NodeID-1", address="10.0.0.1:9651", disconnected_since="1970-01-01T00:00:00Z")
+    lost = DisconnectedNode(
+        node_id="NodeID-1", address="10.0.0.1:9651", disconnected_since="1970-01-01T00:00:00Z"
+    )
     missing = structs.replace(shortfall(Verdict.WAIT).missing[0], connections=(lost,))
     incomplete = replace(shortfall(Verdict.WAIT), missing=(missing,))
     setup = ApiSetup(aggregator=failing(QuorumNotReached(incomplete, at_deadline=False)))
@@ -187,7 +210,10 @@ async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
         for path in (V1, KEBAB):
             assert "10.0.0.1" in await (await client.post(path, json=BODY)).text()
             for name in ("X-Forwarded-For", "Forwarded", "X_Forwarded_Host"):
-                assert "10.0.0.1" not in await (await client.post(path, json=BODY, headers={name: "a"})).text()
+                assert (
+                    "10.0.0.1"
+                    not in await (await client.post(path, json=BODY, headers={name: "a"})).text()
+                )
 
 
 async def test_an_internal_error_is_json_without_its_text_and_is_logged(
@@ -223,7 +249,12 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
         for method, path, status, code in expected:
             async with client.request(method, path) as response:
                 reply = await response.json()
-                assert (method, path, response.status, reply["code"]) == (method, path, status, code)
+                assert (method, path, response.status, reply["code"]) == (
+                    method,
+                    path,
+                    status,
+                    code,
+                )
                 assert ("statusCode" in reply) == path.startswith("/v1")
                 assert response.headers["content-type"] == "application/json"
 
@@ -232,14 +263,20 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
     ("method", "path", "near"),
     [
         ("POST", "/aggregate-signature", "; did you mean /aggregate-signatures?"),
-        ("POST", "/v1/signatureAggregator/aggregateSignatures", f"; did you mean {V1.replace('fuji', '{network}')}?"),
+        (
+            "POST",
+            "/v1/signatureAggregator/aggregateSignatures",
+            f"; did you mean {V1.replace('fuji', '{network}')}?",
+        ),
         ("GET", "/healthz", "; did you mean /health?"),
         ("GET", "/wp-login.php", ""),
         ("GET", "/%3Cscript%3E", ""),
         ("GET", "/health" + "/x" * 4_000, "; did you mean /health?"),
     ],
 )
-async def test_a_wrong_path_names_the_nearest_one_and_the_list_of_all(method: str, path: str, near: str) -> None:
+async def test_a_wrong_path_names_the_nearest_one_and_the_list_of_all(
+    method: str, path: str, near: str
+) -> None:
     async with client_of(ApiSetup()) as client, client.request(method, path) as response:
         reply = await response.json()
     assert (response.status, reply.get("message") or reply["error"]) == (
@@ -258,14 +295,22 @@ async def test_a_wrong_path_names_the_nearest_one_and_the_list_of_all(method: st
             {},
             "not JSON: Expecting property name enclosed in double quotes at line 2, column 1",
         ),
-        (b'{"quorumPercentage": NaN}', {}, "not JSON: it has a number that is none, or that is too large"),
+        (
+            b'{"quorumPercentage": NaN}',
+            {},
+            "not JSON: it has a number that is none, or that is too large",
+        ),
         (b"[]", {}, "a JSON array, not a JSON object"),
         (b'"{}"', {}, "a JSON string, not a JSON object"),
         (b"6.5", {}, "a JSON number, not a JSON object"),
         (b"\xff{}", {}, "not UTF-8"),
         (gzip.compress(b"{}", mtime=0), {}, "compressed with gzip; send it uncompressed"),
         *(
-            (data, {"Content-Encoding": name}, f"compressed (Content-Encoding: {name}); send it uncompressed")
+            (
+                data,
+                {"Content-Encoding": name},
+                f"compressed (Content-Encoding: {name}); send it uncompressed",
+            )
             for data, name in (
                 (gzip.compress(b"{}", mtime=0), "gzip"),
                 (zlib.compress(b"{}"), "deflate"),
@@ -282,7 +327,11 @@ async def test_bodies_that_are_no_json_object_have_texts_of_their_own(
         for path, key in ((V1, "message"), (KEBAB, "error"), (verify, "message")):
             async with client.post(path, data=body, headers=headers) as response:
                 reply = await response.json()
-            assert (response.status, reply["code"], reply["detail"]["field"]) == (400, "undecodable_body", "body")
+            assert (response.status, reply["code"], reply["detail"]["field"]) == (
+                400,
+                "undecodable_body",
+                "body",
+            )
             assert reply[key].partition(": ")[2] == reason, path
 
 
@@ -291,15 +340,21 @@ async def test_an_encoding_that_a_plain_body_does_not_have_is_ignored() -> None:
         body = {"message": MESSAGE.raw.hex()}
         async with client.post(V1, json=body, headers={"Content-Encoding": "identity"}) as response:
             assert response.status == 201
-        async with client.post(V1, json={**body, "x": 1}, headers={"Content-Encoding": "gzip"}) as response:
+        async with client.post(
+            V1, json={**body, "x": 1}, headers={"Content-Encoding": "gzip"}
+        ) as response:
             assert (await response.json())["code"] == "unknown_field"
 
 
 @pytest.mark.parametrize(
-    ("digits", "reason"), [("0x123", "an odd number of hex digits, 3: one is missing"), ("12g", "not hex")]
+    ("digits", "reason"),
+    [("0x123", "an odd number of hex digits, 3: one is missing"), ("12g", "not hex")],
 )
 async def test_an_odd_number_of_hex_digits_is_named(digits: str, reason: str) -> None:
-    async with client_of(ApiSetup()) as client, client.post(V1, json={"message": digits}) as response:
+    async with (
+        client_of(ApiSetup()) as client,
+        client.post(V1, json={"message": digits}) as response,
+    ):
         reply = await response.json()
     assert (reply["code"], reply["message"]) == ("undecodable_message", f"message: {reason}")
 
@@ -313,12 +368,16 @@ async def test_a_request_id_is_echoed_and_reaches_the_service() -> None:
 
     setup = ApiSetup(aggregator=ScriptedAggregator(note))
     async with client_of(setup) as client:
-        async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": "my request/1"}) as response:
+        async with client.post(
+            KEBAB, json=BODY, headers={"X-Request-Id": "my request/1"}
+        ) as response:
             assert response.headers["X-Request-Id"] == "my request/1"
         async with client.get("/nope", headers={"X-Request-Id": "i" * 128}) as response:
             assert response.headers["X-Request-Id"] == "i" * 128
         for unusable in ("i" * 129, "caf\u00e9", ""):
-            async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": unusable}) as response:
+            async with client.post(
+                KEBAB, json=BODY, headers={"X-Request-Id": unusable}
+            ) as response:
                 assert response.headers["X-Request-Id"] not in ("", unusable)
                 assert response.headers["X-Request-Id"] == seen[-1]
     assert seen[0] == "my request/1"
@@ -340,7 +399,9 @@ async def test_each_request_is_logged_on_a_single_line(caplog: pytest.LogCapture
     assert lines[1].code == "nothing_to_sign"  # type: ignore[attr-defined]
 
 
-async def test_a_disconnected_client_cancels_only_its_own_wait(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disconnected_client_cancels_only_its_own_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "warpseal.api")
     started, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -385,7 +446,9 @@ async def _post(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[str
 
 async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
     gate = Gate()
-    setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=8)
+    setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(
+        max_requests_in_flight=8
+    )
     async with client_of(setup) as client:
         holding = [asyncio.create_task(_post(client, KEBAB)) for _ in range(4)]
         await gate.until_waiting(4)
@@ -416,7 +479,9 @@ async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
         (("", ""), True),
     ],
 )
-def test_clients_are_counted_by_the_networks_of_rate_limits(addresses: tuple[str, str], is_one: bool) -> None:
+def test_clients_are_counted_by_the_networks_of_rate_limits(
+    addresses: tuple[str, str], is_one: bool
+) -> None:
     places = InFlight(8, 1)
     with places.slot(addresses[0]):
         context = pytest.raises(TooManyRequests) if is_one else nullcontext()
@@ -439,8 +504,12 @@ def test_fair_places_keep_no_network_out() -> None:
 
 async def test_all_clients_together_have_a_limit() -> None:
     gate = Gate()
-    setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(max_requests_in_flight=4)
-    local: Callable[[str], aiohttp.TCPConnector] = lambda host: aiohttp.TCPConnector(local_addr=(host, 0))  # noqa: E731
+    setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(
+        max_requests_in_flight=4
+    )
+    local: Callable[[str], aiohttp.TCPConnector] = lambda host: aiohttp.TCPConnector(
+        local_addr=(host, 0)
+    )  # noqa: E731
     async with (
         serving(setup.app()) as server,
         aiohttp.ClientSession(server.url, connector=local("127.0.0.1")) as one,

@@ -56,7 +56,10 @@ async def test_a_header_marks_a_message_that_no_node_has_checked() -> None:
             assert "X-Warpseal-Unchecked" not in response.headers
         setup.l1_messages.message = replace(setup.l1_messages.message, is_unchecked=True)
         async with client.get(PATH) as response:
-            assert (response.status, response.headers["X-Warpseal-Unchecked"]) == (201, "node_unavailable")
+            assert (response.status, response.headers["X-Warpseal-Unchecked"]) == (
+                201,
+                "node_unavailable",
+            )
 
 
 async def test_every_parameter_reaches_the_service() -> None:
@@ -91,23 +94,36 @@ async def test_a_superseded_message_is_returned_with_the_current_state() -> None
     setup.l1_messages.message = replace(setup.l1_messages.message, superseded=superseded)
     async with client_of(setup) as client, client.get(PATH) as response:
         assert response.status == 201
-        assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"now": {"registered": False}}}
+        assert await response.json() == {
+            "signedMessage": SIGNED.hex(),
+            "superseded": {"now": {"registered": False}},
+        }
 
 
 async def test_explain_mode_answers_200_without_a_message() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client, client.get(PATH, params={"explain": "true"}) as response:
         assert response.status == 200
-        assert await response.json() == {"transaction": {"txHash": "a"}, "checks": [], "failing": None}
+        assert await response.json() == {
+            "transaction": {"txHash": "a"},
+            "checks": [],
+            "failing": None,
+        }
     assert setup.l1_messages.requests == []
-    assert setup.deliveries.explained == [L1DeliveryRequest(L1Request(TX_ID, 67, 0, is_default_quorum=True))]
+    assert setup.deliveries.explained == [
+        L1DeliveryRequest(L1Request(TX_ID, 67, 0, is_default_quorum=True))
+    ]
 
 
 @pytest.mark.parametrize(
     ("query", "code", "field"),
     [
         ("quorumPercentage=101", "invalid_quorum", "quorumPercentage"),
-        ("quorumPercentage=67&quorumPercentageBuffer=34", "invalid_quorum_buffer", "quorumPercentageBuffer"),
+        (
+            "quorumPercentage=67&quorumPercentageBuffer=34",
+            "invalid_quorum_buffer",
+            "quorumPercentageBuffer",
+        ),
         ("quorumPercentage=a", "invalid_request", "quorumPercentage"),
         ("pChainHeight=-1", "invalid_request", "pChainHeight"),
         ("pChainHeight=1&pchain-height=2", "conflicting_spellings", "pChainHeight"),
@@ -161,7 +177,10 @@ async def test_errors_have_the_specification_s_statuses(error: WarpsealError, st
 
 
 async def test_another_network_is_a_404() -> None:
-    async with client_of(ApiSetup(network_id=5)) as client, client.get(PATH.replace("fuji", "mainnet")) as response:
+    async with (
+        client_of(ApiSetup(network_id=5)) as client,
+        client.get(PATH.replace("fuji", "mainnet")) as response,
+    ):
         assert response.status == 404
         assert (await response.json())["code"] == "network_not_served"
 
@@ -173,7 +192,11 @@ async def test_a_post_is_refused_with_the_allowed_method() -> None:
 
 async def test_ready_shows_background_services_without_depending_on_them() -> None:
     store = StoreState(url="sqlite:///store.db", up=False)
-    setup = ApiSetup(background=replace(BACKGROUND, store=store, index={"p-chain": IndexedChainState(lag_blocks=7)}))
+    setup = ApiSetup(
+        background=replace(
+            BACKGROUND, store=store, index={"p-chain": IndexedChainState(lag_blocks=7)}
+        )
+    )
     async with client_of(setup) as client, client.get("/ready") as response:
         assert response.status == 200
         body = await response.json()

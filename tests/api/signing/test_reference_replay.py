@@ -11,7 +11,13 @@ import aiohttp
 import pytest
 
 from tests.api.fixtures import ApiSetup, ScriptedAggregator, aggregation, client_of, serving
-from tests.api.signing.reference_table import EXPECTED, REFUSED_BEFORE_AGGREGATION, SIGNED, Exchange, load_exchanges
+from tests.api.signing.reference_table import (
+    EXPECTED,
+    REFUSED_BEFORE_AGGREGATION,
+    SIGNED,
+    Exchange,
+    load_exchanges,
+)
 from tests.test_errors import kinds
 from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
@@ -58,7 +64,9 @@ async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> 
 
 
 @pytest.mark.parametrize("position", SIGNED)
-async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(position: int) -> None:
+async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(
+    position: int,
+) -> None:
     exchange = EXCHANGES[position]
     signed = bytes.fromhex(json.loads(exchange.body)["signed-message"])
 
@@ -70,7 +78,10 @@ async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(
     async with client_of(ApiSetup(aggregator=ScriptedAggregator(result_as_recorded))) as client:
         response = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
         assert await response.text() == exchange.body
-    assert (response.status, response.headers["content-type"]) == (exchange.status, exchange.content_type)
+    assert (response.status, response.headers["content-type"]) == (
+        exchange.status,
+        exchange.content_type,
+    )
 
 
 async def test_health_has_the_keys_of_the_reference() -> None:

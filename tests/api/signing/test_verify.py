@@ -60,7 +60,10 @@ async def test_a_well_formed_message_is_answered_with_200() -> None:
         {"SIGNEDMESSAGE": RAW.hex().upper(), "DestinationBlockchainID": id_text(CHAIN)},
         {**BODY, "signed-message": "0x" + RAW.hex(), "call": None, "signingSubnetId": ""},
         # The storage keys of an access list.
-        {**BODY, "signedMessage": (RAW + b"\xff").ljust(-(-(len(RAW) + 1) // 32) * 32, b"\x00").hex()},
+        {
+            **BODY,
+            "signedMessage": (RAW + b"\xff").ljust(-(-(len(RAW) + 1) // 32) * 32, b"\x00").hex(),
+        },
     ],
 )
 async def test_every_spelling_and_form_means_the_same(body: dict[str, Any]) -> None:
@@ -74,7 +77,11 @@ async def test_optional_fields_reach_the_service() -> None:
         destinationBlockchainId=id_text(P_CHAIN),
         **{"signing-subnet-id": id_text(SUBNET), "quorum-percentage": "80"},
     )
-    assert (request.destination_id, request.signing_subnet_id, request.quorum) == (P_CHAIN, SUBNET, 80)
+    assert (request.destination_id, request.signing_subnet_id, request.quorum) == (
+        P_CHAIN,
+        SUBNET,
+        80,
+    )
     assert (await asked(quorumPercentage=0)).quorum is None
 
 
@@ -87,10 +94,15 @@ async def test_optional_fields_reach_the_service() -> None:
             DestinationCall(b"\x01" * 20, b"\x02" * 20, b"\xab\xcd", 100),
         ),
         ({"to": "02" * 20, "gas": "0x64"}, DestinationCall(None, b"\x02" * 20, b"", 100)),
-        ({"to": "02" * 20, "gas": "50000000"}, DestinationCall(None, b"\x02" * 20, b"", 50_000_000)),
+        (
+            {"to": "02" * 20, "gas": "50000000"},
+            DestinationCall(None, b"\x02" * 20, b"", 50_000_000),
+        ),
     ],
 )
-async def test_a_call_of_the_caller_reaches_the_service(call: dict[str, Any], expected: DestinationCall) -> None:
+async def test_a_call_of_the_caller_reaches_the_service(
+    call: dict[str, Any], expected: DestinationCall
+) -> None:
     assert (await asked(call=call)).call == expected
 
 
@@ -111,7 +123,11 @@ async def test_a_padded_bit_set_is_well_formed() -> None:
         ({"signedMessage": "00" * 80_000}, "field_too_large", "signedMessage"),
         ({"destinationBlockchainId": None}, "invalid_request", "destinationBlockchainId"),
         ({"destinationBlockchainId": "Q"}, "invalid_destination", "destinationBlockchainId"),
-        ({"destination-blockchain-id": id_text(P_CHAIN)}, "conflicting_spellings", "destinationBlockchainId"),
+        (
+            {"destination-blockchain-id": id_text(P_CHAIN)},
+            "conflicting_spellings",
+            "destinationBlockchainId",
+        ),
         ({"signingSubnetId": "x"}, "invalid_signing_subnet", "signingSubnetId"),
         ({"quorumPercentage": 101}, "invalid_quorum", "quorumPercentage"),
         ({"quorumPercentage": 6.5}, "undecodable_body", "quorumPercentage"),
@@ -153,7 +169,11 @@ async def test_bodies_that_are_no_objects_are_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(NodeUnavailable("x"), 502), (DestinationUnavailable("c", "why"), 502), (WarpDisabled("c", "off"), 400)],
+    [
+        (NodeUnavailable("x"), 502),
+        (DestinationUnavailable("c", "why"), 502),
+        (WarpDisabled("c", "off"), 400),
+    ],
 )
 async def test_errors_of_the_service_have_their_status(error: WarpsealError, status: int) -> None:
     async def fail(_: PreflightRequest) -> PreflightAnswer:

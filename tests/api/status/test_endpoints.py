@@ -14,7 +14,9 @@ from warpseal.api.status.document import StatusDocument, ValidatorStatus
 
 ADDRESS = "203.0.113.7:9651"
 ROW = ValidatorStatus("subnet", ["NodeID-a"], "7", "connected", address=ADDRESS)
-DOCUMENT = StatusDocument("1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, validators=[ROW])
+DOCUMENT = StatusDocument(
+    "1.0", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", True, validators=[ROW]
+)
 LOCAL = ("127.0.0.1", 1)
 
 
@@ -24,7 +26,9 @@ def setup_with_document(*, public_page: bool = True) -> ApiSetup:
     return setup
 
 
-async def fetch(app: ASGIApp, path: str, client: tuple[str, int], headers: dict[str, str]) -> tuple[int, bytes]:
+async def fetch(
+    app: ASGIApp, path: str, client: tuple[str, int], headers: dict[str, str]
+) -> tuple[int, bytes]:
     """Return status and body for a client of any address."""
     request_headers = {"host": "127.0.0.1:8080", **headers}
     scope: Scope = {
@@ -74,7 +78,9 @@ async def test_addresses_are_only_for_clients_on_this_machine(
     assert status == 200
     assert (json.loads(body)["validators"][0].get("address") == ADDRESS) is shows_addresses
     assert (ADDRESS.encode() in body) is shows_addresses
-    is_served = (await fetch(setup_with_document(public_page=False).app(), "/status.json", client, headers))[0] == 200
+    is_served = (
+        await fetch(setup_with_document(public_page=False).app(), "/status.json", client, headers)
+    )[0] == 200
     assert is_served is shows_addresses
 
 

@@ -18,7 +18,9 @@ from warpseal.api.status.feed import StatusFeed
 
 def changed(**fields: Any) -> Any:
     """Return the document with the second validator changed."""
-    return msgspec.structs.replace(DOCUMENT, validators=[ROWS[0], msgspec.structs.replace(ROWS[1], **fields)])
+    return msgspec.structs.replace(
+        DOCUMENT, validators=[ROWS[0], msgspec.structs.replace(ROWS[1], **fields)]
+    )
 
 
 async def next_event(reply: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
@@ -49,12 +51,23 @@ async def test_a_page_gets_the_rows_that_changed_and_nothing_else() -> None:
             assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
             setup.status.document = changed(state="connected", reason=None)
             name, event = await next_event(reply)
-            assert (event["version"], event["sections"], event["gone"], event["isComplete"]) == (name, {}, [], False)
+            assert (event["version"], event["sections"], event["gone"], event["isComplete"]) == (
+                name,
+                {},
+                [],
+                False,
+            )
             assert list(event["rows"]) == ["sub/NodeID-b"]
             assert 'data-state="connected"' in event["rows"]["sub/NodeID-b"]
-            setup.status.document = msgspec.structs.replace(DOCUMENT, validators=ROWS[:1], ready=True)
+            setup.status.document = msgspec.structs.replace(
+                DOCUMENT, validators=ROWS[:1], ready=True
+            )
             _, event = await next_event(reply)
-            assert (list(event["rows"]), event["gone"], list(event["sections"])) == ([], ["v-sub/NodeID-b"], ["state"])
+            assert (list(event["rows"]), event["gone"], list(event["sections"])) == (
+                [],
+                ["v-sub/NodeID-b"],
+                ["state"],
+            )
 
 
 async def test_a_broken_stream_goes_on_where_it_was() -> None:
@@ -77,7 +90,15 @@ async def test_versions_of_another_process_or_too_old_ones_get_everything() -> N
     assert json.loads(complete)["isComplete"] is True
     assert await feed.changes_since(version) == (version, [])
     start = version.partition("-")[0]
-    for unknown in ("", "-", "x-1", f"{start}-", f"{start}-99", f"{start}-x", f"{start}-" + "9" * 5_000):
+    for unknown in (
+        "",
+        "-",
+        "x-1",
+        f"{start}-",
+        f"{start}-99",
+        f"{start}-x",
+        f"{start}-" + "9" * 5_000,
+    ):
         assert await feed.changes_since(unknown) == (version, [complete]), unknown
 
 
@@ -107,7 +128,9 @@ async def test_streams_end_when_the_daemon_stops() -> None:
 
 async def test_a_client_that_reads_nothing_is_disconnected() -> None:
     setup = ApiSetup(interval_s=0.001, write_timeout_s=0.2)
-    rows = [msgspec.structs.replace(ROWS[0], node_ids=[f"NodeID-{number}"]) for number in range(4_000)]
+    rows = [
+        msgspec.structs.replace(ROWS[0], node_ids=[f"NodeID-{number}"]) for number in range(4_000)
+    ]
     setup.status.document = msgspec.structs.replace(DOCUMENT, validators=rows)
     async with serving(setup.app()) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1_024)
@@ -129,4 +152,7 @@ async def test_a_client_that_reads_nothing_is_disconnected() -> None:
 
 async def test_a_head_request_opens_no_stream() -> None:
     async with client_of(open_setup()) as client, client.head("/status/events") as reply:
-        assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert (reply.status, reply.headers["content-type"]) == (
+            200,
+            "text/event-stream; charset=utf-8",
+        )

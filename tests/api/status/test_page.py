@@ -46,7 +46,9 @@ SUBNET = SubnetStatus(
     [MissingStatus(["NodeID-c"], "20", "inactive")],
 )
 ROWS = [
-    ValidatorStatus("sub", ["NodeID-a"], "50", "connected", address="203.0.113.7:9651", latency_ms=1.5),
+    ValidatorStatus(
+        "sub", ["NodeID-a"], "50", "connected", address="203.0.113.7:9651", latency_ms=1.5
+    ),
     ValidatorStatus("sub", ["NodeID-b"], "30", "waiting", "no_address"),
 ]
 DOCUMENT = StatusDocument(
@@ -121,7 +123,12 @@ async def test_the_page_is_complete_without_a_script() -> None:
         "connected",
         "203.0.113.7:9651",
     ]
-    assert page.rows["v-sub/NodeID-b"][:4] == ["NodeID-b", "sub", "30 (30.0\N{NO-BREAK SPACE}%)", "waiting: no address"]
+    assert page.rows["v-sub/NodeID-b"][:4] == [
+        "NodeID-b",
+        "sub",
+        "30 (30.0\N{NO-BREAK SPACE}%)",
+        "waiting: no address",
+    ]
     assert "fuji (network 5)" in html
     assert "not ready" in html
     assert "1 validator is missing" in html
@@ -137,7 +144,13 @@ async def test_the_policy_allows_only_the_style_and_the_script_of_the_page() -> 
     for rule, texts in (("script-src", page.scripts), ("style-src", page.styles)):
         assert len(texts) == 1
         assert rules[rule] == f"'sha256-{b64encode(sha256(texts[0].encode()).digest()).decode()}'"
-    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == rules["frame-ancestors"] == "'none'"
+    assert (
+        rules["default-src"]
+        == rules["base-uri"]
+        == rules["form-action"]
+        == rules["frame-ancestors"]
+        == "'none'"
+    )
     assert not re.search(r"\s(?:on\w+|style|src|srcset)=", html)
     links = [item["href"] for name in ("a", "link") for item in page.all(name)]
     assert links == ["/docs", "/status/metrics", "/status.json", "/ready", "/ext/health", "data:,"]
@@ -145,15 +158,29 @@ async def test_the_policy_allows_only_the_style_and_the_script_of_the_page() -> 
 
 async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
     chains = [
-        ChainSummary("evm", "c", "42", lag_blocks=6, blocks_per_second=0.5, eta_seconds=3, nodes_up=1, nodes=2),
+        ChainSummary(
+            "evm",
+            "c",
+            "42",
+            lag_blocks=6,
+            blocks_per_second=0.5,
+            eta_seconds=3,
+            nodes_up=1,
+            nodes=2,
+        ),
         ChainSummary("index", "p-chain", "7", "9", 2, waiting="no node answers"),
         ChainSummary("index", "2q9e", "7", "7", 0, evm_chain_id=43_114, internal_height="none"),
-        ChainSummary("index", "2q9f", "7", "9", 2, stopped="wrong_gas", internal_height="6", internal_gap="7"),
+        ChainSummary(
+            "index", "2q9f", "7", "9", 2, stopped="wrong_gas", internal_height="6", internal_gap="7"
+        ),
     ]
     html, _ = await load(msgspec.structs.replace(DOCUMENT, chains=chains))
     # Messages can be searched where an EVM chain is indexed.
     assert '<section id="icm" hidden>' in html
-    assert '<section id="icm"' not in (await load(msgspec.structs.replace(DOCUMENT, chains=chains[:2])))[0]
+    assert (
+        '<section id="icm"'
+        not in (await load(msgspec.structs.replace(DOCUMENT, chains=chains[:2])))[0]
+    )
     table = html.partition('<div id="chains">')[2].partition("</table>")[0]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
     assert cells == [
@@ -175,32 +202,57 @@ async def test_nodes_show_their_state_and_whether_they_contradict_others() -> No
     html, _ = await load(msgspec.structs.replace(DOCUMENT, nodes=nodes))
     table = html.partition('<div id="nodes">')[2].partition("</table>")[0]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
-    assert [cells[row + 1] for row in (0, 4, 8)] == ["up, contradicts the others", "up, behind for 8 s", "timeout"]
+    assert [cells[row + 1] for row in (0, 4, 8)] == [
+        "up, contradicts the others",
+        "up, behind for 8 s",
+        "timeout",
+    ]
 
 
 async def test_missing_validators_come_first_and_more_than_fifty_are_folded() -> None:
-    rows = [ValidatorStatus("sub", [f"NodeID-{number}"], str(99 - number), "connected") for number in range(50)]
+    rows = [
+        ValidatorStatus("sub", [f"NodeID-{number}"], str(99 - number), "connected")
+        for number in range(50)
+    ]
     html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=rows))
     assert '<p id="fold" hidden>' in html
     light = ValidatorStatus("sub", ["NodeID-light"], "1", "waiting", "unreachable")
     html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=[*rows, light]))
     page = Page(html)
-    assert [key.partition("/")[2] for key in page.rows][:3] == ["NodeID-light", "NodeID-0", "NodeID-1"]
+    assert [key.partition("/")[2] for key in page.rows][:3] == [
+        "NodeID-light",
+        "NodeID-0",
+        "NodeID-1",
+    ]
     # The style folds the table, so that it is folded without a script; the box is outside of what the script replaces.
     assert '<p id="fold"><label><input id="unfold" type="checkbox">' in html
-    assert "#validators:not(:has(#unfold:checked)) #rows tr:nth-child(n + 51 of :not([hidden])) {" in page.styles[0]
+    assert (
+        "#validators:not(:has(#unfold:checked)) #rows tr:nth-child(n + 51 of :not([hidden])) {"
+        in page.styles[0]
+    )
     assert "const MAX_FOLDED = 50;" in page.scripts[0]
 
 
 async def test_weights_of_the_primary_network_are_avax_and_those_of_l1s_have_no_unit() -> None:
     space, primary = "\N{NO-BREAK SPACE}", id_text(PRIMARY_NETWORK)
-    weights = {"2000000000000": "2,000", "1234567890123456": "1,234,567.89", "1500000000": "1.5", "1000": "0.000001"}
-    rows = [ValidatorStatus(primary, [f"NodeID-{weight}"], weight, "connected") for weight in weights]
+    weights = {
+        "2000000000000": "2,000",
+        "1234567890123456": "1,234,567.89",
+        "1500000000": "1.5",
+        "1000": "0.000001",
+    }
+    rows = [
+        ValidatorStatus(primary, [f"NodeID-{weight}"], weight, "connected") for weight in weights
+    ]
     subnet = msgspec.structs.replace(SUBNET, subnet_id=primary, total_weight="2000000000000")
-    html, _ = await load(msgspec.structs.replace(DOCUMENT, subnets=[subnet, SUBNET], validators=[*rows, *ROWS]))
+    html, _ = await load(
+        msgspec.structs.replace(DOCUMENT, subnets=[subnet, SUBNET], validators=[*rows, *ROWS])
+    )
     page = Page(html)
     names = [cells[2].partition(" (")[0] for cells in page.rows.values()]
-    assert sorted(names) == sorted(["30", "50", *(f"{text}{space}AVAX" for text in weights.values())])
+    assert sorted(names) == sorted(
+        ["30", "50", *(f"{text}{space}AVAX" for text in weights.values())]
+    )
     assert f'<data data-field="total" value="2000000000000">2,000{space}AVAX</data>' in html
     assert '<data data-field="total" value="100">100</data>' in html
 
@@ -212,13 +264,18 @@ async def test_ids_are_shortened_and_whole_in_their_titles() -> None:
             DOCUMENT,
             node_id=node,
             subnets=[
-                msgspec.structs.replace(SUBNET, subnet_id=subnet, missing=[MissingStatus([node], "30", "waiting")])
+                msgspec.structs.replace(
+                    SUBNET, subnet_id=subnet, missing=[MissingStatus([node], "30", "waiting")]
+                )
             ],
             validators=[ValidatorStatus(subnet, [node], "50", "connected")],
         )
     )
     page = Page(html)
-    assert page.rows[f"v-{subnet}/{node}"][:2] == ["NodeID-7Xhw2…St3Lg", f"{subnet[:8]}…{subnet[-5:]}"]
+    assert page.rows[f"v-{subnet}/{node}"][:2] == [
+        "NodeID-7Xhw2…St3Lg",
+        f"{subnet[:8]}…{subnet[-5:]}",
+    ]
     titles = [item["title"] for item in page.all("code") if "title" in item]
     assert (titles.count(node), titles.count(subnet)) == (3, 2)
     assert not re.search(f">[^<]*({node}|{subnet})", html)
@@ -239,9 +296,14 @@ async def test_usage_is_shown_with_a_gateway_or_with_calls_only() -> None:
 
 
 async def test_older_aggregations_are_folded() -> None:
-    rows = [AggregationStatus("2026-01-01T00:00:00Z", "ok", {"total": float(number)}) for number in range(25)]
+    rows = [
+        AggregationStatus("2026-01-01T00:00:00Z", "ok", {"total": float(number)})
+        for number in range(25)
+    ]
     html, _ = await load(msgspec.structs.replace(DOCUMENT, aggregations=rows))
-    latest, _, older = html.partition('<div id="aggregations">')[2].partition('<details data-of="older">')
+    latest, _, older = html.partition('<div id="aggregations">')[2].partition(
+        '<details data-of="older">'
+    )
     assert latest.count("<tr>") == 1 + 10
     assert older.startswith("<summary>15 older</summary>")
 
@@ -261,7 +323,12 @@ async def test_the_last_hour_is_a_picture_with_a_text_alternative() -> None:
     late = msgspec.structs.replace(DOCUMENT, time="2026-01-01T01:30:20Z")
     minutes = [
         minute("2026-01-01T00:30:00Z", {"ok": 9}, 1.0, 1.0),
-        minute("2026-01-01T01:00:00Z", {"ok": 3, "quorum_not_reached": 2, "cancelled": 1}, 20.0, 1_500.0),
+        minute(
+            "2026-01-01T01:00:00Z",
+            {"ok": 3, "quorum_not_reached": 2, "cancelled": 1},
+            20.0,
+            1_500.0,
+        ),
         minute("2026-01-01T01:01:00Z", {"ok": 1}, 10.0, 10.0),
         minute("2026-01-01T01:30:00Z", {"store_down": 4}),
     ]
@@ -276,7 +343,9 @@ async def test_the_last_hour_is_a_picture_with_a_text_alternative() -> None:
         "01:01 UTC: 1 signed, p50 10 ms, p95 10 ms",
         "01:30 UTC: 4 store_down",
     ]
-    bars = re.findall(r'<rect class="(\w+)" x="(\d+)" y="([\d.]+)" width="6" height="([\d.]+)"', picture)
+    bars = re.findall(
+        r'<rect class="(\w+)" x="(\d+)" y="([\d.]+)" width="6" height="([\d.]+)"', picture
+    )
     assert [(kind, x) for kind, x, *_ in bars] == [
         *(("ok", "233"), ("bad", "233"), ("soft", "233")),
         *(("ok", "241"), ("bad", "473")),
@@ -293,9 +362,14 @@ async def test_an_hour_with_one_message_and_an_hour_without_any_can_be_read() ->
     assert picture_of(html, "hour") == ""
     assert "No message was signed in the last hour." in html
     html, _ = await load(
-        msgspec.structs.replace(DOCUMENT, aggregation_minutes=[minute("2026-01-01T00:00:00Z", {"ok": 1}, 5.0, 5.0)])
+        msgspec.structs.replace(
+            DOCUMENT, aggregation_minutes=[minute("2026-01-01T00:00:00Z", {"ok": 1}, 5.0, 5.0)]
+        )
     )
-    assert re.findall(r'<circle class="(\w+)" cx="476" cy="18.0"', picture_of(html, "hour")) == ["p95", "p50"]
+    assert re.findall(r'<circle class="(\w+)" cx="476" cy="18.0"', picture_of(html, "hour")) == [
+        "p95",
+        "p50",
+    ]
 
 
 FORECAST = ForecastStatus(
@@ -316,10 +390,16 @@ FORECAST = ForecastStatus(
 
 async def test_forecasts_show_margins_the_end_of_the_quorum_and_who_needs_how_much() -> None:
     halted = msgspec.structs.replace(
-        FORECAST, quorum_impossible_at=FORECAST.as_of, answering_weight=None, answering_margin=None, can_be_kept=False
+        FORECAST,
+        quorum_impossible_at=FORECAST.as_of,
+        answering_weight=None,
+        answering_margin=None,
+        can_be_kept=False,
     )
     calm = ForecastStatus(
-        *("perm", "permissioned", "2026-01-01T00:00:00Z", "4", "3", "4"), margin=0.25, can_be_kept=True
+        *("perm", "permissioned", "2026-01-01T00:00:00Z", "4", "3", "4"),
+        margin=0.25,
+        can_be_kept=True,
     )
     html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[FORECAST, halted, calm]))
     table = html.partition('<div id="forecasts">')[2].partition("</table>")[0]
@@ -332,10 +412,20 @@ async def test_forecasts_show_margins_the_end_of_the_quorum_and_who_needs_how_mu
         *("2026-01-03T00:00:00Z" + end, funded.replace(space, " ")),
         *("sub", "80.0 %, margin 13.0 %", "not known", "2026-01-03T00:00:00Z, 50.0 %"),
         *("now", "no balance keeps it"),
-        *("perm", "100.0 %, margin 25.0 %", "not known", "none within ten years", "not within ten years", ""),
+        *(
+            "perm",
+            "100.0 %, margin 25.0 %",
+            "not known",
+            "none within ten years",
+            "not within ten years",
+            "",
+        ),
     ]
     primary = msgspec.structs.replace(SUBNET, subnet_id=id_text(PRIMARY_NETWORK))
-    assert "No subnet is tracked" in (await load(msgspec.structs.replace(DOCUMENT, subnets=[primary])))[0]
+    assert (
+        "No subnet is tracked"
+        in (await load(msgspec.structs.replace(DOCUMENT, subnets=[primary])))[0]
+    )
     assert "No forecast was made within the last minutes" in (await load(DOCUMENT))[0]
 
 
@@ -343,7 +433,9 @@ async def test_nothing_in_a_forecast_lies_in_the_past() -> None:
     late = msgspec.structs.replace(DOCUMENT, time="2026-01-02T00:00:58Z", forecasts=[FORECAST])
     html, _ = await load(late)
     assert '; at capacity <time class="coming" datetime="2026-01-02T00:00:00Z">now</time>' in html
-    assert '<time class="coming" datetime="2026-01-03T00:00:00Z">2026-01-03T00:00:00Z</time>' in html
+    assert (
+        '<time class="coming" datetime="2026-01-03T00:00:00Z">2026-01-03T00:00:00Z</time>' in html
+    )
     ended, _ = await load(msgspec.structs.replace(late, time="2026-01-03T00:00:58Z"))
     table = ended.partition('<div id="forecasts">')[2].partition("</table>")[0]
     assert '<span class="bad">now</span>' in table
@@ -366,7 +458,9 @@ async def test_ids_in_sentences_are_short_and_chains_and_the_primary_network_hav
             ChainSummary("index", "p-chain", chain_name="P-Chain"),
             ChainSummary("evm", chain, evm_chain_id=43_113, chain_name="Games <L1>"),
         ],
-        aggregations=[AggregationStatus("2026-01-01T00:00:00Z", "ok", {}, signing_subnet_id=primary)],
+        aggregations=[
+            AggregationStatus("2026-01-01T00:00:00Z", "ok", {}, signing_subnet_id=primary)
+        ],
     )
     html, _ = await load(document)
     text = re.sub(r"<[^>]*>", "", html)
@@ -378,18 +472,25 @@ async def test_ids_in_sentences_are_short_and_chains_and_the_primary_network_hav
     assert text.count("Primary Network") == 2
 
 
-async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_change_is_a_time_of_day() -> None:
+async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_change_is_a_time_of_day() -> (
+    None
+):
     row = msgspec.structs.replace(ROWS[0], version="1.15.0")
     html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=[row]))
     page = Page(html)
     assert page.rows["v-sub/NodeID-a"][3:5] == ["connected, version 1.15.0", "203.0.113.7:9651"]
-    assert 'Last change: <time id="time" datetime="2026-01-01T00:00:01Z">2026-01-01 00:00:01 UTC</time>' in html
+    assert (
+        'Last change: <time id="time" datetime="2026-01-01T00:00:01Z">2026-01-01 00:00:01 UTC</time>'
+        in html
+    )
     assert 'if (time.id === "time") return time.dateTime' in page.scripts[0]
 
 
 async def test_a_missing_validator_is_shown_with_what_its_machine_answered() -> None:
     refused = ("unreachable", "Connection <refused>")
-    subnet = msgspec.structs.replace(SUBNET, missing=[MissingStatus(["NodeID-b"], "30", "waiting", *refused)])
+    subnet = msgspec.structs.replace(
+        SUBNET, missing=[MissingStatus(["NodeID-b"], "30", "waiting", *refused)]
+    )
     row = ValidatorStatus("sub", ["NodeID-b"], "30", "waiting", refused[0], detail=refused[1])
     html, _ = await load(msgspec.structs.replace(DOCUMENT, subnets=[subnet], validators=[row]))
     assert html.count("waiting: unreachable: Connection &lt;refused&gt;") == 2
@@ -406,7 +507,9 @@ async def test_every_text_is_escaped() -> None:
         texts = {name: HOSTILE for name, field in fields.items() if field.type in (str, str | None)}
         return kind(**{**texts, **values})
 
-    numbers = dict.fromkeys(("connected_weight", "required_weight", "total_weight", "keyless_weight"), "1")
+    numbers = dict.fromkeys(
+        ("connected_weight", "required_weight", "total_weight", "keyless_weight"), "1"
+    )
     subnet = hostile(
         SubnetStatus,
         is_known=True,
@@ -427,10 +530,19 @@ async def test_every_text_is_escaped() -> None:
         degraded=[HOSTILE],
         subnets=[subnet],
         aggregations=[
-            hostile(AggregationStatus, stages_ms={}, signed_weight="1", required_weight="1", total_weight="1"),
+            hostile(
+                AggregationStatus,
+                stages_ms={},
+                signed_weight="1",
+                required_weight="1",
+                total_weight="1",
+            ),
         ],
         aggregation_minutes=[AggregationMinute("2026-01-01T00:00:00Z", {HOSTILE: 1})],
-        nodes=[hostile(NodeStatus, position=0, is_up=False), hostile(NodeStatus, position=1, is_up=True)],
+        nodes=[
+            hostile(NodeStatus, position=0, is_up=False),
+            hostile(NodeStatus, position=1, is_up=True),
+        ],
         chains=[hostile(ChainSummary, errors={HOSTILE: HOSTILE})],
         usage=[RouteUsage(HOSTILE, 1, 0, 1, 10, {HOSTILE: 1})],
         validators=[hostile(ValidatorStatus, node_ids=[HOSTILE], weight="1", balance="1")],
@@ -445,7 +557,9 @@ async def test_every_text_is_escaped() -> None:
         assert all("alert" not in name for name in attributes)
 
 
-async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names_the_losses() -> None:
+async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names_the_losses() -> (
+    None
+):
     def loss(at: str, nodes: list[str], lost: str, active: str, validators: int = 1) -> LossStatus:
         return LossStatus(at, validators, nodes, lost, active, "670", "1000")
 
@@ -469,7 +583,10 @@ async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names
     )
     assert ">2026-01-01</text>" in picture
     assert ">2026-01-23</text>" in picture
-    listed = [re.sub("<[^>]*>", "", item) for item in re.findall("<li>(.*?)</li>", html.partition("<ol>")[2])]
+    listed = [
+        re.sub("<[^>]*>", "", item)
+        for item in re.findall("<li>(.*?)</li>", html.partition("<ol>")[2])
+    ]
     space = "\N{NO-BREAK SPACE}"
     assert listed == [
         f"2026-01-11T00:00:00Z: NodeID-&lt;b&gt; with 10.0{space}%, 70.0 % left",
@@ -490,18 +607,25 @@ async def test_a_forecast_without_losses_has_no_picture_and_a_single_loss_now_ha
     assert '<circle class="loss" cx="0.0" cy="150.0"' in picture_of(html, "forecasts")
 
 
-async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked_by_the_same_scheme() -> None:
+async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked_by_the_same_scheme() -> (
+    None
+):
     async with client_of(ApiSetup()) as client:
         for host, location in (
             ("daemon.example:8080", f"//daemon.example:{METRICS_PORT}/metrics"),
             ("[::1]:8080", f"//[::1]:{METRICS_PORT}/metrics"),
         ):
-            async with client.get("/status/metrics", headers={"host": host}, allow_redirects=False) as reply:
+            async with client.get(
+                "/status/metrics", headers={"host": host}, allow_redirects=False
+            ) as reply:
                 assert (reply.status, reply.headers["location"]) == (307, location)
 
 
 async def test_other_callbacks_run_while_thousands_of_rows_are_rendered() -> None:
-    rows = [ValidatorStatus("sub", [f"NodeID-{number}"], "1", "connected") for number in range(MAX_VALIDATORS)]
+    rows = [
+        ValidatorStatus("sub", [f"NodeID-{number}"], "1", "connected")
+        for number in range(MAX_VALIDATORS)
+    ]
     document = msgspec.structs.replace(DOCUMENT, validators=rows)
     turns = 0
 
@@ -517,6 +641,8 @@ async def test_other_callbacks_run_while_thousands_of_rows_are_rendered() -> Non
     assert len(rendered) == MAX_VALIDATORS
     assert turns >= MAX_VALIDATORS // 100
     # Rows of validators that did not change are the same objects.
-    changed = msgspec.structs.replace(document, validators=[*rows[:-1], msgspec.structs.replace(rows[-1], weight="2")])
+    changed = msgspec.structs.replace(
+        document, validators=[*rows[:-1], msgspec.structs.replace(rows[-1], weight="2")]
+    )
     again = await render_rows(changed, document, rendered)
     assert sum(again[key] is not rendered[key] for key in again) == 1

@@ -36,7 +36,12 @@ async def ask(readiness: ScriptedReadiness, path: str) -> tuple[int, dict[str, A
 async def test_health_speaks_the_words_of_the_reference() -> None:
     status, body = await ask(ScriptedReadiness((READY,)), "/health")
     check = body["details"]["signature-aggregator-health"]
-    assert (status, body["status"], check["status"], set(check)) == (200, "up", "up", {"status", "timestamp"})
+    assert (status, body["status"], check["status"], set(check)) == (
+        200,
+        "up",
+        "up",
+        {"status", "timestamp"},
+    )
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", check["timestamp"])
 
 
@@ -84,7 +89,9 @@ async def test_ready_shows_missing_connections_and_hides_addresses_from_other_ma
     readiness = ScriptedReadiness((SHORT,), connections={HEAVY.node_ids[0]: lost})
     async with client_of(ApiSetup(readiness=readiness)) as client:
         local = await (await client.get("/ready")).json()
-        forwarded = await (await client.get("/ready", headers={"X-Forwarded-For": "8.8.8.8"})).json()
+        forwarded = await (
+            await client.get("/ready", headers={"X-Forwarded-For": "8.8.8.8"})
+        ).json()
     validator_entry = {
         "nodeId": "NodeID-1",
         "address": "10.0.0.1:9651",
@@ -97,7 +104,9 @@ async def test_ready_shows_missing_connections_and_hides_addresses_from_other_ma
 
 
 async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> None:
-    light, heavy = (CurrentValidation(bytes(32), NodeID(bytes(20)), weight, 0, 5 - weight) for weight in (3, 5))
+    light, heavy = (
+        CurrentValidation(bytes(32), NodeID(bytes(20)), weight, 0, 5 - weight) for weight in (3, 5)
+    )
     underfunded = {SUBNET: [describe_underfunded(light), describe_underfunded(heavy)]}
     _, body = await ask(ScriptedReadiness((READY, SHORT), underfunded=underfunded), "/ready")
     primary, subnet = body["subnets"]
@@ -137,7 +146,10 @@ async def test_health_is_503_while_nothing_is_known_yet() -> None:
 async def test_ready_answers_for_one_subnet() -> None:
     readiness = ScriptedReadiness((READY, SHORT))
     status, body = await ask(readiness, f"/ready?subnetId={id_text(PRIMARY_NETWORK)}")
-    assert (status, [subnet["subnetId"] for subnet in body["subnets"]]) == (200, [id_text(PRIMARY_NETWORK)])
+    assert (status, [subnet["subnetId"] for subnet in body["subnets"]]) == (
+        200,
+        [id_text(PRIMARY_NETWORK)],
+    )
     status, body = await ask(readiness, f"/ready?subnetId=0x{SUBNET.hex()}")
     assert (status, [subnet["subnetId"] for subnet in body["subnets"]]) == (503, [id_text(SUBNET)])
 
@@ -150,11 +162,15 @@ async def test_ready_refuses_an_unreadable_subnet_and_one_that_is_not_followed()
 
 
 async def test_only_the_subnets_of_ready_subnets_count() -> None:
-    async with client_of(ApiSetup(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))) as client:
+    async with client_of(
+        ApiSetup(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))
+    ) as client:
         response = await client.get("/ready")
         assert (response.status, len((await response.json())["subnets"])) == (200, 2)
         assert (await client.get("/health")).status == 200
-    async with client_of(ApiSetup(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))) as client:
+    async with client_of(
+        ApiSetup(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))
+    ) as client:
         response = await client.get("/ready")
         assert response.status == 503
         assert id_text(SUBNET) in (await response.json())["faults"][0]
@@ -168,7 +184,9 @@ async def test_probes_may_use_head() -> None:
             assert int(response.headers["content-length"]) > 10
 
 
-async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(probes, "_REFRESH_TIMEOUT_S", 0.1)
     setup, height = ApiSetup(), 1
 
@@ -181,13 +199,19 @@ async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkey
 
     setup.refresh_status = refresh
     async with client_of(setup) as client:
-        heights = [(await (await client.get("/ready")).json())["follower"]["height"] for _ in range(3)]
+        heights = [
+            (await (await client.get("/ready")).json())["follower"]["height"] for _ in range(3)
+        ]
     assert heights == ["2", "3", "4"]
 
 
 @pytest.mark.parametrize(
     ("query", "code"),
-    [("subnet=", "unknown_field"), (f"subnet={id_text(SUBNET)}", "unknown_field"), ("subnetId=", "invalid_request")],
+    [
+        ("subnet=", "unknown_field"),
+        (f"subnet={id_text(SUBNET)}", "unknown_field"),
+        ("subnetId=", "invalid_request"),
+    ],
 )
 async def test_ready_refuses_what_names_no_subnet(query: str, code: str) -> None:
     status, body = await ask(ScriptedReadiness((READY,)), f"/ready?{query}")
@@ -195,7 +219,9 @@ async def test_ready_refuses_what_names_no_subnet(query: str, code: str) -> None
     assert ("did you mean subnetId?" in body["error"]) == (code == "unknown_field")
 
 
-async def test_probes_are_debug_lines_of_the_log_with_any_status(caplog: pytest.LogCaptureFixture) -> None:
+async def test_probes_are_debug_lines_of_the_log_with_any_status(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("DEBUG", "warpseal.api")
     paths = ("/health", "/ready", "/ready?subnetId=none", "/nowhere")
     async with client_of(ApiSetup(readiness=ScriptedReadiness((SHORT,)))) as client:

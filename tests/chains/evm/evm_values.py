@@ -24,7 +24,9 @@ def rules(network: str, chain: str) -> BlockRules:
 
 
 @cache
-def recorded_blocks(network: str, chain: str) -> tuple[tuple[EvmHeader, tuple[EvmReceipt, ...]], ...]:
+def recorded_blocks(
+    network: str, chain: str
+) -> tuple[tuple[EvmHeader, tuple[EvmReceipt, ...]], ...]:
     """Return every block of a recorded chain with its receipts."""
     served = recorded_chain(network, chain)
     return tuple(map(decoded, served.headers, served.receipts))
@@ -42,7 +44,9 @@ def facts_of(*txs: Tx, has_erc20: bool = False) -> EvmBlockFacts:
     """Return the facts of a made-up block with these transactions."""
     chain = MadeUpChain()
     chain.add(txs)
-    return block_facts(*decoded(chain.chain.headers[1], chain.chain.receipts[1]), BlockRules(has_erc20=has_erc20))
+    return block_facts(
+        *decoded(chain.chain.headers[1], chain.chain.receipts[1]), BlockRules(has_erc20=has_erc20)
+    )
 
 
 def facts_of_logs(*logs: Log, has_erc20: bool = False) -> EvmBlockFacts:

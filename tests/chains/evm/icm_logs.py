@@ -15,7 +15,9 @@ from warpseal.warp.ids import ChainID
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 MESSAGE: Final = "(uint256,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
-MESSAGE_V2: Final = "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
+MESSAGE_V2: Final = (
+    "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
+)
 FEE: Final = "(address,uint256)"
 PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
 MESSENGER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
@@ -41,7 +43,11 @@ VERSION_ADDED: Final = topic("AddProtocolVersion(uint256,address)")
 @cache
 def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: int) -> bytes:
     """Return the id by which the contracts identify a message; histories ask for the same ones many times."""
-    return keccak(encode(["address", "bytes32", "bytes32", "uint256"], (messenger, source, destination, nonce)))
+    return keccak(
+        encode(
+            ["address", "bytes32", "bytes32", "uint256"], (messenger, source, destination, nonce)
+        )
+    )
 
 
 class Message(NamedTuple):
@@ -95,14 +101,25 @@ class Message(NamedTuple):
         data = encode([types, FEE], [fields, (self.asset, self.fee)])
         first = SENT if self.adapter is None else SENT_V2
         call = AddressedCall(self.adapter or self.messenger, self.payload)
-        return [Log(self.messenger, (first, self.id, self.destination), data), warp_log(call, self.source)]
+        return [
+            Log(self.messenger, (first, self.id, self.destination), data),
+            warp_log(call, self.source),
+        ]
 
     def received(
-        self, deliverer: bytes, redeemer: bytes, *, is_executed: bool | None = True, receipts: Sequence[Log] = ()
+        self,
+        deliverer: bytes,
+        redeemer: bytes,
+        *,
+        is_executed: bool | None = True,
+        receipts: Sequence[Log] = (),
     ) -> list[Log]:
         """Return the logs of the transaction that receives it. is_executed: None of a message without a body."""
         data = encode(["address", MESSAGE], [redeemer, self.fields])
-        logs = [*receipts, Log(self.messenger, (RECEIVED, self.id, self.source, word(deliverer)), data)]
+        logs = [
+            *receipts,
+            Log(self.messenger, (RECEIVED, self.id, self.source, word(deliverer)), data),
+        ]
         if is_executed is not None:
             logs += self.executed() if is_executed else self.failed()
         return logs
@@ -113,7 +130,9 @@ class Message(NamedTuple):
 
     def failed(self) -> list[Log]:
         """Return the log of its failed execution."""
-        return [Log(self.messenger, (FAILED, self.id, self.source), encode([MESSAGE], [self.fields]))]
+        return [
+            Log(self.messenger, (FAILED, self.id, self.source), encode([MESSAGE], [self.fields]))
+        ]
 
     def fee_added(self, fee: int) -> list[Log]:
         """Return the log of an addition to its fee. fee: the whole fee then."""
@@ -127,12 +146,16 @@ class Message(NamedTuple):
 
 def warp_log(payload: AddressedCall, source: ChainID, network_id: int = NETWORK_ID) -> Log:
     """Return the log of the precompile for an addressed call."""
-    return raw_warp_log(UnsignedMessage.build(network_id, source, payload.encode()).raw, payload.source_address)
+    return raw_warp_log(
+        UnsignedMessage.build(network_id, source, payload.encode()).raw, payload.source_address
+    )
 
 
 def raw_warp_log(message: bytes, sender: bytes) -> Log:
     """Return the log of the precompile for any bytes."""
-    return Log(PRECOMPILE, (WARP, word(sender), sha256(message).digest()), encode(["bytes"], [message]))
+    return Log(
+        PRECOMPILE, (WARP, word(sender), sha256(message).digest()), encode(["bytes"], [message])
+    )
 
 
 def version_log(registry: bytes, version: int, messenger: bytes) -> Log:
@@ -140,7 +163,9 @@ def version_log(registry: bytes, version: int, messenger: bytes) -> Log:
     return Log(registry, (VERSION_ADDED, word(version), word(messenger)))
 
 
-def message_blocks(count: int, seed: int = 1, *, txs: int = 15, has_roots: bool = True) -> ServedChain:
+def message_blocks(
+    count: int, seed: int = 1, *, txs: int = 15, has_roots: bool = True
+) -> ServedChain:
     """Return a chain of blocks of which one transaction in five sends or receives a message, the others move coins."""
     chain = MadeUpChain(seed, has_roots=has_roots)
     random, here, other = chain.random, chain.chain.blockchain_id, ChainID(b"\xbb" * 32)
@@ -151,11 +176,21 @@ def message_blocks(count: int, seed: int = 1, *, txs: int = 15, has_roots: bool 
         block = []
         for index in range(txs):
             sender, recipient = random.choice(people), random.choice(people)
-            logs = [erc20_transfer(random.choice(coins), sender, recipient, random.getrandbits(60)) for _ in range(3)]
+            logs = [
+                erc20_transfer(random.choice(coins), sender, recipient, random.getrandbits(60))
+                for _ in range(3)
+            ]
             if index % 5 == 0:
                 source, destination = random.choice(((here, other), (other, here)))
                 nonces[source] += 1
-                message = Message(source, destination, nonces[source], sender, recipient, body=random.randbytes(32))
+                message = Message(
+                    source,
+                    destination,
+                    nonces[source],
+                    sender,
+                    recipient,
+                    body=random.randbytes(32),
+                )
                 logs = message.sent() if source == here else message.received(people[0], people[1])
             block.append(Tx(sender, recipient, logs, gas_used=120_000))
         chain.add(block)

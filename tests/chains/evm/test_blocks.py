@@ -22,14 +22,23 @@ SERVED = recorded_chain("localnet", "l1-0")
 HEADER: dict[str, Any] = json.loads(SERVED.headers[3])
 RECEIPTS: list[dict[str, Any]] = json.loads(SERVED.receipts[3])
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8) | st.just("0x1"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+    | st.just("0x1"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @pytest.mark.parametrize(("network", "chain"), RECORDED)
-def test_recorded_blocks_are_decoded_with_all_their_transactions_and_logs(network: str, chain: str) -> None:
+def test_recorded_blocks_are_decoded_with_all_their_transactions_and_logs(
+    network: str, chain: str
+) -> None:
     served = recorded_chain(network, chain)
     for header, receipts in zip(served.headers, served.receipts, strict=True):
         block, listed = decoded(header, receipts)
@@ -74,7 +83,13 @@ def test_other_json_is_no_block(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"{}", b"[{}]", b"[null]", as_json([{**RECEIPTS[0], "logs": None}]), as_json([{**RECEIPTS[0], "status": None}])],
+    [
+        b"{}",
+        b"[{}]",
+        b"[null]",
+        as_json([{**RECEIPTS[0], "logs": None}]),
+        as_json([{**RECEIPTS[0], "status": None}]),
+    ],
 )
 def test_other_json_is_no_list_of_receipts(raw: bytes) -> None:
     with pytest.raises(MalformedBlock):
@@ -102,7 +117,9 @@ def test_quantities_of_256_bits_are_read(value: int) -> None:
     assert parse_quantity(hex(value), bits=256) == value
 
 
-@pytest.mark.parametrize("text", ["", "0x", "1", "5", "0xg", "-0x1", "0x-1", "0x" + "0" * 65, "0x1" + "0" * 16, "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "0x", "1", "5", "0xg", "-0x1", "0x-1", "0x" + "0" * 65, "0x1" + "0" * 16, "٣"]
+)
 def test_other_texts_are_no_quantity(text: str) -> None:
     with pytest.raises(MalformedBlock):
         parse_quantity(text)

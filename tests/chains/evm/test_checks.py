@@ -37,13 +37,21 @@ Block = tuple[EvmHeader, Sequence[EvmReceipt]]
 
 EMPTY_BLOOM = "0x" + "00" * 256
 FOREIGN = "0x" + "77" * 32
-LOGS = (erc20_transfer(account(9), account(1), account(2), 5), erc721_transfer(account(8), account(1), account(2), 7))
+LOGS = (
+    erc20_transfer(account(9), account(1), account(2), 5),
+    erc721_transfer(account(8), account(1), account(2), 7),
+)
 
 
 def made_up_block() -> Block:
     """Return a block with two transactions, of two logs each."""
     chain = MadeUpChain()
-    chain.add([Tx(account(1), account(9), LOGS, gas_used=50_000), Tx(account(3), account(9), LOGS, gas_used=60_000)])
+    chain.add(
+        [
+            Tx(account(1), account(9), LOGS, gas_used=50_000),
+            Tx(account(3), account(9), LOGS, gas_used=60_000),
+        ]
+    )
     return decoded(chain.chain.headers[1], chain.chain.receipts[1])
 
 
@@ -87,7 +95,9 @@ def chain_facts(network: str, chain: str) -> list[EvmBlockFacts]:
 
 
 @pytest.mark.parametrize(("network", "chain"), RECORDED)
-def test_every_recorded_block_passes_the_checks_and_follows_its_parent(network: str, chain: str) -> None:
+def test_every_recorded_block_passes_the_checks_and_follows_its_parent(
+    network: str, chain: str
+) -> None:
     blocks = chain_facts(network, chain)
     check_parents(blocks, 0, ParentBlock(bytes(32), 0))
     assert [block.number for block in blocks] == list(range(len(blocks)))
@@ -100,15 +110,23 @@ def test_every_recorded_block_passes_the_checks_and_follows_its_parent(network: 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_creations_of_the_recorded_chains_are_found(network: str) -> None:
-    counts = {chain: sum(len(facts.creations) for facts in chain_facts(network, chain)) for _, chain in RECORDED}
+    counts = {
+        chain: sum(len(facts.creations) for facts in chain_facts(network, chain))
+        for _, chain in RECORDED
+    }
     assert counts == {"c-chain": 2, "l1-0": 4, "l1-1": 1}
 
 
 def test_gas_and_bloom_are_not_compared_from_helicon_on() -> None:
     blocks = recorded_blocks("helicon", "c-chain")
-    assert [reason(block, BlockRules()) for block in (blocks[2], blocks[7])] == [BlockMismatch.GAS, BlockMismatch.GAS]
+    assert [reason(block, BlockRules()) for block in (blocks[2], blocks[7])] == [
+        BlockMismatch.GAS,
+        BlockMismatch.GAS,
+    ]
     # Block 3 has two logs and an empty bloom, block 7 no transactions and a bloom.
-    assert [block_facts(*block, BlockRules(HELICON_TIME)).gas_used for block in (blocks[2], blocks[7])] == [
+    assert [
+        block_facts(*block, BlockRules(HELICON_TIME)).gas_used for block in (blocks[2], blocks[7])
+    ] == [
         2_740_452,
         0,
     ]
@@ -144,12 +162,15 @@ MUTATIONS: list[tuple[Callable[[Block], Block], BlockMismatch]] = [
 
 
 @pytest.mark.parametrize(("change", "failure"), MUTATIONS)
-def test_a_changed_block_is_refused_with_its_reason(change: Callable[[Block], Block], failure: BlockMismatch) -> None:
+def test_a_changed_block_is_refused_with_its_reason(
+    change: Callable[[Block], Block], failure: BlockMismatch
+) -> None:
     assert reason(change(made_up_block()), BlockRules()) is failure
 
 
 @pytest.mark.parametrize(
-    ("change", "failure"), [pair for pair in MUTATIONS if pair[1] not in (BlockMismatch.GAS, BlockMismatch.BLOOM)]
+    ("change", "failure"),
+    [pair for pair in MUTATIONS if pair[1] not in (BlockMismatch.GAS, BlockMismatch.BLOOM)],
 )
 def test_after_helicon_receipts_are_compared_with_their_transactions(
     change: Callable[[Block], Block], failure: BlockMismatch
@@ -168,7 +189,9 @@ def test_recorded_blocks_with_the_receipts_of_others_are_refused(network: str, c
     ]
     assert len(refused) == len(blocks) * (len(blocks) - 1)
     assert set(refused) <= {BlockMismatch.RECEIPT_COUNT, BlockMismatch.RECEIPT_BLOCK}
-    assert {reason((header, ()), rules(network, chain)) for header, _ in blocks} == {BlockMismatch.RECEIPT_COUNT}
+    assert {reason((header, ()), rules(network, chain)) for header, _ in blocks} == {
+        BlockMismatch.RECEIPT_COUNT
+    }
 
 
 @pytest.mark.parametrize(
@@ -194,7 +217,10 @@ def test_values_that_are_out_of_range_are_refused(change: Callable[[Block], Bloc
 
 def test_facts_are_the_sums_of_the_receipts_and_name_only_needed_transactions() -> None:
     header, receipts = made_up_block()
-    receipts = [receipts[0], msgspec.structs.replace(receipts[1], effective_gas_price="0x2", logs=receipts[1].logs[:1])]
+    receipts = [
+        receipts[0],
+        msgspec.structs.replace(receipts[1], effective_gas_price="0x2", logs=receipts[1].logs[:1]),
+    ]
     facts = block_facts(header, receipts, BlockRules())
     assert facts.gas_used == 110_000
     assert facts.fees_spent == 50_000 * 25 * 10**9 + 60_000 * 2
@@ -203,9 +229,13 @@ def test_facts_are_the_sums_of_the_receipts_and_name_only_needed_transactions() 
 
 
 @pytest.mark.parametrize(("gas", "needs_trace"), [(26_499, False), (26_500, True)])
-def test_a_block_needs_a_trace_if_a_transaction_used_the_gas_of_a_creation(gas: int, needs_trace: bool) -> None:
+def test_a_block_needs_a_trace_if_a_transaction_used_the_gas_of_a_creation(
+    gas: int, needs_trace: bool
+) -> None:
     chain = MadeUpChain()
-    chain.add([Tx(account(1), account(9), gas_used=21_000), Tx(account(3), account(9), gas_used=gas)])
+    chain.add(
+        [Tx(account(1), account(9), gas_used=21_000), Tx(account(3), account(9), gas_used=gas)]
+    )
     block = decoded(chain.chain.headers[1], chain.chain.receipts[1])
     assert block_facts(*block, BlockRules()).needs_trace is needs_trace
 
@@ -223,7 +253,10 @@ def test_a_creation_counts_if_its_transaction_succeeded() -> None:
         Tx(account(2), None, created=account(51), is_successful=False),
         Tx(account(3), None, created=account(52)),
     )
-    assert facts.creations == (Creation(0, 0, account(50), account(1)), Creation(2, 0, account(52), account(3)))
+    assert facts.creations == (
+        Creation(0, 0, account(50), account(1)),
+        Creation(2, 0, account(52), account(3)),
+    )
     assert sorted(facts.tx_hashes) == [0, 2]
 
 
@@ -262,11 +295,16 @@ def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_ze
     first, second, *_ = linked_blocks()
     parent = ParentBlock(first.parent_hash, first.time + 1)
     assert parent_failure([first], 1, parent) == (BlockMismatch.TIME, 1)
-    assert parent_failure([first, msgspec.structs.replace(second, time=first.time - 1)], 1, None) == (
+    assert parent_failure(
+        [first, msgspec.structs.replace(second, time=first.time - 1)], 1, None
+    ) == (
         BlockMismatch.TIME,
         2,
     )
-    assert parent_failure([msgspec.structs.replace(first, time=0)], 1, None) == (BlockMismatch.TIME, 1)
+    assert parent_failure([msgspec.structs.replace(first, time=0)], 1, None) == (
+        BlockMismatch.TIME,
+        1,
+    )
     check_parents([first, msgspec.structs.replace(second, time=first.time)], 1, None)
 
 
@@ -294,7 +332,9 @@ def test_a_block_without_events_is_not_proven() -> None:
 def test_the_first_block_whose_receipts_do_not_give_its_receipts_root_is_found() -> None:
     chain = nft_blocks(6, txs=2)
     roots = [decoded(header, b"[]")[0].receipts_root for header in chain.headers]
-    blocks = [UnprovenBlock(*values) for values in zip(range(7), chain.receipts, roots, strict=True)]
+    blocks = [
+        UnprovenBlock(*values) for values in zip(range(7), chain.receipts, roots, strict=True)
+    ]
     assert find_disproven(blocks) is None
     blocks[5] = blocks[5]._replace(receipts_root=FOREIGN)
     blocks[3] = blocks[3]._replace(receipts=chain.receipts[4])
@@ -303,7 +343,9 @@ def test_the_first_block_whose_receipts_do_not_give_its_receipts_root_is_found()
     # Another process sends it to this one.
     number, error = pickle.loads(pickle.dumps(disproven))
     assert (number, error.reason, error.number) == (3, BlockMismatch.RECEIPTS_ROOT, 3)
-    blocks[2] = blocks[2]._replace(receipts=chain.receipts[2].replace(b'"logsBloom":"0x', b'"logsBloom":"0y'))
+    blocks[2] = blocks[2]._replace(
+        receipts=chain.receipts[2].replace(b'"logsBloom":"0x', b'"logsBloom":"0y')
+    )
     malformed = find_disproven(blocks)
     assert malformed is not None
     assert (malformed.number, type(malformed.error)) == (2, MalformedBlock)

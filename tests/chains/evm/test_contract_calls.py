@@ -40,7 +40,11 @@ LARGEST = 2**256 - 1
         (contract_calls.SYMBOL, "symbol()", ()),
         (contract_calls.DECIMALS, "decimals()", ()),
         (contract_calls.TOTAL_SUPPLY, "totalSupply()", ()),
-        (supports_interface_call(ERC1155_INTERFACE), "supportsInterface(bytes4)", (ERC1155_INTERFACE,)),
+        (
+            supports_interface_call(ERC1155_INTERFACE),
+            "supportsInterface(bytes4)",
+            (ERC1155_INTERFACE,),
+        ),
         (balance_of_call(account(7)), "balanceOf(address)", ("0x" + account(7).hex(),)),
         (owner_of_call(LARGEST), "ownerOf(uint256)", (LARGEST,)),
         (token_uri_call(7), "tokenURI(uint256)", (7,)),
@@ -93,7 +97,12 @@ def test_strings_are_read(text: str) -> None:
 def test_names_are_strings_or_words() -> None:
     assert decode_name(b"Maker".ljust(32, b"\0")) == "Maker"
     assert decode_name(b"x" * 32) == "x" * 32
-    assert decode_name(bytes(32)) == decode_name(word(1)) == decode_name(encode(["string"], [""])) == ""
+    assert (
+        decode_name(bytes(32))
+        == decode_name(word(1))
+        == decode_name(encode(["string"], [""]))
+        == ""
+    )
     assert decode_name(b"Maker\0 and more".ljust(32, b"\0")) == "Maker"
 
 
@@ -114,7 +123,9 @@ def test_text_that_is_no_utf8_is_a_name_and_no_uri() -> None:
 
 
 def test_strings_without_padding_are_read() -> None:
-    assert decode_uri(word(32) + word(3) + b"abc") == decode_name(word(32) + word(3) + b"abc") == "abc"
+    assert (
+        decode_uri(word(32) + word(3) + b"abc") == decode_name(word(32) + word(3) + b"abc") == "abc"
+    )
     assert decode_uri(word(32) + word(3) + b"abc".ljust(32, b"\1")) is None
 
 

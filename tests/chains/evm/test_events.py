@@ -25,7 +25,13 @@ from tests.indexer.evm_chains import (
 )
 from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.events import MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK
-from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
+from warpseal.chains.evm.facts import (
+    Erc20Transfer,
+    EvmBlockFacts,
+    MetadataUpdate,
+    NftTransfer,
+    TokenStandard,
+)
 
 CONSECUTIVE = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 METADATA_UPDATE = keccak(b"MetadataUpdate(uint256)")
@@ -62,7 +68,9 @@ def moves(facts: EvmBlockFacts) -> list[tuple[int, int]]:
 def test_a_transfer_with_four_topics_is_of_erc721() -> None:
     facts = facts_of_logs(erc721_transfer(NFT, SENDER, RECIPIENT, LARGEST))
     assert facts.transfers == (
-        NftTransfer(0, 0, 0, NFT, TokenStandard.ERC721, LARGEST, SENDER, RECIPIENT, 1, is_candidate=False),
+        NftTransfer(
+            0, 0, 0, NFT, TokenStandard.ERC721, LARGEST, SENDER, RECIPIENT, 1, is_candidate=False
+        ),
     )
     assert facts.unknown_logs == 0
 
@@ -118,13 +126,19 @@ def test_a_consecutive_transfer_moves_all_its_ids() -> None:
     assert [(transfer.position, transfer.log_index) for transfer in facts.transfers] == [
         (0, 0), (1, 0), (2, 0), (3, 0), (4, 1)
     ]  # fmt: skip
-    assert {(transfer.sender, transfer.recipient) for transfer in facts.transfers} == {(SENDER, RECIPIENT)}
+    assert {(transfer.sender, transfer.recipient) for transfer in facts.transfers} == {
+        (SENDER, RECIPIENT)
+    }
 
 
 def test_a_consecutive_transfer_moves_at_most_ten_thousand_ids() -> None:
     largest = facts_of_logs(consecutive_log(1, MAX_CONSECUTIVE_IDS))
     assert (len(largest.transfers), largest.unknown_logs) == (10_000, 0)
-    for log in (consecutive_log(0, MAX_CONSECUTIVE_IDS), consecutive_log(0, LARGEST), consecutive_log(5, 4)):
+    for log in (
+        consecutive_log(0, MAX_CONSECUTIVE_IDS),
+        consecutive_log(0, LARGEST),
+        consecutive_log(5, 4),
+    ):
         facts = facts_of_logs(log)
         assert (facts.transfers, facts.unknown_logs) == ((), 1)
 
@@ -141,7 +155,9 @@ def test_consecutive_transfers_of_a_block_are_bounded() -> None:
 @settings(max_examples=20)
 def test_a_single_transfer_is_of_erc1155(token_id: int, amount: int) -> None:
     facts = facts_of_logs(erc1155_transfer(NFT, SENDER, RECIPIENT, token_id, amount))
-    assert facts.transfers == (NftTransfer(0, 0, 0, NFT, TokenStandard.ERC1155, token_id, SENDER, RECIPIENT, amount),)
+    assert facts.transfers == (
+        NftTransfer(0, 0, 0, NFT, TokenStandard.ERC1155, token_id, SENDER, RECIPIENT, amount),
+    )
 
 
 @given(st.lists(st.tuples(numbers, numbers), max_size=8))
@@ -150,7 +166,9 @@ def test_a_batch_transfer_is_one_transfer_for_each_id(amounts: list[tuple[int, i
     facts = facts_of_logs(erc1155_batch(NFT, SENDER, RECIPIENT, amounts))
     assert moves(facts) == amounts
     assert [transfer.position for transfer in facts.transfers] == list(range(len(amounts)))
-    assert {(transfer.standard, transfer.log_index) for transfer in facts.transfers} <= {(TokenStandard.ERC1155, 0)}
+    assert {(transfer.standard, transfer.log_index) for transfer in facts.transfers} <= {
+        (TokenStandard.ERC1155, 0)
+    }
     assert facts.unknown_logs == 0
 
 
@@ -184,7 +202,10 @@ def test_arrays_that_overlap_make_no_more_transfers_than_the_data_has_words() ->
     ("log", "updates"),
     [
         (Log(NFT, (METADATA_UPDATE,), word(7)), (MetadataUpdate(NFT, 7, 7),)),
-        (Log(NFT, (BATCH_METADATA_UPDATE,), word(0) + word(LARGEST)), (MetadataUpdate(NFT, 0, LARGEST),)),
+        (
+            Log(NFT, (BATCH_METADATA_UPDATE,), word(0) + word(LARGEST)),
+            (MetadataUpdate(NFT, 0, LARGEST),),
+        ),
         (Log(NFT, (URI, word(9)), encode(["string"], ["ipfs://x"])), (MetadataUpdate(NFT, 9, 9),)),
         (Log(NFT, (URI, word(9)), b"no ABI"), (MetadataUpdate(NFT, 9, 9),)),
     ],
@@ -234,7 +255,9 @@ def test_another_shape_of_an_event_is_counted(log: Log) -> None:
 
 
 def test_other_logs_are_ignored() -> None:
-    facts = facts_of_logs(Log(NFT, ()), Log(NFT, (), bytes(96)), Log(NFT, (keccak(b"Other()"),), bytes(96)))
+    facts = facts_of_logs(
+        Log(NFT, ()), Log(NFT, (), bytes(96)), Log(NFT, (keccak(b"Other()"),), bytes(96))
+    )
     assert (facts.transfers, facts.unknown_logs) == ((), 0)
 
 
@@ -244,7 +267,9 @@ def test_hex_in_capitals_is_the_same() -> None:
     header, receipts = decoded(chain.chain.headers[1], chain.chain.receipts[1])
     log = receipts[0].logs[0]
     capitals = tuple("0x" + topic[2:].upper() for topic in log.topics)
-    capital_log = msgspec.structs.replace(log, topics=capitals, address="0x" + log.address[2:].upper())
+    capital_log = msgspec.structs.replace(
+        log, topics=capitals, address="0x" + log.address[2:].upper()
+    )
     capital = msgspec.structs.replace(receipts[0], logs=(capital_log,))
     facts = block_facts(header, [capital], BlockRules())
     assert facts.transfers == block_facts(header, receipts, BlockRules()).transfers
@@ -253,7 +278,11 @@ def test_hex_in_capitals_is_the_same() -> None:
 
 def test_transfers_are_numbered_over_all_transactions_of_a_block() -> None:
     facts = facts_of(
-        Tx(SENDER, NFT, [erc721_transfer(NFT, SENDER, RECIPIENT, 1), erc20_transfer(NFT, SENDER, RECIPIENT, 1)]),
+        Tx(
+            SENDER,
+            NFT,
+            [erc721_transfer(NFT, SENDER, RECIPIENT, 1), erc20_transfer(NFT, SENDER, RECIPIENT, 1)],
+        ),
         Tx(SENDER, NFT),
         Tx(SENDER, NFT, [erc1155_batch(NFT, SENDER, RECIPIENT, [(2, 5), (2, 6)])]),
     )
@@ -263,8 +292,14 @@ def test_transfers_are_numbered_over_all_transactions_of_a_block() -> None:
     assert sorted(facts.tx_hashes) == [0, 2]
 
 
-@given(st.sampled_from(EVENTS), st.lists(words, max_size=3), st.binary(max_size=64) | st.lists(words).map(b"".join))
-def test_any_log_becomes_transfers_or_is_counted(event: bytes, topics: Sequence[bytes], data: bytes) -> None:
+@given(
+    st.sampled_from(EVENTS),
+    st.lists(words, max_size=3),
+    st.binary(max_size=64) | st.lists(words).map(b"".join),
+)
+def test_any_log_becomes_transfers_or_is_counted(
+    event: bytes, topics: Sequence[bytes], data: bytes
+) -> None:
     facts = facts_of_logs(Log(NFT, (event, *topics), data))
     entries = len(facts.transfers) + len(facts.updates) + len(facts.upgraded)
     is_empty_batch = event == TRANSFER_BATCH and not entries

@@ -17,7 +17,15 @@ from msgspec.structs import astuple
 from tests import paths
 from tests.chains.evm import icm_logs
 from tests.chains.evm.evm_values import NETWORKS, account, decoded, recorded_blocks, rules
-from tests.chains.evm.icm_logs import MESSAGE, MESSAGE_V2, PRECOMPILE, Message, raw_warp_log, version_log, warp_log
+from tests.chains.evm.icm_logs import (
+    MESSAGE,
+    MESSAGE_V2,
+    PRECOMPILE,
+    Message,
+    raw_warp_log,
+    version_log,
+    warp_log,
+)
 from tests.indexer.evm_chains import Log, MadeUpChain, Tx, erc20_transfer, recorded_chain, word
 from warpseal.chains.evm.checks import BlockRules, block_facts, needs_proof
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -39,7 +47,11 @@ from warpseal.chains.evm.icm_events import (
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.messages.teleporter import parse_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text
-from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.l1_messages import (
+    L1ValidatorRegistration,
+    L1ValidatorWeight,
+    SubnetToL1Conversion,
+)
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
 
 RECORDED_MESSENGER = bytes.fromhex("68d42653c8455969edae4f89281f4b9ed3e9080d")
@@ -88,7 +100,9 @@ def test_recorded_messages_give_their_ids_and_their_bytes_back(network: str, cha
     source = recorded_chain(network, chain).blockchain_id
     messages, kinds = [], []
     for header, receipts in recorded_blocks(network, chain):
-        facts = block_facts(header, receipts, BlockRules(rules(network, chain).asynchronous_from, has_icm=True))
+        facts = block_facts(
+            header, receipts, BlockRules(rules(network, chain).asynchronous_from, has_icm=True)
+        )
         assert facts.unknown_logs == 0
         assert facts.tx_fees.keys() <= facts.tx_hashes.keys()
         events = iter(facts.icm)
@@ -158,12 +172,19 @@ def test_every_other_encoding_is_refused(message: Message, data: st.DataObject) 
     assert encode_message(fields) == payload[32:]
     assert decode_message(payload[:-1], 32, is_v2=is_v2) is None
     assert decode_message(payload + b"\0", 32, is_v2=is_v2) is None
-    assert decode_message(payload[: data.draw(st.integers(0, len(payload) - 1))], 32, is_v2=is_v2) is None
+    assert (
+        decode_message(payload[: data.draw(st.integers(0, len(payload) - 1))], 32, is_v2=is_v2)
+        is None
+    )
     at = data.draw(st.integers(32, len(payload) - 1))
-    changed = payload[:at] + bytes([payload[at] ^ data.draw(st.integers(1, 255))]) + payload[at + 1 :]
+    changed = (
+        payload[:at] + bytes([payload[at] ^ data.draw(st.integers(1, 255))]) + payload[at + 1 :]
+    )
     other = decode_message(changed, 32, is_v2=is_v2)
     # Either another message, whose only encoding it is, or none.
-    assert other is None or (other != fields and encode([MESSAGE_V2 if is_v2 else MESSAGE], [values(other)]) == changed)
+    assert other is None or (
+        other != fields and encode([MESSAGE_V2 if is_v2 else MESSAGE], [values(other)]) == changed
+    )
 
 
 def values(fields: MessageFields) -> tuple[Any, ...]:
@@ -221,7 +242,17 @@ def received(position: int, tx_index: int, message: Message, outcome: Outcome) -
     """Return the event of a message that RELAYER delivered for BOB."""
     fields = decode_message(message.payload, 32)
     assert fields is not None
-    return IcmReceive(position, tx_index, message.messenger, message.id, message.source, fields, RELAYER, BOB, outcome)
+    return IcmReceive(
+        position,
+        tx_index,
+        message.messenger,
+        message.id,
+        message.source,
+        fields,
+        RELAYER,
+        BOB,
+        outcome,
+    )
 
 
 def test_a_retry_in_the_transaction_of_the_failure_is_a_later_execution() -> None:
@@ -240,9 +271,18 @@ def test_a_registry_names_a_messenger() -> None:
     ("payload", "kind"),
     [
         (Hash(b"h" * 32), PayloadKind.HASH),
-        (AddressedCall(ANN, L1ValidatorWeight(VALIDATION, 1, 2).encode()), PayloadKind.L1_VALIDATOR_WEIGHT),
-        (AddressedCall(ANN, L1ValidatorRegistration(VALIDATION, True).encode()), PayloadKind.L1_VALIDATOR_REGISTRATION),
-        (AddressedCall(ANN, SubnetToL1Conversion(b"c" * 32).encode()), PayloadKind.SUBNET_TO_L1_CONVERSION),
+        (
+            AddressedCall(ANN, L1ValidatorWeight(VALIDATION, 1, 2).encode()),
+            PayloadKind.L1_VALIDATOR_WEIGHT,
+        ),
+        (
+            AddressedCall(ANN, L1ValidatorRegistration(VALIDATION, True).encode()),
+            PayloadKind.L1_VALIDATOR_REGISTRATION,
+        ),
+        (
+            AddressedCall(ANN, SubnetToL1Conversion(b"c" * 32).encode()),
+            PayloadKind.SUBNET_TO_L1_CONVERSION,
+        ),
         (AddressedCall(ANN, b"hello"), PayloadKind.ADDRESSED_CALL),
         (AddressedCall(ANN, FROM_A.payload), PayloadKind.ADDRESSED_CALL),
     ],
@@ -251,7 +291,9 @@ def test_other_warp_messages_have_their_kind(payload: Any, kind: PayloadKind) ->
     raw = UnsignedMessage.build(1, A, payload.encode()).raw
     assert facts_of([raw_warp_log(raw, ANN)]).icm == (WarpSend(0, 0, ANN, kind, raw),)
     unknown = UnsignedMessage.build(1, A, b"\0\0\0\0\0\7").raw
-    assert facts_of([raw_warp_log(unknown, ANN)]).icm == (WarpSend(0, 0, ANN, PayloadKind.UNKNOWN, unknown),)
+    assert facts_of([raw_warp_log(unknown, ANN)]).icm == (
+        WarpSend(0, 0, ANN, PayloadKind.UNKNOWN, unknown),
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +308,9 @@ def test_other_warp_messages_have_their_kind(payload: Any, kind: PayloadKind) ->
 )
 def test_a_warp_message_belongs_only_to_the_message_that_it_carries(logs: list[list[Log]]) -> None:
     facts = facts_of(*logs)
-    assert {event.kind for event in facts.icm if isinstance(event, WarpSend)} == {PayloadKind.ADDRESSED_CALL}
+    assert {event.kind for event in facts.icm if isinstance(event, WarpSend)} == {
+        PayloadKind.ADDRESSED_CALL
+    }
     assert [event.warp_sender for event in facts.icm if isinstance(event, IcmSend)] == [b""]
 
 
@@ -279,11 +323,26 @@ def unknown_logs() -> list[Log]:
     version_2 = FROM_A._replace(adapter=ANN).sent()[0]
     logs = [
         Log(log.address, topics, log.data)
-        for log in (send, warp, executed, failed, fee, receipt, delivered, version_2, version_log(LIAR, 1, ANN))
+        for log in (
+            send,
+            warp,
+            executed,
+            failed,
+            fee,
+            receipt,
+            delivered,
+            version_2,
+            version_log(LIAR, 1, ANN),
+        )
         for topics in (log.topics[:-1], (*log.topics, bytes(32)))
     ]
-    logs += [Log(log.address, log.topics, log.data + b"\0") for log in (send, warp, executed, fee, receipt, delivered)]
-    logs += [Log(log.address, log.topics, log.data[:-1]) for log in (send, warp, fee, receipt, delivered)]
+    logs += [
+        Log(log.address, log.topics, log.data + b"\0")
+        for log in (send, warp, executed, fee, receipt, delivered)
+    ]
+    logs += [
+        Log(log.address, log.topics, log.data[:-1]) for log in (send, warp, fee, receipt, delivered)
+    ]
     return [
         *logs,
         Log(send.address, (send.topics[0], send.topics[1], A), send.data),
@@ -367,4 +426,7 @@ def test_the_work_for_look_alikes_grows_with_their_number_alone() -> None:
 
 def icm_erc721(number: int) -> Log:
     """Return an NFT transfer."""
-    return Log(COIN, (icm_logs.topic("Transfer(address,address,uint256)"), word(ANN), word(BOB), word(number)))
+    return Log(
+        COIN,
+        (icm_logs.topic("Transfer(address,address,uint256)"), word(ANN), word(BOB), word(number)),
+    )

@@ -64,7 +64,9 @@ def test_an_empty_document_has_no_fields() -> None:
     assert parse_document(b"\xef\xbb\xbf {} ") == NftFields()
 
 
-@pytest.mark.parametrize("key", ["image", "image_url", "imageUrl", "imageURI", "image-uri", "IMAGE_URI", "image_data"])
+@pytest.mark.parametrize(
+    "key", ["image", "image_url", "imageUrl", "imageURI", "image-uri", "IMAGE_URI", "image_data"]
+)
 def test_spellings_of_the_image(key: str) -> None:
     assert fields_of(**{key: "https://a.test/1.png"}) == NftFields(image_uri="https://a.test/1.png")
 
@@ -86,7 +88,9 @@ def test_spellings_of_other_fields(key: str, field: str, value: str) -> None:
 
 
 def test_traits_are_attributes_and_the_first_usable_spelling_counts() -> None:
-    fields = fields_of(traits=[1], image="", image_url="javascript:alert(1)", imageUri="https://a.test/1.png")
+    fields = fields_of(
+        traits=[1], image="", image_url="javascript:alert(1)", imageUri="https://a.test/1.png"
+    )
     assert fields == NftFields(attributes="[1]", image_uri="https://a.test/1.png")
 
 
@@ -112,7 +116,14 @@ CID = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"
 
 
 @pytest.mark.parametrize(
-    "uri", ["{}/1 2.png", "/ipfs/{}/1 2.png", "ipfs/{}/1%202.png", "ipfs:///ipfs/{}/1 2.png", "ipfs://ipfs/{}/1 2.png"]
+    "uri",
+    [
+        "{}/1 2.png",
+        "/ipfs/{}/1 2.png",
+        "ipfs/{}/1%202.png",
+        "ipfs:///ipfs/{}/1 2.png",
+        "ipfs://ipfs/{}/1 2.png",
+    ],
 )
 def test_each_form_of_an_ipfs_path_is_shown_as_one(uri: str) -> None:
     display_uri = f"ipfs://{CID}/1%202.png"
@@ -127,7 +138,9 @@ def test_each_form_of_an_ipfs_path_is_shown_as_one(uri: str) -> None:
 
 @pytest.mark.parametrize("key", ["video", "Video", "file"])
 def test_a_video_or_a_file_is_an_animation(key: str) -> None:
-    assert fields_of(**{key: "https://a.test/1.mp4"}) == NftFields(animation_uri="https://a.test/1.mp4")
+    assert fields_of(**{key: "https://a.test/1.mp4"}) == NftFields(
+        animation_uri="https://a.test/1.mp4"
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +173,9 @@ def test_an_unusable_value_hides_no_other_spelling(document: dict[str, Any]) -> 
 )
 @pytest.mark.parametrize("key", ["x", "decimals", "attributes", "properties", "image"])
 def test_an_unusable_value_does_not_hide_the_rest_of_the_document(key: str, value: bytes) -> None:
-    fields = parse_document(b'{"%b":%b,"name":"Cat","image_url":"https://a.test/1"}' % (key.encode(), value))
+    fields = parse_document(
+        b'{"%b":%b,"name":"Cat","image_url":"https://a.test/1"}' % (key.encode(), value)
+    )
     assert (fields.name, fields.image_uri, fields.decimals) == ("Cat", "https://a.test/1", None)
 
 
@@ -171,7 +186,9 @@ def test_a_lone_surrogate_is_only_left_out_of_its_text() -> None:
     assert fields.image_uri is not None
 
 
-@pytest.mark.parametrize("blank", ["\u00a0", "\u200b", "\ufeff", "\u2060", "\0", " \u200b\r\n\u00a0 \ufeff"])
+@pytest.mark.parametrize(
+    "blank", ["\u00a0", "\u200b", "\ufeff", "\u2060", "\0", " \u200b\r\n\u00a0 \ufeff"]
+)
 def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None:
     assert parse_document(f'{blank}{{"name":"x"}}{blank}'.encode()) == NftFields(name="x")
 
@@ -189,7 +206,11 @@ def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None
         ("binary/octet-stream", b"RIFF\0\0\0\0WEBPVP8 ", Medium.IMAGE),
         ("binary/octet-stream", b"\0\0\0\x1cftypavif", Medium.IMAGE),
         ("text/plain", b"<svg xmlns='x'>", Medium.IMAGE),
-        ("text/xml", b"\xef\xbb\xbf\n<?xml version='1.0'?>\n<!-- a --><!DOCTYPE svg>\n<svg>", Medium.IMAGE),
+        (
+            "text/xml",
+            b"\xef\xbb\xbf\n<?xml version='1.0'?>\n<!-- a --><!DOCTYPE svg>\n<svg>",
+            Medium.IMAGE,
+        ),
         ("text/html", b"<svg>", Medium.IMAGE),
         ("application/octet-stream", b"\0\0\0\x1cftypisom", Medium.ANIMATION),
         ("application/octet-stream", b"\x1aE\xdf\xa3", Medium.ANIMATION),
@@ -206,7 +227,9 @@ def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None
         ("", b"", None),
     ],
 )
-def test_a_medium_is_known_by_its_type_or_its_first_bytes(media_type: str, start: bytes, medium: Medium | None) -> None:
+def test_a_medium_is_known_by_its_type_or_its_first_bytes(
+    media_type: str, start: bytes, medium: Medium | None
+) -> None:
     assert detect_medium(media_type, start) is medium
 
 
@@ -253,7 +276,9 @@ def test_decimals_outside_a_byte_are_left_out(decimals: Any) -> None:
 
 
 def test_a_nul_is_left_out_of_texts() -> None:
-    assert fields_of(name="a\0b", image="https://a.test/\0" + "1") == NftFields(name="ab", image_uri="https://a.test/1")
+    assert fields_of(name="a\0b", image="https://a.test/\0" + "1") == NftFields(
+        name="ab", image_uri="https://a.test/1"
+    )
     assert fields_of(properties={"a": "\0"}) == NftFields(properties='{"a":"\\u0000"}')
 
 
@@ -297,7 +322,9 @@ def nested(levels: int) -> bytes:
 
 
 def test_a_document_has_at_most_64_levels() -> None:
-    assert parse_document(nested(MAX_LEVELS)).properties == "[" * (MAX_LEVELS - 1) + "]" * (MAX_LEVELS - 1)
+    assert parse_document(nested(MAX_LEVELS)).properties == "[" * (MAX_LEVELS - 1) + "]" * (
+        MAX_LEVELS - 1
+    )
     assert status_of(nested(MAX_LEVELS + 1)) is MetadataStatus.INVALID_METADATA_JSON
     assert parse_document(b'{"name":"%s"}' % (b"[" * 1000)).name == "[" * 1000
     assert parse_document(b'{"properties":[%s]}' % b",".join([b"{}"] * 1000)).properties is not None
@@ -314,10 +341,16 @@ def test_a_document_has_at_most_a_mebibyte_also_after_its_ids_are_filled() -> No
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 )
-KEYS = st.sampled_from(["name", "image", "image_url", "attributes", "properties", "decimals", "external_url", "traits"])
+KEYS = st.sampled_from(
+    ["name", "image", "image_url", "attributes", "properties", "decimals", "external_url", "traits"]
+)
 
 
 @given(st.dictionaries(KEYS, JSON))

@@ -25,7 +25,11 @@ URI = keccak(b"URI(string,uint256)")
 UPGRADED = keccak(b"Upgraded(address)")
 INITIALIZED = keccak(b"Initialized(uint8)")
 COUNTED, NOTHING = "counted", "nothing"
-ONE_721, ONE_1155, TWO_1155 = "a transfer of ERC-721", "a transfer of ERC-1155", "two transfers of ERC-1155"
+ONE_721, ONE_1155, TWO_1155 = (
+    "a transfer of ERC-721",
+    "a transfer of ERC-1155",
+    "two transfers of ERC-1155",
+)
 ONE_20, CANDIDATE = "with `holders` a transfer of ERC-20, else nothing", "a candidate"
 COUNTED_20, UPDATE, CALLED = (
     "with `holders` counted, else nothing",
@@ -44,7 +48,11 @@ class Case(NamedTuple):
 
 
 def batch(ids: list[int], amounts: list[int]) -> Log:
-    return Log(NFT, (TRANSFER_BATCH, word(ANN), *PARTIES), encode(["uint256[]", "uint256[]"], [ids, amounts]))
+    return Log(
+        NFT,
+        (TRANSFER_BATCH, word(ANN), *PARTIES),
+        encode(["uint256[]", "uint256[]"], [ids, amounts]),
+    )
 
 
 def raw_batch(*words: int) -> Log:
@@ -56,28 +64,56 @@ def consecutive(first: int, count: int) -> Log:
 
 
 CASES = [
-    Case("`Transfer`, 4 topics, any data", ONE_721, [Log(NFT, (TRANSFER, *PARTIES, word(5)), b"more data")]),
     Case(
-        "`Transfer`, 4 topics, from and to one account", ONE_721, [Log(NFT, (TRANSFER, word(ANN), word(ANN), word(5)))]
+        "`Transfer`, 4 topics, any data",
+        ONE_721,
+        [Log(NFT, (TRANSFER, *PARTIES, word(5)), b"more data")],
     ),
     Case(
-        "`Transfer`, 4 topics, from the zero address to it", ONE_721, [Log(NFT, (TRANSFER, *[word(ZERO)] * 2, word(5)))]
+        "`Transfer`, 4 topics, from and to one account",
+        ONE_721,
+        [Log(NFT, (TRANSFER, word(ANN), word(ANN), word(5)))],
     ),
-    Case("`Transfer`, 4 topics, an address of more than 20 bytes", COUNTED, [Log(NFT, (TRANSFER, DIRTY, *PARTIES))]),
+    Case(
+        "`Transfer`, 4 topics, from the zero address to it",
+        ONE_721,
+        [Log(NFT, (TRANSFER, *[word(ZERO)] * 2, word(5)))],
+    ),
+    Case(
+        "`Transfer`, 4 topics, an address of more than 20 bytes",
+        COUNTED,
+        [Log(NFT, (TRANSFER, DIRTY, *PARTIES))],
+    ),
     Case("`Transfer`, 3 topics, 32 bytes", ONE_20, [Log(NFT, (TRANSFER, *PARTIES), word(5))]),
-    Case("`Transfer`, 3 topics, an amount of 0", NOTHING, [Log(NFT, (TRANSFER, *PARTIES), word(0))]),
     Case(
-        "`Transfer`, 3 topics, from and to one account", NOTHING, [Log(NFT, (TRANSFER, word(ANN), word(ANN)), word(5))]
+        "`Transfer`, 3 topics, an amount of 0", NOTHING, [Log(NFT, (TRANSFER, *PARTIES), word(0))]
     ),
-    Case("`Transfer`, 3 topics, more or fewer bytes", COUNTED_20, [Log(NFT, (TRANSFER, *PARTIES), word(5) + b"\0")]),
+    Case(
+        "`Transfer`, 3 topics, from and to one account",
+        NOTHING,
+        [Log(NFT, (TRANSFER, word(ANN), word(ANN)), word(5))],
+    ),
+    Case(
+        "`Transfer`, 3 topics, more or fewer bytes",
+        COUNTED_20,
+        [Log(NFT, (TRANSFER, *PARTIES), word(5) + b"\0")],
+    ),
     Case(
         "`Transfer`, 3 topics, an address of more than 20 bytes",
         COUNTED_20,
         [Log(NFT, (TRANSFER, DIRTY, PARTIES[0]), word(5))],
     ),
     Case("`Transfer`, 2 topics", COUNTED, [Log(NFT, (TRANSFER, PARTIES[0]), PARTIES[1] + word(5))]),
-    Case("`Transfer`, 1 topic, 96 bytes", CANDIDATE, [Log(NFT, (TRANSFER,), b"".join((*PARTIES, word(5))))]),
-    Case("`Transfer`, 1 topic, more or fewer bytes", COUNTED, [Log(NFT, (TRANSFER,), b"".join(PARTIES))]),
+    Case(
+        "`Transfer`, 1 topic, 96 bytes",
+        CANDIDATE,
+        [Log(NFT, (TRANSFER,), b"".join((*PARTIES, word(5))))],
+    ),
+    Case(
+        "`Transfer`, 1 topic, more or fewer bytes",
+        COUNTED,
+        [Log(NFT, (TRANSFER,), b"".join(PARTIES))],
+    ),
     Case(
         "`TransferSingle`, an amount of 0",
         ONE_1155,
@@ -96,26 +132,53 @@ CASES = [
     Case("`TransferBatch`, empty lists", NOTHING, [batch([], [])]),
     Case("`TransferBatch`, one id twice", TWO_1155, [batch([5, 5], [1, 2])]),
     Case("`TransferBatch`, lists of different length", COUNTED, [batch([5, 6], [1])]),
-    Case("`TransferBatch`, both lists at one place of the data", TWO_1155, [raw_batch(64, 64, 2, 5, 6)]),
-    Case("`TransferBatch`, an offset or a length out of the data", COUNTED, [raw_batch(64, 2**255, 1, 5)]),
+    Case(
+        "`TransferBatch`, both lists at one place of the data",
+        TWO_1155,
+        [raw_batch(64, 64, 2, 5, 6)],
+    ),
+    Case(
+        "`TransferBatch`, an offset or a length out of the data",
+        COUNTED,
+        [raw_batch(64, 2**255, 1, 5)],
+    ),
     Case("`ConsecutiveTransfer`, the last id below the first", COUNTED, [consecutive(9, 0)]),
-    Case("`ConsecutiveTransfer`, more than 10,000 ids", COUNTED, [consecutive(0, MAX_CONSECUTIVE_IDS + 1)]),
+    Case(
+        "`ConsecutiveTransfer`, more than 10,000 ids",
+        COUNTED,
+        [consecutive(0, MAX_CONSECUTIVE_IDS + 1)],
+    ),
     Case(
         "`ConsecutiveTransfer` beyond 50,000 ids of a block",
         SKIPPED,
         [
-            *(consecutive(0, MAX_CONSECUTIVE_IDS) for _ in range(MAX_CONSECUTIVE_IDS_OF_BLOCK // MAX_CONSECUTIVE_IDS)),
+            *(
+                consecutive(0, MAX_CONSECUTIVE_IDS)
+                for _ in range(MAX_CONSECUTIVE_IDS_OF_BLOCK // MAX_CONSECUTIVE_IDS)
+            ),
             consecutive(0, 1),
         ],
     ),
     Case("`MetadataUpdate`, an indexed id", COUNTED, [Log(NFT, (METADATA_UPDATE, word(5)))]),
     Case(
-        "`BatchMetadataUpdate`, up to the largest id", UPDATE, [Log(NFT, (BATCH_UPDATE,), word(0) + word(2**256 - 1))]
+        "`BatchMetadataUpdate`, up to the largest id",
+        UPDATE,
+        [Log(NFT, (BATCH_UPDATE,), word(0) + word(2**256 - 1))],
     ),
-    Case("`BatchMetadataUpdate`, the last id below the first", COUNTED, [Log(NFT, (BATCH_UPDATE,), word(6) + word(5))]),
+    Case(
+        "`BatchMetadataUpdate`, the last id below the first",
+        COUNTED,
+        [Log(NFT, (BATCH_UPDATE,), word(6) + word(5))],
+    ),
     Case("`URI`, any data", UPDATE, [Log(NFT, (URI, word(5)), b"\xff")]),
-    Case("`Upgraded`, an address that is not indexed", COUNTED, [Log(NFT, (UPGRADED,), PARTIES[0])]),
-    Case("`Initialized`, any topics behind the first", CALLED, [Log(NFT, (INITIALIZED, word(1)), word(1))]),
+    Case(
+        "`Upgraded`, an address that is not indexed", COUNTED, [Log(NFT, (UPGRADED,), PARTIES[0])]
+    ),
+    Case(
+        "`Initialized`, any topics behind the first",
+        CALLED,
+        [Log(NFT, (INITIALIZED, word(1)), word(1))],
+    ),
     Case("a log without topics", NOTHING, [Log(NFT, (), word(5))]),
 ]
 

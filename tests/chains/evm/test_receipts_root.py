@@ -21,7 +21,11 @@ def test_the_root_of_a_recorded_block_is_that_of_its_header_unless_its_chain_exe
     network: str, chain: str
 ) -> None:
     blocks = recorded_blocks(network, chain)
-    wrong = [number for number, (header, receipts) in enumerate(blocks) if root_text(receipts) != header.receipts_root]
+    wrong = [
+        number
+        for number, (header, receipts) in enumerate(blocks)
+        if root_text(receipts) != header.receipts_root
+    ]
     if rules(network, chain).is_executed_first(int(blocks[0][0].timestamp, 16)):
         assert wrong == []
     else:
@@ -55,7 +59,10 @@ def test_any_changed_receipt_changes_the_root() -> None:
         {"logs": (msgspec.structs.replace(log, address="0x" + account(99).hex()),)},
         {"logs": (msgspec.structs.replace(log, topics=log.topics[:3]),)},
     ):
-        assert root_text((msgspec.structs.replace(receipt, **changed), *others)) != header.receipts_root
+        assert (
+            root_text((msgspec.structs.replace(receipt, **changed), *others))
+            != header.receipts_root
+        )
     assert root_text((*others, receipt)) != header.receipts_root
     assert root_text(tuple(others)) != header.receipts_root
 
@@ -70,11 +77,14 @@ def test_a_legacy_receipt_has_no_type_before_it() -> None:
         raw = bytes([tx_type]) + body if tx_type else body
         trie = HexaryTrie({})
         trie[b"\x80"] = raw
-        assert receipts_root([msgspec.structs.replace(receipt, type=hex(tx_type))]) == trie.root_hash
+        assert (
+            receipts_root([msgspec.structs.replace(receipt, type=hex(tx_type))]) == trie.root_hash
+        )
 
 
 @pytest.mark.parametrize(
-    "changed", [{"status": "0x2"}, {"type": "0x80"}, {"logs_bloom": "0x00"}, {"cumulative_gas_used": "many"}]
+    "changed",
+    [{"status": "0x2"}, {"type": "0x80"}, {"logs_bloom": "0x00"}, {"cumulative_gas_used": "many"}],
 )
 def test_a_receipt_that_no_block_can_hold_is_refused(changed: dict[str, str]) -> None:
     _, (receipt,) = made_up_block(1)
@@ -86,7 +96,10 @@ def made_up_block(count: int) -> Block:
     """Return a block with this number of transactions, one log each; its root is computed without the library."""
     chain = MadeUpChain()
     chain.add(
-        [Tx(account(1), account(2), [erc721_transfer(account(3), account(1), account(2), n)]) for n in range(count)]
+        [
+            Tx(account(1), account(2), [erc721_transfer(account(3), account(1), account(2), n)])
+            for n in range(count)
+        ]
     )
     return decoded(chain.chain.headers[1], chain.chain.receipts[1])
 
@@ -107,7 +120,13 @@ def test_values_of_another_length_or_spelling_do_not_give_the_bytes_of_a_log() -
         (first[:-1] + " ", second, *others),
     ):
         with pytest.raises(MalformedBlock):
-            receipts_root([msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, topics=topics),))])
+            receipts_root(
+                [
+                    msgspec.structs.replace(
+                        receipt, logs=(msgspec.structs.replace(log, topics=topics),)
+                    )
+                ]
+            )
 
 
 def test_a_root_is_the_same_without_the_faster_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +141,8 @@ def test_a_root_is_the_same_without_the_faster_hash(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "data", ["0x", "0x00", "0x7f", "0x80", "0xfF", "0x" + "ab" * 55, "0x" + "ab" * 56, "0x" + "00" * 300]
+    "data",
+    ["0x", "0x00", "0x7f", "0x80", "0xfF", "0x" + "ab" * 55, "0x" + "ab" * 56, "0x" + "00" * 300],
 )
 def test_the_data_of_a_log_may_have_any_length(data: str) -> None:
     _, (receipt,) = made_up_block(1)
@@ -132,7 +152,9 @@ def test_the_data_of_a_log_may_have_any_length(data: str) -> None:
         logs = [[bytes.fromhex(log.address[2:]), raw, bytes.fromhex(data[2:])]]
         trie = HexaryTrie({})
         trie[b"\x80"] = b"\x02" + encode([1, 21_000, bytes.fromhex(receipt.logs_bloom[2:]), logs])
-        changed = msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, topics=topics, data=data),))
+        changed = msgspec.structs.replace(
+            receipt, logs=(msgspec.structs.replace(log, topics=topics, data=data),)
+        )
         assert receipts_root([changed]) == trie.root_hash
 
 
@@ -141,4 +163,6 @@ def test_data_that_are_no_bytes_are_refused(data: str) -> None:
     _, (receipt,) = made_up_block(1)
     (log,) = receipt.logs
     with pytest.raises(MalformedBlock):
-        receipts_root([msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, data=data),))])
+        receipts_root(
+            [msgspec.structs.replace(receipt, logs=(msgspec.structs.replace(log, data=data),))]
+        )

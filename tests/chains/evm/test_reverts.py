@@ -23,7 +23,10 @@ def test_the_text_of_an_error_is_its_reason(text: str) -> None:
     ("data", "reason"),
     [
         (PANIC + encode(["uint256"], [0x11]), "panic 0x11"),
-        (keccak(b"NotYet(uint256)")[:4] + bytes(32), f"error 0x{keccak(b'NotYet(uint256)')[:4].hex()} of the contract"),
+        (
+            keccak(b"NotYet(uint256)")[:4] + bytes(32),
+            f"error 0x{keccak(b'NotYet(uint256)')[:4].hex()} of the contract",
+        ),
         (b"", None),
         (b"\1\2\3", None),
         (ERROR, None),

@@ -54,7 +54,10 @@ def test_an_erc1155_id_is_written_as_64_lower_case_hex_digits() -> None:
 
 @pytest.mark.parametrize("text", [b"{ID}", b"{Id}", b"%7Bid%7D", b"%7bID%7d", b"$TOKEN_ID"])
 def test_an_erc1155_id_has_other_spellings(text: bytes) -> None:
-    assert fill_token_id(b"https://x.test/%b.json" % text, 0xABC) == b"https://x.test/%064x.json" % 0xABC
+    assert (
+        fill_token_id(b"https://x.test/%b.json" % text, 0xABC)
+        == b"https://x.test/%064x.json" % 0xABC
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,14 @@ def test_an_erc1155_id_has_other_spellings(text: bytes) -> None:
     [
         ("https://x.test/1.json?a=b", ["https://x.test/1.json?a=b"]),
         ("HTTP://X.test:80/1 2.json", ["http://x.test/1%202.json"]),
-        (f"ipfs://{CID}/7.json", [f"https://ipfs.test/ipfs/{CID}/7.json", f"http://10.0.0.7:8080/ipfs/{CID}/7.json"]),
-        (f"ipfs://ipfs/{CID}", [f"https://ipfs.test/ipfs/{CID}", f"http://10.0.0.7:8080/ipfs/{CID}"]),
+        (
+            f"ipfs://{CID}/7.json",
+            [f"https://ipfs.test/ipfs/{CID}/7.json", f"http://10.0.0.7:8080/ipfs/{CID}/7.json"],
+        ),
+        (
+            f"ipfs://ipfs/{CID}",
+            [f"https://ipfs.test/ipfs/{CID}", f"http://10.0.0.7:8080/ipfs/{CID}"],
+        ),
         ("ar://Tx_id-1/7", ["https://ar.test/Tx_id-1/7"]),
     ],
 )
@@ -71,7 +80,9 @@ def test_a_uri_leads_to_its_server_or_to_the_gateways(uri: str, urls: list[str])
     assert urls_of(uri) == urls
 
 
-@pytest.mark.parametrize("uri", [f"https://gone.test/ipfs/{CID}/7.json", f"https://{CID}.ipfs.gone.test/7.json"])
+@pytest.mark.parametrize(
+    "uri", [f"https://gone.test/ipfs/{CID}/7.json", f"https://{CID}.ipfs.gone.test/7.json"]
+)
 def test_a_url_of_an_ipfs_gateway_is_tried_first_and_then_the_configured_gateways(uri: str) -> None:
     rest = f"/ipfs/{CID}/7.json"
     assert urls_of(uri) == [uri, f"https://ipfs.test{rest}", f"http://10.0.0.7:8080{rest}"]
@@ -106,7 +117,16 @@ def test_an_id_alone_is_ipfs(cid: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [CID_V0[:-1], CID_V0 + "a", CID_V0[:-1] + "0", "baf", CID.upper(), CID[:-1] + "1", f"x/{CID}", f"{CID}.json"],
+    [
+        CID_V0[:-1],
+        CID_V0 + "a",
+        CID_V0[:-1] + "0",
+        "baf",
+        CID.upper(),
+        CID[:-1] + "1",
+        f"x/{CID}",
+        f"{CID}.json",
+    ],
 )
 def test_a_text_that_is_no_id_is_no_ipfs(text: str) -> None:
     assert content_uri(text) is None
@@ -140,14 +160,18 @@ def test_a_configured_gateway_is_not_tried_twice() -> None:
     assert urls_of(uri) == [uri, f"http://10.0.0.7:8080/ipfs/{CID}"]
 
 
-TEXT = json.dumps({"name": "Größe #1 100%", "image": "data:image/svg+xml;utf8,<svg fill='#fff'/>"}, ensure_ascii=False)
+TEXT = json.dumps(
+    {"name": "Größe #1 100%", "image": "data:image/svg+xml;utf8,<svg fill='#fff'/>"},
+    ensure_ascii=False,
+)
 
 
 @pytest.mark.parametrize(
     "uri",
     [
         "data:application/json;base64," + b64encode(TEXT.encode()).decode(),
-        "data:application/json;charset=utf-8;base64," + urlsafe_b64encode(TEXT.encode()).decode().rstrip("="),
+        "data:application/json;charset=utf-8;base64,"
+        + urlsafe_b64encode(TEXT.encode()).decode().rstrip("="),
         "data:application/json;base64," + quote(b64encode(TEXT.encode()).decode()),
         "data:application/json," + quote(TEXT),
         "data:application/json;utf8," + TEXT,
@@ -162,7 +186,10 @@ def test_json_in_the_uri_is_read_in_each_encoding(uri: str) -> None:
 
 def test_raw_json_that_percent_decoding_would_break_is_the_second_reading() -> None:
     text = '{"name":"100%25","description":"%22"}'
-    assert contents_of("data:application/json," + text) == (b'{"name":"100%","description":"""}', text.encode())
+    assert contents_of("data:application/json," + text) == (
+        b'{"name":"100%","description":"""}',
+        text.encode(),
+    )
 
 
 def test_the_media_type_of_an_image_is_reported() -> None:
@@ -194,7 +221,9 @@ def test_a_malformed_or_too_long_uri_has_its_own_status(uri: str) -> None:
     assert status_of(uri) is MetadataStatus.INVALID_TOKEN_URI
 
 
-@pytest.mark.parametrize("uri", ["ftp://a.test/1", "file:///etc/passwd", "javascript:alert(1)", "ipns://a.test/1"])
+@pytest.mark.parametrize(
+    "uri", ["ftp://a.test/1", "file:///etc/passwd", "javascript:alert(1)", "ipns://a.test/1"]
+)
 def test_another_scheme_has_its_own_status(uri: str) -> None:
     assert status_of(uri) is MetadataStatus.INVALID_TOKEN_URI_SCHEME
 
@@ -205,7 +234,10 @@ def test_a_url_that_no_server_would_read_is_not_requested(start: str) -> None:
 
 
 @given(
-    st.sampled_from(["", "http://", "https://", "ipfs://", "ar://", "data:", "data:,", "data:;base64,", "{"]), st.text()
+    st.sampled_from(
+        ["", "http://", "https://", "ipfs://", "ar://", "data:", "data:,", "data:;base64,", "{"]
+    ),
+    st.text(),
 )
 def test_any_text_leads_to_a_document_or_to_a_status(start: str, rest: str) -> None:
     try:

@@ -13,7 +13,12 @@ from tests.chains.evm.evm_values import RECORDED, account, as_json
 from tests.indexer.evm_chains import recorded_chain
 from warpseal.chains.evm.blocks import MalformedBlock
 from warpseal.chains.evm.facts import Creation
-from warpseal.chains.evm.traces import MAX_CALL_DEPTH, TxTrace, allow_nested_traces, decode_block_trace
+from warpseal.chains.evm.traces import (
+    MAX_CALL_DEPTH,
+    TxTrace,
+    allow_nested_traces,
+    decode_block_trace,
+)
 
 SENDER, FACTORY, CHILD, GRANDCHILD, OTHER = map(account, range(1, 6))
 TX_HASH = bytes(range(32))
@@ -24,18 +29,29 @@ def call(
 ) -> dict[str, Any]:
     """Return a call as callTracer shows it."""
     optional = {"to": to and "0x" + to.hex(), "calls": list(calls), "error": error}
-    fields = {"type": kind, "from": "0x" + sender.hex(), "gas": "0x1", "gasUsed": "0x1", "input": "0x", "value": "0x0"}
+    fields = {
+        "type": kind,
+        "from": "0x" + sender.hex(),
+        "gas": "0x1",
+        "gasUsed": "0x1",
+        "input": "0x",
+        "value": "0x0",
+    }
     return fields | {name: value for name, value in optional.items() if value}
 
 
-def create(sender: bytes, to: bytes | None, *calls: dict[str, Any], kind: str = "CREATE", error: str = "") -> Any:
+def create(
+    sender: bytes, to: bytes | None, *calls: dict[str, Any], kind: str = "CREATE", error: str = ""
+) -> Any:
     """Return a creation as callTracer shows it."""
     return call(sender, to, *calls, kind=kind, error=error)
 
 
 def traced(*transactions: dict[str, Any]) -> tuple[TxTrace, ...]:
     """Return the decoded traces of a block."""
-    traces = decode_block_trace(as_json([{"txHash": "0x" + TX_HASH.hex(), "result": tx} for tx in transactions]))
+    traces = decode_block_trace(
+        as_json([{"txHash": "0x" + TX_HASH.hex(), "result": tx} for tx in transactions])
+    )
     assert traces is not None
     return traces
 
@@ -55,7 +71,9 @@ def deep_traces_allowed() -> Iterator[None]:
     sys.setrecursionlimit(limit)
 
 
-@pytest.mark.parametrize(("network", "chain"), [pair for pair in RECORDED if pair != ("localnet", "c-chain")])
+@pytest.mark.parametrize(
+    ("network", "chain"), [pair for pair in RECORDED if pair != ("localnet", "c-chain")]
+)
 def test_recorded_traces_are_decoded(network: str, chain: str) -> None:
     (raw,) = recorded_chain(network, chain).traces.values()
     traces = decode_block_trace(raw)
@@ -85,7 +103,9 @@ def test_a_creation_by_delegated_code_is_the_proxys() -> None:
 
 
 def test_the_transactions_own_contract_is_left_out_and_those_of_its_constructor_are_not() -> None:
-    assert creations(create(SENDER, FACTORY, create(FACTORY, CHILD))) == (Creation(0, 1, CHILD, SENDER, FACTORY),)
+    assert creations(create(SENDER, FACTORY, create(FACTORY, CHILD))) == (
+        Creation(0, 1, CHILD, SENDER, FACTORY),
+    )
 
 
 def test_reverted_calls_and_everything_below_them_are_left_out() -> None:
@@ -97,7 +117,9 @@ def test_reverted_calls_and_everything_below_them_are_left_out() -> None:
         create(FACTORY, OTHER),
     )
     assert creations(transaction) == (Creation(0, 1, OTHER, SENDER, FACTORY),)
-    assert creations(call(SENDER, FACTORY, create(FACTORY, CHILD), error="execution reverted")) == ()
+    assert (
+        creations(call(SENDER, FACTORY, create(FACTORY, CHILD), error="execution reverted")) == ()
+    )
 
 
 def test_transactions_keep_their_places() -> None:
@@ -174,7 +196,9 @@ def call_trees(draw: st.DrawFn) -> tuple[dict[str, Any], list[bytes]]:
 
 @given(call_trees())
 @settings(max_examples=60)
-def test_creations_are_those_of_the_calls_that_were_not_reverted(tree: tuple[dict[str, Any], list[bytes]]) -> None:
+def test_creations_are_those_of_the_calls_that_were_not_reverted(
+    tree: tuple[dict[str, Any], list[bytes]],
+) -> None:
     transaction, created = tree
     traced_creations = creations(transaction)
     assert [creation.address for creation in traced_creations] == created

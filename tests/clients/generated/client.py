@@ -8,15 +8,24 @@ import json
 import sys
 
 from warpseal_client import Client
-from warpseal_client.api.primary_network import list_latest_primary_network_transactions as transactions
+from warpseal_client.api.primary_network import (
+    list_latest_primary_network_transactions as transactions,
+)
 from warpseal_client.api.signature_aggregator import aggregate_signatures
-from warpseal_client.models import AggregateSignaturesRequest, Error, PChainTransactions, SignedMessage
+from warpseal_client.models import (
+    AggregateSignaturesRequest,
+    Error,
+    PChainTransactions,
+    SignedMessage,
+)
 from warpseal_client.types import UNSET
 
 signer_url, message, history_url = sys.argv[1:]
 signer, history = Client(base_url=signer_url), Client(base_url=history_url)
 
-signed = aggregate_signatures.sync("fuji", client=signer, body=AggregateSignaturesRequest(message=message))
+signed = aggregate_signatures.sync(
+    "fuji", client=signer, body=AggregateSignaturesRequest(message=message)
+)
 assert isinstance(signed, SignedMessage)
 
 hashes, page_token = [], UNSET
@@ -28,8 +37,12 @@ while True:
     if not page_token:
         break
 
-refusal = aggregate_signatures.sync("fuji", client=signer, body=AggregateSignaturesRequest(message="00"))
+refusal = aggregate_signatures.sync(
+    "fuji", client=signer, body=AggregateSignaturesRequest(message="00")
+)
 assert isinstance(refusal, Error)
 
 error = {"status": refusal.status_code, "code": refusal.code}
-json.dump({"signedMessage": signed.signed_message, "transactions": hashes, "error": error}, sys.stdout)
+json.dump(
+    {"signedMessage": signed.signed_message, "transactions": hashes, "error": error}, sys.stdout
+)

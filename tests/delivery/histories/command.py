@@ -25,18 +25,33 @@ PER_NETWORK: Final = 100
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.delivery.histories")
-    parser.add_argument("--histories", type=int, default=PER_NETWORK, help="number of histories (default %(default)s)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the first network; each has 100 histories (default 0)"
+        "--histories",
+        type=int,
+        default=PER_NETWORK,
+        help="number of histories (default %(default)s)",
     )
-    parser.add_argument("--continue", dest="goes_on", action="store_true", help="run all networks although one fails")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the first network; each has 100 histories (default 0)",
+    )
+    parser.add_argument(
+        "--continue",
+        dest="goes_on",
+        action="store_true",
+        help="run all networks although one fails",
+    )
     args = parser.parse_args(arguments)
     logging.disable()
     counts: Counter[str] = Counter()
     failed, done, started = 0, 0, time.process_time()
     for seed in range(args.seed, args.seed - (-args.histories // PER_NETWORK)):
         count = min(PER_NETWORK, args.histories - done)
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock.CountingSelector())) as runner:
+        with asyncio.Runner(
+            loop_factory=lambda: asyncio.SelectorEventLoop(clock.CountingSelector())
+        ) as runner:
             failed += not runner.run(_run_network(seed, count, counts))
         done += count
         seconds = time.process_time() - started
@@ -53,11 +68,15 @@ async def _run_network(seed: int, histories: int, counts: Counter[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         async with run_setup(Path(folder), seed) as setup:
             for number in range(histories):
-                history = History(setup, Random(f"{seed} {number}"), seed * PER_NETWORK + number, counts)
+                history = History(
+                    setup, Random(f"{seed} {number}"), seed * PER_NETWORK + number, counts
+                )
                 try:
                     await history.run()
                 except Exception:
-                    _say(f"network {seed}, history {number} failed: --seed {seed} --histories {number + 1}")
+                    _say(
+                        f"network {seed}, history {number} failed: --seed {seed} --histories {number + 1}"
+                    )
                     _say("\n".join(history.log))
                     _say(traceback.format_exc(limit=-3))
                     return False

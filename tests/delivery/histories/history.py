@@ -56,7 +56,9 @@ class History:
         for _ in range(self.rng.randint(0, 6)):
             self.setup.act(self.rng)
         subject = choose_subject(self.setup, self.rng, self.number)
-        self.note(f"{id_text(subject.unsigned.source_chain_id)} to {id_text(subject.destination_id)}")
+        self.note(
+            f"{id_text(subject.unsigned.source_chain_id)} to {id_text(subject.destination_id)}"
+        )
         for _ in range(self.rng.choice((0, 0, 0, 1, 2))):
             self.setup.act(self.rng)
         await self.setup.settle()
@@ -94,11 +96,17 @@ class History:
             fields["signingSubnetId"] = id_text(rng.choice((PRIMARY_NETWORK, *self.setup.subnets)))
         return fields
 
-    async def _ask(self, subject: Subject, fields: Mapping[str, Any], *, wants_report: bool = True) -> Reply:
+    async def _ask(
+        self, subject: Subject, fields: Mapping[str, Any], *, wants_report: bool = True
+    ) -> Reply:
         """Return the daemon's reply; time passes while it waits for validators that do not sign."""
         daemon, transaction = self.setup.daemon, subject.transaction
         common = {"report": wants_report, "timeoutSeconds": 8, **fields}
-        if subject.is_for_manager(self.setup) and transaction is not None and "signingSubnetId" not in fields:
+        if (
+            subject.is_for_manager(self.setup)
+            and transaction is not None
+            and "signingSubnetId" not in fields
+        ):
             query = {**common, "report": str(wants_report).lower()}
             request = asyncio.create_task(daemon.l1_message(transaction, **query))
         else:
@@ -118,7 +126,10 @@ class History:
     async def _check_foreign_signature(self, subject: Subject) -> None:
         """Check the preflight of a message that validators signed at some height without the daemon."""
         state, signer = self.setup.network.state, self._signer(subject)
-        heights = (self.setup.proposer(subject.destination_id).verifying_height, state.heights.proposed)
+        heights = (
+            self.setup.proposer(subject.destination_id).verifying_height,
+            state.heights.proposed,
+        )
         height = self.rng.choice((*heights, state.heights.current - self.rng.randrange(9)))
         try:
             signed = sign(state, subject.unsigned, signer, height)
@@ -148,7 +159,9 @@ class History:
 
     # A message was signed.
 
-    async def _check_signed(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
+    async def _check_signed(
+        self, subject: Subject, fields: Mapping[str, Any], reply: Reply
+    ) -> None:
         self.counts["signed"] += 1
         raw, report = bytes.fromhex(reply.signed), reply.body["report"]
         self._check_report(subject, report, raw)
@@ -156,8 +169,12 @@ class History:
         quorum = max(fields.get("quorumPercentage", 0), self._quorum(subject) or 0)
         self.require(report["quorum"]["percentage"] == quorum, f"quorum {quorum}: {report}")
         height, signer = int(report["pChainHeight"]), SubnetID(parse_id(report["signingSubnetId"]))
-        as_reported = verify_for_set(self.setup.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
-        self.require(as_reported.accepted, f"not signed as the report says: {as_reported}, {report}")
+        as_reported = verify_for_set(
+            self.setup.network.state, ReceivedMessage.parse(raw), signer, height, quorum
+        )
+        self.require(
+            as_reported.accepted, f"not signed as the report says: {as_reported}, {report}"
+        )
         verdict = self.setup.network.verify_next(subject.destination_id, raw)
         self.note(f"report {report}, block: {verdict}")
         self.require(report.get("verifiesNow") == verdict.accepted, "verifiesNow")
@@ -185,10 +202,15 @@ class History:
             reply = await self._ask(subject, fields, wants_report=False)
             if reply.status != 201:
                 return
-            verdict = self.setup.network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
-            verifies_now = reply.headers.get("X-Warpseal-Verifies-Now", str(verdict.accepted).lower())
+            verdict = self.setup.network.verify_next(
+                subject.destination_id, bytes.fromhex(reply.signed)
+            )
+            verifies_now = reply.headers.get(
+                "X-Warpseal-Verifies-Now", str(verdict.accepted).lower()
+            )
             self.require(
-                verifies_now == str(verdict.accepted).lower(), f"without a report: {dict(reply.headers)}, {verdict}"
+                verifies_now == str(verdict.accepted).lower(),
+                f"without a report: {dict(reply.headers)}, {verdict}",
             )
             self.counts["without a report"] += 1
 
@@ -201,37 +223,51 @@ class History:
             "pChainHeight": str(epoch.p_chain_height),
             "sealedFrom": epoch.start_time + EPOCH_S,
         }
-        self.require(report.get("epoch") == (None if epoch == NO_EPOCH else expected), f"epoch {epoch}")
+        self.require(
+            report.get("epoch") == (None if epoch == NO_EPOCH else expected), f"epoch {epoch}"
+        )
         by_label = {entry["epoch"]: int(entry["pChainHeight"]) for entry in report["heights"]}
         block = proposer.next_block(time.time())
         self.require(by_label["current"] == block.verifying_height, f"the height of {block}")
         if epoch != NO_EPOCH:
-            self.require(by_label["next"] == block.p_chain_height, f"the proposed height of {block}")
+            self.require(
+                by_label["next"] == block.p_chain_height, f"the proposed height of {block}"
+            )
         self._check_heights(subject, report["heights"], raw)
         if "advice" in report:
             self._check_advice(subject, report["advice"])
 
-    def _check_heights(self, subject: Subject, heights: Sequence[Mapping[str, Any]], raw: bytes) -> None:
+    def _check_heights(
+        self, subject: Subject, heights: Sequence[Mapping[str, Any]], raw: bytes
+    ) -> None:
         """Check what is said about a message at each height at which the destination may verify it."""
         signer, quorum = self._signer(subject), self._quorum(subject)
         assert quorum is not None
         for entry in heights:
             height = int(entry["pChainHeight"])
-            verdict = verify_for_set(self.setup.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
+            verdict = verify_for_set(
+                self.setup.network.state, ReceivedMessage.parse(raw), signer, height, quorum
+            )
             self.require(entry["verifies"] == verdict.accepted, f"{verdict}: {entry}")
             if "reason" in entry:
                 self.require(entry["reason"] == verdict.code, f"{verdict}: {entry}")
             total = sum(member.weight for member in self._set(signer, height))
             self.require(int(entry["totalWeight"]) == total, f"total weight {total}: {entry}")
-            self.require(int(entry["requiredWeight"]) == -(-total * quorum // 100), f"required weight: {entry}")
+            self.require(
+                int(entry["requiredWeight"]) == -(-total * quorum // 100),
+                f"required weight: {entry}",
+            )
             if entry["epoch"] == "previous":
                 epochs = self.setup.proposer(subject.destination_id).epochs
-                self.require((entry["number"], height) in epochs.items(), f"the previous epoch: {entry}")
+                self.require(
+                    (entry["number"], height) in epochs.items(), f"the previous epoch: {entry}"
+                )
 
     def _check_headers(self, report: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Check that the headers say what the report says."""
         weights = {
-            f"{entry['pChainHeight']}={entry['signedWeight']}/{entry['totalWeight']}" for entry in report["heights"]
+            f"{entry['pChainHeight']}={entry['signedWeight']}/{entry['totalWeight']}"
+            for entry in report["heights"]
         }
         expected = {
             "P-Chain-Height": report["pChainHeight"],
@@ -243,18 +279,31 @@ class History:
         }
         values = {name: headers.get(f"X-Warpseal-{name}") for name in expected}
         self.require(values == expected, f"headers {values}")
-        self.require(set(headers["X-Warpseal-Weights"].split(", ")) == weights, f"weights {headers}")
+        self.require(
+            set(headers["X-Warpseal-Weights"].split(", ")) == weights, f"weights {headers}"
+        )
 
     def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
         """Check that the reply has a message for the next epoch, if the current one may end soon."""
         report = reply.body["report"]
-        predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
+        predicted = next(
+            int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next"
+        )
         is_ending = self.asked_at + WINDOW_S >= report["epoch"]["sealedFrom"]
-        if fields or not is_ending or report.get("servesNext") or not subject.can_be_signed(self.setup):
+        if (
+            fields
+            or not is_ending
+            or report.get("servesNext")
+            or not subject.can_be_signed(self.setup)
+        ):
             return
         quorum = self._quorum(subject)
-        if quorum is not None and self._suffices(self._set(self._signer(subject), predicted), quorum):
-            self.require("signedMessage" in (reply.body.get("next") or {}), "no message for the next epoch")
+        if quorum is not None and self._suffices(
+            self._set(self._signer(subject), predicted), quorum
+        ):
+            self.require(
+                "signedMessage" in (reply.body.get("next") or {}), "no message for the next epoch"
+            )
 
     async def _check_preflight(self, subject: Subject, raw: bytes) -> None:
         """Check that the preflight foretells what the next block says, without building it."""
@@ -262,7 +311,9 @@ class History:
         verdict = self.setup.network.verify_next(subject.destination_id, raw)
         self.note(f"preflight {result.status} {result.body}, block: {verdict}")
         if verdict.code is RefusalCode.WARP_DISABLED:
-            self.require(result.body.get("code") == "warp_disabled", "preflight: the chain takes no messages")
+            self.require(
+                result.body.get("code") == "warp_disabled", "preflight: the chain takes no messages"
+            )
             return
         self.require(result.status == 200, "preflight: refused")
         self.require(result.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
@@ -284,7 +335,9 @@ class History:
             reason = result.body.get("reason")
             self.counts["delivered" if delivery.accepted else f"refused: {delivery.code}"] += 1
             if delivery.accepted:
-                self.require(reason in (None, "other_destination"), "accepted, though a refusal was foretold")
+                self.require(
+                    reason in (None, "other_destination"), "accepted, though a refusal was foretold"
+                )
             elif delivery.code is not RefusalCode.NOT_ALLOWED:
                 assert delivery.code is not None
                 foretold = _SYNONYMS.get(delivery.code, {str(delivery.code)})
@@ -292,7 +345,10 @@ class History:
             await self.setup.settle()
 
     async def _preflight(self, subject: Subject, raw: bytes) -> Reply:
-        body = {"signedMessage": raw.hex(), "destinationBlockchainId": id_text(subject.destination_id)}
+        body = {
+            "signedMessage": raw.hex(),
+            "destinationBlockchainId": id_text(subject.destination_id),
+        }
         return await self.setup.daemon.post(VERIFY_PATH, body)
 
     async def _check_next_epoch(
@@ -303,13 +359,17 @@ class History:
         proposer = self.setup.proposer(chain_id)
         if "epoch" not in report:
             return
-        predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
+        predicted = next(
+            int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next"
+        )
         if proposer.next_epoch.number != report["epoch"]["number"]:
             return
         clock.skip(max(0, report["epoch"]["sealedFrom"] - time.time() + 1))
         network.build_block(chain_id)
         epoch = proposer.next_epoch
-        self.require(epoch.number == report["epoch"]["number"] + 1, f"the epoch did not end: {epoch}")
+        self.require(
+            epoch.number == report["epoch"]["number"] + 1, f"the epoch did not end: {epoch}"
+        )
         if epoch.p_chain_height != predicted:
             self.counts["another height than predicted"] += 1
             return
@@ -320,20 +380,28 @@ class History:
         self.require(report.get("servesNext") == verdict.accepted, "servesNext")
         self.counts["serves next" if verdict.accepted else "does not serve next"] += 1
         if following is not None:
-            self.require(network.verify_next(chain_id, following).accepted, "the second message is refused")
+            self.require(
+                network.verify_next(chain_id, following).accepted, "the second message is refused"
+            )
             self.counts["second message accepted"] += 1
         if self.rng.random() < 0.5:
             await self._check_stored_shares(subject, raw, report)
 
-    async def _check_stored_shares(self, subject: Subject, raw: bytes, report: Mapping[str, Any]) -> None:
+    async def _check_stored_shares(
+        self, subject: Subject, raw: bytes, report: Mapping[str, Any]
+    ) -> None:
         """Ask again in a later epoch; if the signers of the first message suffice there, no validator is asked."""
         network, state = self.setup.network, self.setup.network.state
         await self.setup.settle()
         quorum, signer = self._quorum(subject), self._signer(subject)
         if quorum is None or subject.transaction is not None:
             return
-        height = self.setup.proposer(subject.destination_id).next_block(time.time()).verifying_height
-        keys = canonical_keys(state.set_at(SubnetID(parse_id(report["signingSubnetId"])), int(report["pChainHeight"])))
+        height = (
+            self.setup.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        )
+        keys = canonical_keys(
+            state.set_at(SubnetID(parse_id(report["signingSubnetId"])), int(report["pChainHeight"]))
+        )
         public_keys = {keys[index] for index in SignedMessage.parse(raw).signer_indices}
         members = self._set(signer, height)
         weight = sum(member.weight for member in members if member.public_key in public_keys)
@@ -344,7 +412,8 @@ class History:
         reply = await self._ask(subject, {"report": False})
         self.require(reply.status == 201, f"stored shares suffice at {height}: {reply.body}")
         self.require(
-            sum(node.counts.app_requests for node in network.validators) == app_requests, "validators were asked again"
+            sum(node.counts.app_requests for node in network.validators) == app_requests,
+            "validators were asked again",
         )
         verdict = network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
         self.require(verdict.accepted, f"made again from stored shares: {verdict}")
@@ -363,7 +432,9 @@ class History:
 
     # No message was signed.
 
-    async def _check_refused(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
+    async def _check_refused(
+        self, subject: Subject, fields: Mapping[str, Any], reply: Reply
+    ) -> None:
         code = reply.body.get("code")
         self.counts[f"not signed: {code}"] += 1
         quorum = self._quorum(subject)
@@ -378,12 +449,16 @@ class History:
             # A message that honest validators do not sign has an error of its own.
             self.require(not subject.can_be_signed(self.setup), f"refused: {reply.body}")
             return
-        height = self.setup.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        height = (
+            self.setup.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        )
         signer = self._signer(subject)
         present = self.setup.network.state.heights.proposed
         before, now = (self._set(signer, at) for at in (height, present))
         if subject.can_be_signed(self.setup):
-            self.require(not self._suffices(before, quorum), f"{before} at {height} would sign: {reply.body}")
+            self.require(
+                not self._suffices(before, quorum), f"{before} at {height} would sign: {reply.body}"
+            )
         advice = reply.detail.get("advice")
         is_pinned = before != now and height < present
         helps = is_pinned and self._can_sign(now, quorum, reply.detail.get("validators", ()))
@@ -399,7 +474,9 @@ class History:
         pinned = proposer.next_block(time.time()).verifying_height
         self.require(int(advice["pinnedHeight"]) == pinned, f"pinned to {pinned}: {advice}")
         self.require(pinned < needed <= state.heights.proposed, f"needed height: {advice}")
-        self.require(self._set(signer, needed) == self._set(signer, state.heights.proposed), f"set: {advice}")
+        self.require(
+            self._set(signer, needed) == self._set(signer, state.heights.proposed), f"set: {advice}"
+        )
         is_lowest = self._set(signer, needed - 1) != self._set(signer, needed)
         # The daemon takes a higher one if its search is out of time, which passes fast in a hurry.
         self.require(is_lowest or self.was_hurried, f"lowest: {advice}")
@@ -412,7 +489,9 @@ class History:
         for _ in range(advice["blocksBefore"]):
             network.build_block(chain_id)
         height = self.setup.proposer(chain_id).next_block(time.time()).verifying_height
-        self.require(height >= int(advice["neededHeight"]), f"the epoch is at {height} after {advice}")
+        self.require(
+            height >= int(advice["neededHeight"]), f"the epoch is at {height} after {advice}"
+        )
         quorum = self._quorum(subject)
         signers = self._set(self._signer(subject), height)
         if quorum is None or not self._suffices(signers, quorum):
@@ -445,7 +524,8 @@ class History:
         """Return the subnet that signs for the destination."""
         state = self.setup.network.state
         source, destination = (
-            state.chains[chain_id] for chain_id in (subject.unsigned.source_chain_id, subject.destination_id)
+            state.chains[chain_id]
+            for chain_id in (subject.unsigned.source_chain_id, subject.destination_id)
         )
         if source.subnet_id != PRIMARY_NETWORK:
             return source.subnet_id
@@ -462,16 +542,31 @@ class History:
 
     def _suffices(self, members: frozenset[SetEntry], quorum: int) -> bool:
         """Return whether the members that can sign have the weight of a quorum."""
-        keys = {(node.node_id, node.bls_key) for node in self.setup.network.validators if node.counts.open_connections}
-        weight = sum(member.weight for member in members if (member.node_id, member.public_key) in keys)
+        keys = {
+            (node.node_id, node.bls_key)
+            for node in self.setup.network.validators
+            if node.counts.open_connections
+        }
+        weight = sum(
+            member.weight for member in members if (member.node_id, member.public_key) in keys
+        )
         total = sum(member.weight for member in members)
         return total > 0 and weight * 100 >= total * quorum
 
-    def _can_sign(self, members: frozenset[SetEntry], quorum: int, missing: Sequence[Mapping[str, Any]]) -> bool:
+    def _can_sign(
+        self, members: frozenset[SetEntry], quorum: int, missing: Sequence[Mapping[str, Any]]
+    ) -> bool:
         """Return whether a set has the weight of a quorum without those who failed, by the reply, to sign."""
         failed = {entry.get("publicKey") for entry in missing if entry["reason"] != "not_asked"}
-        able = (member for member in members if member.public_key and "0x" + member.public_key.hex() not in failed)
-        return sum(member.weight for member in able) * 100 >= sum(member.weight for member in members) * quorum
+        able = (
+            member
+            for member in members
+            if member.public_key and "0x" + member.public_key.hex() not in failed
+        )
+        return (
+            sum(member.weight for member in able) * 100
+            >= sum(member.weight for member in members) * quorum
+        )
 
     def _mutated(self, raw: bytes) -> bytes:
         """Return a message that differs in one of the parts that a verifier checks."""
@@ -479,7 +574,9 @@ class History:
         unsigned, signers, signature = message.unsigned, message.signers, message.signature
         match rng.randrange(6):
             case 0:
-                unsigned = UnsignedMessage.build(unsigned.network_id + 1, unsigned.source_chain_id, unsigned.payload)
+                unsigned = UnsignedMessage.build(
+                    unsigned.network_id + 1, unsigned.source_chain_id, unsigned.payload
+                )
             case 1:
                 signers = b"\x00" + signers
             case 2:

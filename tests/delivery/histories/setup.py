@@ -67,7 +67,11 @@ class HistorySetup:
 
     def present(self, subnet_id: SubnetID) -> list[Validation]:
         """Return the validations of an L1 now."""
-        return [validation for validation in self.network.state.validations[subnet_id] if validation.present]
+        return [
+            validation
+            for validation in self.network.state.validations[subnet_id]
+            if validation.present
+        ]
 
     async def settle(self) -> None:
         """Let so much time pass that the daemon reads everything again, and wait until it has the proposed height."""
@@ -130,7 +134,9 @@ def _fund(setup: HistorySetup, rng: Random) -> None:
 def _change_key(setup: HistorySetup, rng: Random) -> None:
     subnet_id = rng.choice(setup.subnets)
     nodes = {node.node_id: node for node in setup.network.validators if not node.validates_primary}
-    changing = [validation for validation in setup.present(subnet_id) if validation.node_id in nodes]
+    changing = [
+        validation for validation in setup.present(subnet_id) if validation.node_id in nodes
+    ]
     if len(changing) < 2:
         return
     validation = rng.choice(changing)
@@ -205,16 +211,24 @@ async def run_setup(folder: Path, seed: int) -> AsyncIterator[HistorySetup]:
     async with run_network(plan) as network:
         *subnets, anchor = (subnet.subnet_id for subnet in network.subnets[1:])
         _connect_all(network, anchor)
-        peers = {"ping_interval_s": _NEVER_S, "silence_timeout_s": _NEVER_S, "unread_timeout_s": _NEVER_S}
+        peers = {
+            "ping_interval_s": _NEVER_S,
+            "silence_timeout_s": _NEVER_S,
+            "unread_timeout_s": _NEVER_S,
+        }
         keys, delivery = {"log-level": "error"}, {"window_s": WINDOW_S}
         async with (
-            run_daemon(build_config(network, folder, keys, peers=peers, delivery=delivery)) as daemon,
+            run_daemon(
+                build_config(network, folder, keys, peers=peers, delivery=delivery)
+            ) as daemon,
             # The daemon closes idle connections whenever time jumps.
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):
             await daemon.until_ready()
             await daemon.until_connected(len(network.validators))
-            c_chain = next(chain.chain_id for chain in network.state.chains.values() if chain.alias == "C")
+            c_chain = next(
+                chain.chain_id for chain in network.state.chains.values() if chain.alias == "C"
+            )
             setup = HistorySetup(network, replace(daemon, session=session), tuple(subnets), c_chain)
             for chain_id in setup.chains[2:]:
                 network.set_idle(chain_id)

@@ -42,7 +42,10 @@ class Subject:
         if self.unsigned.source_chain_id != P_CHAIN:
             return self.unsigned.id in setup.network.state.known_messages
         state = setup.network.state
-        return refusal_of(StateAt(state, state.heights.current), self.unsigned, self.justification) is None
+        return (
+            refusal_of(StateAt(state, state.heights.current), self.unsigned, self.justification)
+            is None
+        )
 
 
 def choose_subject(setup: HistorySetup, rng: Random, number: int) -> Subject:
@@ -54,7 +57,9 @@ def choose_subject(setup: HistorySetup, rng: Random, number: int) -> Subject:
         return _request(setup, rng)
     source_id, destination_id = rng.choice(setup.chains), rng.choice([*setup.chains, P_CHAIN])
     if rng.random() < 0.02:
-        destination_id = next(chain.chain_id for chain in setup.network.state.chains.values() if chain.alias == "X")
+        destination_id = next(
+            chain.chain_id for chain in setup.network.state.chains.values() if chain.alias == "X"
+        )
     sender = rng.randbytes(20)
     call = AddressedCall(sender, number.to_bytes(8, "big"))
     if rng.random() < 0.6:
@@ -71,7 +76,9 @@ def _attestation(setup: HistorySetup, rng: Random) -> Subject:
     free = [node.index for node in setup.network.validators if node.node_id not in validating]
     try:
         if len(validations) < 4 and free:
-            transaction = chain.register(subnet_id, rng.choice(free), weight=rng.choice((1, 20, 60)))
+            transaction = chain.register(
+                subnet_id, rng.choice(free), weight=rng.choice((1, 20, 60))
+            )
         elif len(validations) > 5:
             transaction = chain.remove(rng.choice(validations).id)
         else:

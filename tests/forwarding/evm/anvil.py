@@ -41,7 +41,14 @@ async def anvil(*more: str) -> AsyncIterator[Anvil]:
     program = binary()
     assert program is not None
     process = await asyncio.create_subprocess_exec(
-        program, "--port", "0", "--host", "127.0.0.1", "--no-mining", *more, stdout=asyncio.subprocess.PIPE
+        program,
+        "--port",
+        "0",
+        "--host",
+        "127.0.0.1",
+        "--no-mining",
+        *more,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stdout is not None

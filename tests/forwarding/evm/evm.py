@@ -36,7 +36,9 @@ from warpseal.warp.ids import ChainID
 RECORDED = paths.LOCALNET / "evm-chains.jsonl"
 CHAIN = ChainID(bytes([7]) * 32)
 GENESIS_HASH = "0x" + "11" * 32
-SETTINGS = EvmRpcSettings(connect_timeout_s=20.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2)
+SETTINGS = EvmRpcSettings(
+    connect_timeout_s=20.0, call_timeout_s=10.0, poll_s=0.05, retry_after_s=0.2
+)
 HALTS = object()
 """The result that makes a node drop the connection after it has read the call."""
 HANGS = object()
@@ -63,7 +65,9 @@ def upgrade_times() -> Mapping[str, int]:
 
 
 def recorded_config(chain: str, upgrades: object = None) -> ChainConfig:
-    return chain_config(recorded_genesis(chain), json.dumps(upgrades or {}).encode(), upgrade_times())
+    return chain_config(
+        recorded_genesis(chain), json.dumps(upgrades or {}).encode(), upgrade_times()
+    )
 
 
 Rule = Callable[[str, list[Any]], Any]
@@ -153,7 +157,11 @@ class Node:
             result = self.result(call["method"], call.get("params") or [])
         except Refusal as refusal:
             return {"jsonrpc": "2.0", "id": call.get("id"), "error": refusal.error}
-        return result if result in (HALTS, HANGS) else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
+        return (
+            result
+            if result in (HALTS, HANGS)
+            else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
+        )
 
     async def serve_http(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(request.headers)
@@ -164,7 +172,10 @@ class Node:
         request_body = json.loads(body)
         if isinstance(request_body, dict) and request_body["method"] in self.forbids:
             return web.Response(status=403, text="forbidden")
-        replies = [self.reply(call) for call in (request_body if isinstance(request_body, list) else [request_body])]
+        replies = [
+            self.reply(call)
+            for call in (request_body if isinstance(request_body, list) else [request_body])
+        ]
         if HALTS in replies:
             assert request.transport is not None
             request.transport.abort()
@@ -176,7 +187,8 @@ class Node:
         replies = [reply for reply in replies if reply["id"] is not None]
         response = replies if isinstance(request_body, list) else (replies[0] if replies else None)
         return web.Response(
-            body=json.dumps(response).encode() + b"\n" if response else b"", content_type="application/json"
+            body=json.dumps(response).encode() + b"\n" if response else b"",
+            content_type="application/json",
         )
 
     async def serve_socket(self, request: web.Request) -> web.WebSocketResponse:
@@ -190,9 +202,12 @@ class Node:
             if message.type is WSMsgType.TEXT:
                 request_body = json.loads(message.data)
                 replies = [
-                    self.reply(call) for call in (request_body if isinstance(request_body, list) else [request_body])
+                    self.reply(call)
+                    for call in (request_body if isinstance(request_body, list) else [request_body])
                 ]
-                await socket.send_str(json.dumps(replies if isinstance(request_body, list) else replies[0]))
+                await socket.send_str(
+                    json.dumps(replies if isinstance(request_body, list) else replies[0])
+                )
         return socket
 
     async def events(self, subscription: str, result: object, count: int) -> None:
@@ -205,7 +220,9 @@ class Node:
         """Publish an event on all sockets."""
         params = {"subscription": subscription, "result": result}
         for socket in self.sockets:
-            await socket.send_str(json.dumps({"jsonrpc": "2.0", "method": "eth_subscription", "params": params}))
+            await socket.send_str(
+                json.dumps({"jsonrpc": "2.0", "method": "eth_subscription", "params": params})
+            )
 
 
 @contextmanager
@@ -269,7 +286,9 @@ async def open_proxy(port: int) -> AsyncIterator[TcpProxy]:
     """Open a proxy for a server on this machine."""
     proxy = TcpProxy()
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_reply: bool) -> None:
+    async def pump(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_reply: bool
+    ) -> None:
         try:
             while data := await reader.read(65_536):
                 if is_reply and proxy.cuts_replies:
@@ -317,7 +336,9 @@ async def open_chain(
     async def configured() -> ChainConfig | None:
         return config
 
-    chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), tuple(map(NodeEndpoint, ws)), deny_methods=deny)
+    chain = EvmChain(
+        CHAIN, tuple(map(NodeEndpoint, urls)), tuple(map(NodeEndpoint, ws)), deny_methods=deny
+    )
     async with open_sessions() as sessions:
         yield forward_chain(chain, sessions, settings, configured, observer, guard)
 

@@ -18,7 +18,9 @@ from warpseal.forwarding.evm.subnet_evm import FEE_MANAGER_ADDRESS
 from warpseal_simnet.recorded import recorded_network
 
 CHAIN = blockchain_id("l1-0")
-UPGRADES = {"precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1, "adminAddresses": [FIRST]}}]}
+UPGRADES = {
+    "precompileUpgrades": [{"feeManagerConfig": {"blockTimestamp": 1, "adminAddresses": [FIRST]}}]
+}
 
 
 @asynccontextmanager
@@ -42,13 +44,20 @@ async def test_calls_batches_writes_and_heads_of_a_real_node(tmp_path: Path) -> 
         assert await result(daemon, "eth_chainId") == "0x7a69"
         url = f"{daemon.api_url}/ext/bc/{CHAIN}"
         async with daemon.session.ws_connect(url + "/ws") as client:
-            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
+            await client.send_json(
+                {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
+            )
             subscription = (await client.receive_json(timeout=TIMEOUT_S))["result"]
             send = {"from": FIRST, "to": SECOND, "value": "0x1"}
             batch = [
                 {"jsonrpc": "2.0", "id": "w", "method": "eth_sendTransaction", "params": [send]},
                 {"jsonrpc": "2.0", "id": "d", "method": "debug_traceTransaction", "params": []},
-                {"jsonrpc": "2.0", "id": "r", "method": "eth_getBalance", "params": [SECOND, "latest"]},
+                {
+                    "jsonrpc": "2.0",
+                    "id": "r",
+                    "method": "eth_getBalance",
+                    "params": [SECOND, "latest"],
+                },
             ]
             async with daemon.session.post(url + "/rpc", json=batch) as reply:
                 replies = await reply.json()
@@ -71,7 +80,10 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_pat
         assert list(fees["feeConfig"].values()) == [1, 2, 3, 4, 5, 6, 7, 8]
         assert fees["lastChangedAt"] == 3
         assert await result(daemon, "eth_feeConfig", "0x1") == fees
-        assert await result(daemon, "eth_feeConfig", "0x99") == (-32000, "cannot query unfinalized data")
+        assert await result(daemon, "eth_feeConfig", "0x99") == (
+            -32000,
+            "cannot query unfinalized data",
+        )
         code, _ = await result(daemon, "eth_feeConfig", "0x0")
         assert code == -32000, "there was no state of it yet"
         active = await result(daemon, "eth_getActivePrecompilesAt", 1)
@@ -80,8 +92,14 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_pat
         assert chain_config["upgrades"] == recorded_config("l1-0", UPGRADES).as_json()["upgrades"]
 
 
-async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(tmp_path: Path) -> None:
-    async with anvil() as node, open_proxy(node.port) as first_proxy, open_proxy(node.port) as second_proxy:
+async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(
+    tmp_path: Path,
+) -> None:
+    async with (
+        anvil() as node,
+        open_proxy(node.port) as first_proxy,
+        open_proxy(node.port) as second_proxy,
+    ):
         urls = tuple(proxy.url.removesuffix("/rpc") for proxy in (first_proxy, second_proxy))
         async with fronting(node, tmp_path, *urls, health_check_frequency="1s") as daemon:
             assert await result(daemon, "eth_blockNumber") == "0x0"
@@ -102,7 +120,9 @@ async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(t
 
 async def test_a_node_of_another_chain_is_refused_and_health_reports_it(tmp_path: Path) -> None:
     async with anvil() as node, anvil("--chain-id", "5") as other:  # noqa: SIM117
-        async with fronting(node, tmp_path, node.url, other.url, health_check_frequency="1s") as daemon:
+        async with fronting(
+            node, tmp_path, node.url, other.url, health_check_frequency="1s"
+        ) as daemon:
 
             async def is_reported() -> bool:
                 check = (await daemon.get("/ext/health")).body["checks"].get(f"evm-{CHAIN}", {})

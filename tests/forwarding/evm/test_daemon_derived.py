@@ -12,7 +12,15 @@ import aiohttp
 import pytest
 
 from tests.eventually import TIMEOUT_S
-from tests.forwarding.evm.evm import CHAIN, Node, capture_all_logs, exchanges, missing, recorded, replay
+from tests.forwarding.evm.evm import (
+    CHAIN,
+    Node,
+    capture_all_logs,
+    exchanges,
+    missing,
+    recorded,
+    replay,
+)
 from tests.forwarding.evm.evm import serve_node as serving
 from tests.forwarding.evm.test_subnet_evm import L1S, expected, rows
 from tests.integration.daemon import Daemon, build_config, run_daemon
@@ -24,7 +32,11 @@ from warpseal_simnet.recorded import recorded_network
 
 
 def blockchain_id(chain: str) -> str:
-    return next(str(row["blockchainID"]) for row in recorded() if row.get("chain") == chain and "genesis" in row)
+    return next(
+        str(row["blockchainID"])
+        for row in recorded()
+        if row.get("chain") == chain and "genesis" in row
+    )
 
 
 def file_of(folder: Path, upgrades: object) -> str:
@@ -36,7 +48,9 @@ def file_of(folder: Path, upgrades: object) -> str:
 
 
 @asynccontextmanager
-async def fronting(folder: Path, nodes: Mapping[str, Node], **keys: object) -> AsyncIterator[Daemon]:
+async def fronting(
+    folder: Path, nodes: Mapping[str, Node], **keys: object
+) -> AsyncIterator[Daemon]:
     """Run a daemon on the recorded network, in front of a node for each blockchain id; all upgrade files are empty."""
     upgrade_file = file_of(folder, {})
     async with AsyncExitStack() as stack:
@@ -52,7 +66,9 @@ async def fronting(folder: Path, nodes: Mapping[str, Node], **keys: object) -> A
         yield await stack.enter_async_context(run_daemon(config))
 
 
-async def ask(daemon: Daemon, chain_id: str, method: str, params: list[Any]) -> tuple[Any, str | None]:
+async def ask(
+    daemon: Daemon, chain_id: str, method: str, params: list[Any]
+) -> tuple[Any, str | None]:
     """Return the outcome of a call, and who it is from."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     reply = await daemon.post(f"/ext/bc/{chain_id}/rpc", body)
@@ -74,22 +90,47 @@ async def test_derived_responses_equal_every_recorded_response(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("lacks", [(), SUBNET_EVM], ids=["node", "derived"])
-async def test_timestamps_may_be_text_in_node_and_derived_responses(tmp_path: Path, lacks: tuple[str, ...]) -> None:
+async def test_timestamps_may_be_text_in_node_and_derived_responses(
+    tmp_path: Path, lacks: tuple[str, ...]
+) -> None:
     chain_id, moment = blockchain_id("l1-0"), 1795226806
-    refusal = (-32602, "invalid argument 0: json: cannot unmarshal string into Go value of type uint64")
+    refusal = (
+        -32602,
+        "invalid argument 0: json: cannot unmarshal string into Go value of type uint64",
+    )
     async with fronting(tmp_path, {chain_id: Node(rule=replay("l1-0", *lacks))}) as daemon:
         for method in ("eth_getActiveRulesAt", "eth_getActivePrecompilesAt"):
-            now, then = [(await ask(daemon, chain_id, method, params))[0] for params in ([], [moment])]
-            for text, expected in (("latest", now), (str(moment), then), (hex(moment), then), ("soon", refusal)):
+            now, then = [
+                (await ask(daemon, chain_id, method, params))[0] for params in ([], [moment])
+            ]
+            for text, expected in (
+                ("latest", now),
+                (str(moment), then),
+                (hex(moment), then),
+                ("soon", refusal),
+            ):
                 assert (await ask(daemon, chain_id, method, [text]))[0] == expected, text
 
 
-async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_websocket(tmp_path: Path) -> None:
+async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_websocket(
+    tmp_path: Path,
+) -> None:
     chain_id = blockchain_id("l1-0")
     node = Node(rule=replay("l1-0", *SUBNET_EVM))
-    expected = [exchanges("l1-0", method)[0]["result"] for method in ("eth_getChainConfig", "eth_feeConfig")]
-    methods = ("eth_getChainConfig", "eth_chainId", "eth_feeConfig", "debug_x", "eth_getActiveRulesAt")
-    batch = [{"jsonrpc": "2.0", "id": f"n{n}", "method": method, "params": []} for n, method in enumerate(methods)]
+    expected = [
+        exchanges("l1-0", method)[0]["result"] for method in ("eth_getChainConfig", "eth_feeConfig")
+    ]
+    methods = (
+        "eth_getChainConfig",
+        "eth_chainId",
+        "eth_feeConfig",
+        "debug_x",
+        "eth_getActiveRulesAt",
+    )
+    batch = [
+        {"jsonrpc": "2.0", "id": f"n{n}", "method": method, "params": []}
+        for n, method in enumerate(methods)
+    ]
     async with fronting(tmp_path, {chain_id: node}) as daemon:
         url = f"{daemon.api_url}/ext/bc/{chain_id}"
         async with daemon.session.post(url + "/rpc", json=batch) as reply:
@@ -118,15 +159,17 @@ async def test_callers_without_a_key_have_limits_that_count_each_entry(tmp_path:
     limits = {"rate_limit_per_minute": 5, "rate_limit_loopback": True}
     async with fronting(tmp_path, {chain_id: Node(rule=replay("l1-0"))}, **limits) as daemon:
         url = f"{daemon.api_url}/ext/bc/{chain_id}"
-        batch = [{"jsonrpc": "2.0", "id": n, "method": "eth_chainId", "params": []} for n in range(4)]
+        batch = [
+            {"jsonrpc": "2.0", "id": n, "method": "eth_chainId", "params": []} for n in range(4)
+        ]
         async with daemon.session.post(url + "/rpc", json=batch) as reply:
             assert reply.status == 200
         async with daemon.session.post(url + "/rpc", json=batch) as reply:
             assert reply.status == 429
             assert int(reply.headers["retry-after"]) > 0
-            assert [(response["id"], response["error"]["code"]) for response in await reply.json()] == [
-                (n, -32005) for n in range(4)
-            ]
+            assert [
+                (response["id"], response["error"]["code"]) for response in await reply.json()
+            ] == [(n, -32005) for n in range(4)]
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch[0])
             assert (await client.receive_json(timeout=TIMEOUT_S))["error"]["code"] == -32005

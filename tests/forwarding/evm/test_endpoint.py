@@ -83,20 +83,31 @@ class ServedChain:
     interfaces: NodeInterfaces
     chain: ForwardedChain
 
-    async def send(self, method: str, body: bytes | None, path: str = PATH + "/rpc", **headers: str) -> HttpReply:
+    async def send(
+        self, method: str, body: bytes | None, path: str = PATH + "/rpc", **headers: str
+    ) -> HttpReply:
         request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
-            method, self.url + path, data=body, headers=request_headers, skip_auto_headers=("content-type",)
+            method,
+            self.url + path,
+            data=body,
+            headers=request_headers,
+            skip_auto_headers=("content-type",),
         ) as response:
             return HttpReply(response.status, response.headers, await response.read())
 
     async def rpc(self, *calls: Any, path: str = PATH + "/rpc", **headers: str) -> HttpReply:
-        batch = [{"jsonrpc": "2.0", "id": n, "method": call[0], "params": call[1]} for n, call in enumerate(calls)]
+        batch = [
+            {"jsonrpc": "2.0", "id": n, "method": call[0], "params": call[1]}
+            for n, call in enumerate(calls)
+        ]
         body = json.dumps(batch if len(batch) > 1 else batch[0]).encode()
         return await self.send("POST", body, path, content_type="application/json", **headers)
 
     @asynccontextmanager
-    async def socket(self, query: str = "", **headers: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def socket(
+        self, query: str = "", **headers: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open a WebSocket to the chain."""
         url = self.url + PATH + "/ws" + query
         async with self.session.ws_connect(url, max_msg_size=0, headers=headers) as client:
@@ -117,8 +128,12 @@ async def serve_chain(
     api: ApiSettings = SETTINGS,
     guard: CallGuard | None = None,
 ) -> AsyncIterator[ServedChain]:
-    async with open_chain(*urls, config=config, ws=ws, settings=settings, observer=observer, guard=guard) as chain:
-        interfaces = NodeInterfaces(api, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)
+    async with open_chain(
+        *urls, config=config, ws=ws, settings=settings, observer=observer, guard=guard
+    ) as chain:
+        interfaces = NodeInterfaces(
+            api, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage
+        )
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app, api) as url, aiohttp.ClientSession() as session:
@@ -148,7 +163,10 @@ async def test_recorded_exchanges_are_answered_as_the_node_did(row: dict[str, An
 
 
 async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
-    async with serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
+    async with (
+        serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node,
+        serve_chain(node.url) as endpoint,
+    ):
         call = {"jsonrpc": "2.0", "method": "eth_gasPrice"}
         batch = [
             {**call, "id": "a"},
@@ -158,9 +176,12 @@ async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
             5,
             {**call, "id": None},
         ]
-        reply = await endpoint.send("POST", json.dumps(batch).encode(), content_type="application/json")
+        reply = await endpoint.send(
+            "POST", json.dumps(batch).encode(), content_type="application/json"
+        )
         assert [
-            (response["id"], response.get("result", response.get("error", {}).get("code"))) for response in reply.json
+            (response["id"], response.get("result", response.get("error", {}).get("code")))
+            for response in reply.json
         ] == [
             ("a", "0x2"),
             (7, -32601),
@@ -171,8 +192,13 @@ async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
 
 
 async def test_a_batch_of_notifications_is_forwarded_and_gets_an_empty_response() -> None:
-    async with serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
-        body = b'[{"jsonrpc":"2.0","method":"eth_gasPrice"},{"jsonrpc":"2.0","method":"eth_gasPrice"}]'
+    async with (
+        serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node,
+        serve_chain(node.url) as endpoint,
+    ):
+        body = (
+            b'[{"jsonrpc":"2.0","method":"eth_gasPrice"},{"jsonrpc":"2.0","method":"eth_gasPrice"}]'
+        )
         reply = await endpoint.send("POST", body, content_type="application/json")
         assert (reply.status, reply.body) == (200, b"")
         assert node.count("eth_gasPrice") == 2
@@ -184,15 +210,23 @@ async def test_batch_results_beyond_25_megabytes_become_errors() -> None:
         serve_chain(node.url) as endpoint,
     ):
         reply = await endpoint.rpc(*[("eth_call", [])] * 6)
-        assert [response.get("error", {}).get("code") for response in reply.json] == [None] * 5 + [-32003]
+        assert [response.get("error", {}).get("code") for response in reply.json] == [None] * 5 + [
+            -32003
+        ]
 
 
 async def test_each_call_of_a_batch_counts_and_a_batch_over_the_limit_is_refused() -> None:
-    async with serve_node(Node()) as node, serve_chain(node.url, admission=Admission(units=3)) as endpoint:
+    async with (
+        serve_node(Node()) as node,
+        serve_chain(node.url, admission=Admission(units=3)) as endpoint,
+    ):
         assert (await endpoint.rpc(*[("eth_chainId", [])] * 3)).status == 200
         reply = await endpoint.rpc(("eth_chainId", []), ("eth_blockNumber", []))
         assert (reply.status, reply.headers["retry-after"]) == (429, "7")
-        assert [(response["id"], response["error"]["code"]) for response in reply.json] == [(0, -32005), (1, -32005)]
+        assert [(response["id"], response["error"]["code"]) for response in reply.json] == [
+            (0, -32005),
+            (1, -32005),
+        ]
         assert (await endpoint.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
 
 
@@ -201,7 +235,9 @@ async def test_with_credits_each_call_costs_those_of_its_method() -> None:
     admission = Admission(units=1_000)
     async with (
         serve_node(Node()) as node,
-        serve_chain(node.url, ws=(ws_of(node),), admission=admission, node_api=node_api) as endpoint,
+        serve_chain(
+            node.url, ws=(ws_of(node),), admission=admission, node_api=node_api
+        ) as endpoint,
     ):
         await endpoint.rpc(("eth_chainId", []), ("eth_getLogs", []), ("eth_call", []))
         assert admission.units == 1_000 - 1 - 200 - 7
@@ -209,19 +245,30 @@ async def test_with_credits_each_call_costs_those_of_its_method() -> None:
         assert admission.units == 792 - 10
         async with endpoint.socket() as client:
             assert admission.units == 782 - 1
-            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": []})
+            await client.send_json(
+                {"jsonrpc": "2.0", "id": 1, "method": "eth_getLogs", "params": []}
+            )
             await client.receive_json(timeout=TIMEOUT_S)
             assert admission.units == 781 - 200
         admission.units = 199
         assert (await endpoint.rpc(("eth_getLogs", []))).status == 429
 
 
-async def test_a_key_in_the_query_is_accepted_and_not_forwarded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_key_in_the_query_is_accepted_and_not_forwarded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("DEBUG")
-    async with serve_node(Node()) as node, serve_chain(node.url, admission=Admission(key="secret-key")) as endpoint:
+    async with (
+        serve_node(Node()) as node,
+        serve_chain(node.url, admission=Admission(key="secret-key")) as endpoint,
+    ):
         assert (await endpoint.rpc(("eth_chainId", []))).status == 401
-        assert (await endpoint.rpc(("eth_chainId", []), path=PATH + "/rpc?apikey=secret-key")).status == 200
-        assert (await endpoint.rpc(("eth_chainId", []), x_service_api_key="secret-key")).status == 200
+        assert (
+            await endpoint.rpc(("eth_chainId", []), path=PATH + "/rpc?apikey=secret-key")
+        ).status == 200
+        assert (
+            await endpoint.rpc(("eth_chainId", []), x_service_api_key="secret-key")
+        ).status == 200
         assert not any("secret-key" in str(headers) for headers in node.headers)
     assert "secret-key" not in caplog.text
     assert not any("secret-key" in str(record.__dict__) for record in caplog.records)
@@ -236,7 +283,9 @@ async def test_only_status_body_and_content_type_of_the_node_are_returned() -> N
 
 
 @pytest.mark.parametrize(("derives", "source"), [(False, "node"), (True, "derived")])
-async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool, source: str) -> None:
+async def test_a_header_names_the_source_of_a_subnet_evm_response(
+    derives: bool, source: str
+) -> None:
     node = Node(rule=replay("l1-0", *(("eth_feeConfig",) if derives else ())))
     async with serve_node(node), serve_chain(node.url, config=recorded_config("l1-0")) as endpoint:
         fee_config = exchanges("l1-0", "eth_feeConfig")[0]["result"]
@@ -266,14 +315,23 @@ async def test_no_other_path_of_a_node_is_served(path: str) -> None:
 async def test_an_alias_of_the_chain_reaches_it() -> None:
     async with serve_node(Node()) as node, serve_chain(node.url) as endpoint:
         endpoint.interfaces.router.alias(f"bc/{id_text(CHAIN)}", "bc/mine")
-        assert (await endpoint.rpc(("eth_chainId", []), path="/ext/bc/mine/rpc")).json["result"] == "0x7a69"
+        assert (await endpoint.rpc(("eth_chainId", []), path="/ext/bc/mine/rpc")).json[
+            "result"
+        ] == "0x7a69"
 
 
 @asynccontextmanager
-async def socket(node: Node, *urls: str, **more: Any) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def socket(
+    node: Node, *urls: str, **more: Any
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """Serve a node, and open a WebSocket to the chain."""
-    async with serve_node(node), serve_chain(node.url, ws=urls or (ws_of(node),), **more) as endpoint:  # noqa: SIM117
-        async with endpoint.session.ws_connect(endpoint.url + PATH + "/ws", max_msg_size=0) as client:
+    async with (
+        serve_node(node),
+        serve_chain(node.url, ws=urls or (ws_of(node),), **more) as endpoint,
+    ):  # noqa: SIM117
+        async with endpoint.session.ws_connect(
+            endpoint.url + PATH + "/ws", max_msg_size=0
+        ) as client:
             yield client
 
 
@@ -284,11 +342,15 @@ def ws_of(node: Node) -> str:
 async def test_a_websocket_forwards_calls_and_events_in_order() -> None:
     node = Node(replies={"eth_subscribe": "0xsub", "eth_gasPrice": "0x2"})
     async with socket(node) as client:
-        await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
+        await client.send_json(
+            {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
+        )
         assert (await client.receive_json())["result"] == "0xsub"
         for number in range(100):
             await node.event("0xsub", number)
-        assert [(await client.receive_json())["params"]["result"] for _ in range(100)] == list(range(100))
+        assert [(await client.receive_json())["params"]["result"] for _ in range(100)] == list(
+            range(100)
+        )
         await client.send_json([{"jsonrpc": "2.0", "id": "x", "method": "eth_gasPrice"}])
         assert await client.receive_json() == [{"jsonrpc": "2.0", "id": "x", "result": "0x2"}]
 
@@ -296,7 +358,9 @@ async def test_a_websocket_forwards_calls_and_events_in_order() -> None:
 async def test_denied_and_derived_methods_are_the_same_on_a_websocket() -> None:
     node = Node(rule=replay("l1-0", "eth_feeConfig"))
     async with socket(node, config=recorded_config("l1-0")) as client:
-        await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "debug_traceCall", "params": []})
+        await client.send_json(
+            {"jsonrpc": "2.0", "id": 1, "method": "debug_traceCall", "params": []}
+        )
         assert (await client.receive_json())["error"]["code"] == -32601
         await client.send_json({"jsonrpc": "2.0", "id": 2, "method": "eth_feeConfig", "params": []})
         assert (await client.receive_json())["result"]["lastChangedAt"] == 0
@@ -321,8 +385,15 @@ async def test_when_the_node_dies_its_websockets_are_closed_with_1012() -> None:
 
 
 async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain() -> None:
-    node, other = Node(replies={"eth_gasPrice": "0x2"}), Node(replies={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
-    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other), ws_of(node))) as endpoint:
+    node, other = (
+        Node(replies={"eth_gasPrice": "0x2"}),
+        Node(replies={"eth_chainId": "0x5", "eth_gasPrice": "0x666"}),
+    )
+    async with (
+        serve_node(node),
+        serve_node(other),
+        serve_chain(node.url, ws=(ws_of(other), ws_of(node))) as endpoint,
+    ):
         client = await endpoint.session.ws_connect(endpoint.url + PATH + "/ws")
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_gasPrice"})
         assert (await client.receive_json())["result"] == "0x2"
@@ -330,7 +401,10 @@ async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain()
 
 
 async def test_subscriptions_and_sockets_are_capped() -> None:
-    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_subscriptions=1, max_sockets=1)
+    node, few = (
+        Node(replies={"eth_subscribe": "0x1"}),
+        replace(FORWARDING, max_subscriptions=1, max_sockets=1),
+    )
     async with (
         serve_node(node),
         serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
@@ -338,7 +412,9 @@ async def test_subscriptions_and_sockets_are_capped() -> None:
     ):
         client = await stack.enter_async_context(endpoint.socket())
         for code in (None, -32005):
-            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
+            await client.send_json(
+                {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
+            )
             assert (await client.receive_json()).get("error", {}).get("code") == code
         second = await stack.enter_async_context(endpoint.socket())
         await second.receive(timeout=TIMEOUT_S)
@@ -366,7 +442,9 @@ async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
         serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
         endpoint.socket() as client,
     ):
-        await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["logs"]})
+        await client.send_json(
+            {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["logs"]}
+        )
         await client.receive_json()
         publishing = asyncio.create_task(node.events("0x1", "x" * 1_000_000, 40))
         await until(lambda: endpoint.chain.sockets.clients == 0)
@@ -382,9 +460,13 @@ async def test_web_pages_of_other_origins_get_no_websocket() -> None:
     node, data = Node(), DataApiSettings(http_allowed_origins=("https://good.example",))
     async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), data=data) as endpoint:
         with pytest.raises(aiohttp.WSServerHandshakeError) as error:
-            await endpoint.session.ws_connect(endpoint.url + PATH + "/ws", headers={"origin": "https://bad.example"})
+            await endpoint.session.ws_connect(
+                endpoint.url + PATH + "/ws", headers={"origin": "https://bad.example"}
+            )
         assert error.value.status == 403
-        async with endpoint.session.ws_connect(endpoint.url + PATH + "/ws", headers={"origin": "https://good.example"}):
+        async with endpoint.session.ws_connect(
+            endpoint.url + PATH + "/ws", headers={"origin": "https://good.example"}
+        ):
             pass
         with pytest.raises(aiohttp.WSServerHandshakeError) as unknown:
             await endpoint.session.ws_connect(endpoint.url + "/ext/bc/nope/ws")
@@ -399,12 +481,17 @@ async def test_a_large_body_is_refused_with_and_without_content_length() -> None
         assert (await endpoint.send("POST", fits, content_type="application/json")).status == 200
         large = fits.replace(b"eth_call", b"eth_call" + b"x" * 200)
         response = await endpoint.send("POST", large, content_type="application/json")
-        assert (response.status, response.body) == (413, f"content length too large ({len(large)}>5242880)\n".encode())
+        assert (response.status, response.body) == (
+            413,
+            f"content length too large ({len(large)}>5242880)\n".encode(),
+        )
 
         async def chunks() -> AsyncIterator[bytes]:
             yield large
 
-        async with endpoint.session.post(endpoint.url + PATH + "/rpc", data=chunks(), headers=JSON) as reply:
+        async with endpoint.session.post(
+            endpoint.url + PATH + "/rpc", data=chunks(), headers=JSON
+        ) as reply:
             assert reply.status == 413
         assert node.count("eth_call") == 1
 

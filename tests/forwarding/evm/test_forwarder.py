@@ -38,26 +38,46 @@ async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
 
 
 async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -> None:
-    async with serve_node(Node(replies={"eth_call": "0x12"})) as node, open_chain(node.url) as chain:
-        assert await single(chain.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
+    async with (
+        serve_node(Node(replies={"eth_call": "0x12"})) as node,
+        open_chain(node.url) as chain,
+    ):
+        assert await single(chain.forwarder, "eth_call", {"to": "0x1"}) == {
+            "jsonrpc": "2.0",
+            "id": 9,
+            "result": "0x12",
+        }
         node.status = 403
         reply = await chain.forwarder.forward_call(call("eth_call"), b"{}")
         assert isinstance(reply, NodeReply)
-        assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
+        assert (reply.status, reply.body, reply.content_type) == (
+            403,
+            b"not now",
+            "text/plain; charset=utf-8",
+        )
 
 
 async def test_only_body_and_content_type_are_forwarded() -> None:
     async with serve_node(Node()) as node, open_chain(node.url) as chain:
         await single(chain.forwarder, "eth_chainId")
         assert node.headers[-1]["Content-Type"] == "application/json"
-        allowed = {"Host", "Content-Type", "Accept", "Accept-Encoding", "User-Agent", "Content-Length"}
+        allowed = {
+            "Host",
+            "Content-Type",
+            "Accept",
+            "Accept-Encoding",
+            "User-Agent",
+            "Content-Length",
+        }
         assert set(node.headers[-1]) <= allowed
 
 
 async def test_entries_of_a_batch_keep_their_order() -> None:
     node = Node(replies={"eth_gasPrice": "0x2", "eth_sendRawTransaction": "0xabc"})
     async with serve_node(node), open_chain(node.url) as chain:
-        calls = [call(name) for name in ("eth_gasPrice", "debug_x", "eth_nope", "eth_sendRawTransaction")]
+        calls = [
+            call(name) for name in ("eth_gasPrice", "debug_x", "eth_nope", "eth_sendRawTransaction")
+        ]
         assert [call_outcome(reply) for reply in await chain.forwarder.forward_batch(calls)] == [
             "0x2",
             (-32601, "the method debug_x does not exist/is not available"),
@@ -68,7 +88,10 @@ async def test_entries_of_a_batch_keep_their_order() -> None:
 
 
 async def test_denied_methods_never_reach_a_node() -> None:
-    async with serve_node(Node()) as node, open_chain(node.url, deny=("eth_sign*", "eth_coinbase")) as chain:
+    async with (
+        serve_node(Node()) as node,
+        open_chain(node.url, deny=("eth_sign*", "eth_coinbase")) as chain,
+    ):
         names = ("admin_peers", "debug_traceCall", "personal_sign", "miner_start", "avax_getAtomicTx", "Debug_x",
                  "eth_signTransaction", "eth_coinbase")  # fmt: skip
         for name in names:
@@ -82,18 +105,26 @@ async def test_an_unsent_call_is_retried_at_another_node_even_if_it_is_a_write()
         serve_node(Node(replies={"eth_sendRawTransaction": "0xabc"})) as node,
         open_chain(DEAD, node.url) as chain,
     ):
-        assert (await single(chain.forwarder, "eth_sendRawTransaction", "0x00"))["result"] == "0xabc"
+        assert (await single(chain.forwarder, "eth_sendRawTransaction", "0x00"))[
+            "result"
+        ] == "0xabc"
         assert await call_in_batch(chain.forwarder, "eth_sendRawTransaction", "0x00") == "0xabc"
 
 
 async def test_a_write_is_never_sent_twice() -> None:
-    first, second = (Node(replies={"eth_sendRawTransaction": HALTS}), Node(replies={"eth_sendRawTransaction": "0xabc"}))
+    first, second = (
+        Node(replies={"eth_sendRawTransaction": HALTS}),
+        Node(replies={"eth_sendRawTransaction": "0xabc"}),
+    )
     async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
         assert await single(chain.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
         assert second.count("eth_sendRawTransaction") == 0
     async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
         assert await call_in_batch(chain.forwarder, "eth_sendRawTransaction", "0x00") == UNSURE
-        assert (first.count("eth_sendRawTransaction"), second.count("eth_sendRawTransaction")) == (2, 0)
+        assert (first.count("eth_sendRawTransaction"), second.count("eth_sendRawTransaction")) == (
+            2,
+            0,
+        )
 
 
 async def test_an_unknown_method_counts_as_a_write() -> None:
@@ -107,7 +138,9 @@ async def test_reads_of_a_batch_are_retried_and_its_writes_are_not() -> None:
     first = Node(replies={"eth_sendRawTransaction": HALTS, "eth_gasPrice": "0x1"})
     second = Node(replies={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
     async with serve_node(first), serve_node(second), open_chain(first.url, second.url) as chain:
-        replies = await chain.forwarder.forward_batch([call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")])
+        replies = await chain.forwarder.forward_batch(
+            [call("eth_gasPrice"), call("eth_sendRawTransaction", "0x00")]
+        )
         assert [call_outcome(reply) for reply in replies] == ["0x2", UNSURE]
         assert second.count("eth_sendRawTransaction") == 0
 
@@ -131,8 +164,13 @@ async def test_reads_succeed_while_a_node_of_two_is_lost() -> None:
 
 
 async def test_a_node_of_another_chain_is_refused() -> None:
-    good, other = Node(replies={"eth_gasPrice": "0x2"}), Node(replies={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
-    fork = Node(replies={"eth_getBlockByNumber": {"hash": "0x" + "22" * 32}, "eth_gasPrice": "0x666"})
+    good, other = (
+        Node(replies={"eth_gasPrice": "0x2"}),
+        Node(replies={"eth_chainId": "0x5", "eth_gasPrice": "0x666"}),
+    )
+    fork = Node(
+        replies={"eth_getBlockByNumber": {"hash": "0x" + "22" * 32}, "eth_gasPrice": "0x666"}
+    )
     async with (
         serve_node(good),
         serve_node(other),
@@ -152,7 +190,10 @@ async def test_a_node_of_another_chain_is_refused() -> None:
 
 
 async def test_a_node_that_was_down_at_the_start_serves_when_it_is_up() -> None:
-    async with serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node, open_proxy(node.port) as first_proxy:
+    async with (
+        serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node,
+        open_proxy(node.port) as first_proxy,
+    ):
         first_proxy.is_cut = True
         async with open_chain(first_proxy.url) as chain:
             assert await single(chain.forwarder, "eth_gasPrice") == UNREACHABLE
@@ -179,7 +220,13 @@ async def test_a_lagging_node_is_not_called_while_another_is_up() -> None:
 
 async def test_a_filter_stays_with_its_node() -> None:
     first = Node(replies={"eth_newBlockFilter": "0xF1", "eth_getFilterChanges": ["first"]})
-    second = Node(replies={"eth_newBlockFilter": "0xf2", "eth_getFilterChanges": ["second"], "eth_gasPrice": "0x2"})
+    second = Node(
+        replies={
+            "eth_newBlockFilter": "0xf2",
+            "eth_getFilterChanges": ["second"],
+            "eth_gasPrice": "0x2",
+        }
+    )
     async with (
         serve_node(first),
         serve_node(second),
@@ -189,21 +236,29 @@ async def test_a_filter_stays_with_its_node() -> None:
         assert (await single(chain.forwarder, "eth_newBlockFilter"))["result"] == "0xF1"
         await chain.pool.check()
         chain.pool.note_head(chain.pool.nodes[1], 99)
-        assert (await single(chain.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == ["first"]
+        assert (await single(chain.forwarder, "eth_getFilterChanges", "0xf1"))["result"] == [
+            "first"
+        ]
         assert await call_in_batch(chain.forwarder, "eth_newBlockFilter") == "0xf2"
         replies = await chain.forwarder.forward_batch(
             [call("eth_getFilterChanges", chain) for chain in ("0xf2", "0xf1", "0xF2")]
         )
         assert [call_outcome(reply) for reply in replies] == [["second"], ["first"], ["second"]]
         first_proxy.cut()
-        assert await call_in_batch(chain.forwarder, "eth_getFilterChanges", "0xf1") == (-32000, "filter not found")
+        assert await call_in_batch(chain.forwarder, "eth_getFilterChanges", "0xf1") == (
+            -32000,
+            "filter not found",
+        )
         assert second.count("eth_getFilterChanges") == 2
 
 
 async def test_errors_of_nodes_keep_their_data() -> None:
     refusal = Refusal(3, "execution reverted")
     refusal.error["data"] = "0x08c379a0"
-    async with serve_node(Node(replies={"eth_call": refusal})) as node, open_chain(node.url) as chain:
+    async with (
+        serve_node(Node(replies={"eth_call": refusal})) as node,
+        open_chain(node.url) as chain,
+    ):
         reply = (await chain.forwarder.forward_batch([call("eth_call"), call("eth_call")]))[1]
         assert reply.error is not None
         assert (reply.error.code, bytes(reply.error.data or b"")) == (3, b'"0x08c379a0"')
@@ -220,7 +275,9 @@ async def test_a_reply_that_is_too_large_is_not_read_to_its_end() -> None:
 class RecordingObserver:
     seen: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+    def observe_forwarding(
+        self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1
+    ) -> None:
         self.seen += [(method_class, upstream, outcome)] * calls
 
 
@@ -264,7 +321,11 @@ async def test_a_call_without_time_left_is_not_a_node_failure() -> None:
 async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
     first, second = Node(replies={"eth_gasPrice": "0x1"}), Node(replies={"eth_gasPrice": "0x2"})
     observer = RecordingObserver()
-    async with serve_node(first), serve_node(second), open_chain(first.url, second.url, observer=observer) as chain:
+    async with (
+        serve_node(first),
+        serve_node(second),
+        open_chain(first.url, second.url, observer=observer) as chain,
+    ):
         body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
         for status, expected in ((200, "0x1"), (503, "0x2")):
             first.status = status
@@ -272,9 +333,21 @@ async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
             assert isinstance(reply, NodeReply)
             assert [entry["id"] for entry in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == expected
-        assert observer.seen.count(("read", "0", "ok")) == observer.seen.count(("read", "1", "ok")) == 2
-        for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
-            assert await chain.forwarder.forward_read_batch({"eth_gasPrice", other}, body, 2) is None
+        assert (
+            observer.seen.count(("read", "0", "ok"))
+            == observer.seen.count(("read", "1", "ok"))
+            == 2
+        )
+        for other in (
+            "eth_sendRawTransaction",
+            "debug_x",
+            "eth_feeConfig",
+            "eth_newFilter",
+            "eth_blockNumber",
+        ):
+            assert (
+                await chain.forwarder.forward_read_batch({"eth_gasPrice", other}, body, 2) is None
+            )
 
 
 async def test_a_write_that_a_busy_node_received_is_reported_as_uncertain() -> None:
@@ -282,7 +355,9 @@ async def test_a_write_that_a_busy_node_received_is_reported_as_uncertain() -> N
     async with serve_node(node), open_chain(node.url) as chain:
         await chain.pool.check()
         node.status = 502
-        replies = await chain.forwarder.forward_batch([call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")])
+        replies = await chain.forwarder.forward_batch(
+            [call("eth_sendRawTransaction", "0x00"), call("eth_gasPrice")]
+        )
         assert [call_outcome(reply) for reply in replies] == [UNSURE, UNREACHABLE]
 
 

@@ -90,7 +90,9 @@ async def test_a_block_that_a_client_has_seen_stays_available_to_it(
                 await single(chain.forwarder, method, *params)
             first.status = 200
             clock.advance(SETTINGS.retry_after_s)
-            assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second", "the first may not have that block"
+            assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second", (
+                "the first may not have that block"
+            )
             await chain.pool.check()
             first.rule = node_at(0x16, "first").rule
             await call_in_batch(chain.forwarder, "eth_blockNumber")

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from tests.eventually import TIMEOUT_S, finish
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.evm import Node
-from tests.forwarding.evm.test_sockets import HANDSHAKE, SUBSCRIBE, call, exchange, masked, open_endpoint
+from tests.forwarding.evm.test_sockets import (
+    HANDSHAKE,
+    SUBSCRIBE,
+    call,
+    exchange,
+    masked,
+    open_endpoint,
+)
 
 MASK = bytes(4)
 
@@ -44,7 +51,9 @@ async def test_frames_that_break_the_rules_end_their_connection(
     frames: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_endpoint(Node()) as endpoint, endpoint.socket() as other:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(endpoint.url.rpartition(":")[2])
+        )
         writer.write(HANDSHAKE)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         writer.write(frames)
@@ -56,7 +65,18 @@ async def test_frames_that_break_the_rules_end_their_connection(
 
 
 @pytest.mark.parametrize(
-    "message", ["", "[", "{}", "[]", "null", "[" * 5_000, '{"jsonrpc":"2.0","id":{},"method":"x"}', "\x00", "[1,2]"]
+    "message",
+    [
+        "",
+        "[",
+        "{}",
+        "[]",
+        "null",
+        "[" * 5_000,
+        '{"jsonrpc":"2.0","id":{},"method":"x"}',
+        "\x00",
+        "[1,2]",
+    ],
 )
 async def test_malformed_messages_keep_the_connection_open(message: str) -> None:
     async with open_endpoint(Node()) as endpoint, endpoint.socket() as client:
@@ -64,7 +84,11 @@ async def test_malformed_messages_keep_the_connection_open(message: str) -> None
         await client.send_bytes(message.encode())
         await client.send_json(call("last", "eth_chainId"))
         async with asyncio.timeout(TIMEOUT_S):
-            while (response := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
+            while (response := await client.receive_json()) != {
+                "jsonrpc": "2.0",
+                "id": "last",
+                "result": "0x7a69",
+            }:
                 errors = response if isinstance(response, list) else [response]
                 assert {error["error"]["code"] for error in errors} <= {-32700, -32600}
 
@@ -83,7 +107,10 @@ async def test_ids_and_params_that_cannot_be_decoded_keep_the_connection_open() 
 
 
 async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
-    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
+    node, few = (
+        Node(replies={"eth_subscribe": "0x1"}),
+        replace(FORWARDING, max_message_bytes=10_000),
+    )
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         await exchange(client, SUBSCRIBE)
         await node.event("0x1", "x" * 20_000)

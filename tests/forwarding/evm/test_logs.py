@@ -28,7 +28,9 @@ TOO_LONG = Refusal(-32000, "requested too many blocks from 0 to 54, maximum is s
 @cache
 def every_recorded_log() -> list[dict[str, Any]]:
     lines = map(json.loads, (paths.LOCALNET / "l1.jsonl").read_text().splitlines())
-    logs: list[dict[str, Any]] = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
+    logs: list[dict[str, Any]] = next(
+        line["result"] for line in lines if line["method"] == "eth_getLogs"
+    )
     return logs
 
 
@@ -54,18 +56,31 @@ def node_with(**replies: Any) -> Node:
 
 
 @asynccontextmanager
-async def log_client(*nodes: Node, dead: tuple[str, ...] = (), timeout_s: float = 5.0) -> AsyncIterator[EvmLogClient]:
+async def log_client(
+    *nodes: Node, dead: tuple[str, ...] = (), timeout_s: float = 5.0
+) -> AsyncIterator[EvmLogClient]:
     async with AsyncExitStack() as stack:
         urls = [(await stack.enter_async_context(serve_node(node))).url for node in nodes]
         chain = await stack.enter_async_context(open_chain(*dead, *urls))
         yield EvmLogClient(chain.forwarder, timeout_s)
 
 
-async def test_logs_of_the_c_chain_after_acp_194_are_read_although_the_blooms_of_its_blocks_lack_them() -> None:
+async def test_logs_of_the_c_chain_after_acp_194_are_read_although_the_blooms_of_its_blocks_lack_them() -> (
+    None
+):
     chain = recorded_chain("helicon", "c-chain")
-    logs = [log for receipts in chain.receipts for receipt in json.loads(receipts) for log in receipt["logs"]]
+    logs = [
+        log
+        for receipts in chain.receipts
+        for receipt in json.loads(receipts)
+        for log in receipt["logs"]
+    ]
     sends = [log for log in logs if log["topics"][0] == "0x" + SEND_WARP_MESSAGE.hex()]
-    empty = {height for height, header in enumerate(chain.headers) if not int(json.loads(header)["logsBloom"], 16)}
+    empty = {
+        height
+        for height, header in enumerate(chain.headers)
+        if not int(json.loads(header)["logsBloom"], 16)
+    }
     assert {int(log["blockNumber"], 16) for log in sends} & empty
     replies = {"eth_getLogs": sends, "eth_getBlockByNumber": json.loads(chain.headers[0])}
     async with log_client(node_with(**replies)) as client:
@@ -89,7 +104,9 @@ async def test_the_next_node_is_called_if_one_is_down_or_refuses() -> None:
         assert await client.block_number() == 0x36
         assert len(await client.logs(ALL)) == 8
     for refusal in (TOO_LONG, "nonsense"):
-        async with log_client(node_with(eth_getLogs=refusal, eth_blockNumber=refusal), node_with()) as client:
+        async with log_client(
+            node_with(eth_getLogs=refusal, eth_blockNumber=refusal), node_with()
+        ) as client:
             assert await client.block_number() == 0x36
             assert len(await client.logs(ALL)) == 8
 
@@ -127,9 +144,13 @@ async def test_a_range_that_takes_too_long_is_refused() -> None:
         {"data": "0xzz"},
     ],
 )
-async def test_logs_that_do_not_match_the_filter_are_refused(change: dict[str, Any], blocks: int) -> None:
+async def test_logs_that_do_not_match_the_filter_are_refused(
+    change: dict[str, Any], blocks: int
+) -> None:
     log = every_recorded_log()[0]
-    async with log_client(node_with(eth_getLogs=[*[log] * (blocks - 1), {**log, **change}])) as client:
+    async with log_client(
+        node_with(eth_getLogs=[*[log] * (blocks - 1), {**log, **change}])
+    ) as client:
         with pytest.raises(LogsRefused):
             await client.logs(ALL)
 

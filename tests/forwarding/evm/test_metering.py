@@ -60,7 +60,9 @@ class Metered:
         for labels, totals in self.take().items():
             counts[labels.method, labels.status, INVALID] += totals.invalid
             counts[labels.method, labels.status, FAILED] += totals.failed
-            counts[labels.method, labels.status, SUCCESSFUL] += totals.requests - totals.invalid - totals.failed
+            counts[labels.method, labels.status, SUCCESSFUL] += (
+                totals.requests - totals.invalid - totals.failed
+            )
         return dict(+counts)
 
     async def recorded(self, calls: int) -> dict[tuple[str, int, CallOutcome], int]:
@@ -71,7 +73,9 @@ class Metered:
 
 
 @asynccontextmanager
-async def metered(node: Node | None = None, bounds: UsageBounds | None = None, **more: Any) -> AsyncIterator[Metered]:
+async def metered(
+    node: Node | None = None, bounds: UsageBounds | None = None, **more: Any
+) -> AsyncIterator[Metered]:
     """Serve a chain of this node, or of none, and record its usage."""
     recorder = UsageRecorder(bounds)
     async with serve_node(node or Node()) as serving:
@@ -104,13 +108,18 @@ async def test_each_error_of_a_node_gives_the_call_its_outcome_alone_and_in_a_ba
     async with metered(node) as served:
         for method in errors:
             await post(served, call(1, method))
-        await post(served, [call(number, method) for number, method in enumerate((*errors, "eth_chainId"))])
+        await post(
+            served, [call(number, method) for number, method in enumerate((*errors, "eth_chainId"))]
+        )
         assert await served.recorded(2 * len(errors) + 1) == {
             **{(method, 200, outcome): 2 for method, (_, outcome) in errors.items()},
             ("eth_chainId", 200, SUCCESSFUL): 1,
         }
         totals = served.take()
-        assert sum(sums.credits for sums in totals.values()) == 2 * (10 + 200 + 10 + 20 + 10 + 10 + 10) + 1
+        assert (
+            sum(sums.credits for sums in totals.values())
+            == 2 * (10 + 200 + 10 + 20 + 10 + 10 + 10) + 1
+        )
         assert sum(sums.credits_wasted for sums in totals.values()) == 2 * (10 + 20)
         assert all(sum(sums.times.values()) == sums.requests for sums in totals.values())
         assert {labels.path for labels in totals} == {RPC}
@@ -165,7 +174,9 @@ async def test_bodies_without_calls_count_once_and_probes_never() -> None:
 async def test_refused_calls_count_with_their_methods_and_cost_no_credits() -> None:
     async with metered(Node(), admission=Admission(units=4)) as served:
         await post(served, call(1, "eth_chainId"))
-        assert (await post(served, [call(number, "eth_call", LARGE) for number in range(4)])).status == 429
+        assert (
+            await post(served, [call(number, "eth_call", LARGE) for number in range(4)])
+        ).status == 429
         assert (await post(served, [call(1, "eth_getLogs"), call(2, "eth_call")])).status == 429
         assert await served.recorded(7) == {
             ("eth_chainId", 200, SUCCESSFUL): 1,
@@ -186,7 +197,9 @@ async def test_calls_that_no_node_answers_fail() -> None:
         await post(served, call(1, "eth_chainId"))
         await post(served, {"jsonrpc": "2.0", "method": "eth_chainId"})
         await post(served, [call(1, "eth_chainId"), call(2, "eth_call")])
-        await post(served, [call(1, "eth_call"), {"jsonrpc": "2.0", "method": "eth_sendRawTransaction"}])
+        await post(
+            served, [call(1, "eth_call"), {"jsonrpc": "2.0", "method": "eth_sendRawTransaction"}]
+        )
         assert await served.recorded(6) == {
             ("eth_chainId", 200, FAILED): 3,
             ("eth_call", 200, FAILED): 2,
@@ -212,7 +225,9 @@ async def test_the_status_of_a_node_is_that_of_the_call() -> None:
         }
 
 
-async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_499_and_no_time() -> None:
+async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_499_and_no_time() -> (
+    None
+):
     node, short = Node(replies={"eth_call": HANGS}), replace(FORWARDING, call_timeout_s=0.3)
     async with metered(node, settings=short) as served:
         leaving = asyncio.create_task(post(served, [call(1, "eth_call"), call(2, "eth_call")]))
@@ -220,7 +235,9 @@ async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_4
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         assert await served.recorded(2) == {("eth_call", 499, FAILED): 2}
-        _, writer = await asyncio.open_connection("127.0.0.1", int(served.endpoint.url.rpartition(":")[2]))
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", int(served.endpoint.url.rpartition(":")[2])
+        )
         head = f"POST {RPC} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
         writer.write(head.encode() + b"{")
         await writer.drain()
@@ -230,7 +247,13 @@ async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_4
 
 
 async def test_large_replies_are_searched_for_errors_as_small_ones_are() -> None:
-    node = Node(replies={"eth_call": LARGE, "eth_getLogs": {"error": LARGE}, "eth_getCode": Refusal(-32602, LARGE)})
+    node = Node(
+        replies={
+            "eth_call": LARGE,
+            "eth_getLogs": {"error": LARGE},
+            "eth_getCode": Refusal(-32602, LARGE),
+        }
+    )
     async with metered(node) as served:
         for method in ("eth_call", "eth_getLogs", "eth_getCode"):
             await post(served, call("i" * 2_000, method))
@@ -249,12 +272,18 @@ class HostileNode(Node):
         body = await request.read()
         if b"eth_gasPrice" not in body:
             return await super().serve_http(request)
-        return web.Response(body=b'[{"id":"\xff","error":{"code":-32601,"message":"\xff"}}]', content_type="text/html")
+        return web.Response(
+            body=b'[{"id":"\xff","error":{"code":-32601,"message":"\xff"}}]',
+            content_type="text/html",
+        )
 
 
 async def test_ids_and_replies_that_cannot_be_decoded_count_all_the_same() -> None:
     async with metered(HostileNode()) as served:
-        calls = [b'{"jsonrpc":"2.0","id":%s,"method":"eth_gasPrice"}' % call_id for call_id in (b'"\xff"', b"1e999")]
+        calls = [
+            b'{"jsonrpc":"2.0","id":%s,"method":"eth_gasPrice"}' % call_id
+            for call_id in (b'"\xff"', b"1e999")
+        ]
         for body in (b"[" + b",".join(calls) + b"]", *calls):
             assert (await post(served, body)).status == 200
         assert await served.recorded(4) == {("eth_gasPrice", 200, SUCCESSFUL): 4}
@@ -264,7 +293,9 @@ async def test_calls_that_the_stop_of_the_daemon_cuts_short_fail_with_503() -> N
     node = Node(replies={"eth_call": HANGS})
     async with aiohttp.ClientSession() as session:
         async with metered(node, api=replace(SETTINGS, grace_period_s=0.1)) as served:
-            calling = asyncio.create_task(session.post(served.endpoint.url + RPC, json=call(1, "eth_call")))
+            calling = asyncio.create_task(
+                session.post(served.endpoint.url + RPC, json=call(1, "eth_call"))
+            )
             await until(lambda: node.count("eth_call"))
         assert (await calling).status == 503
     assert served.outcomes() == {("eth_call", 503, FAILED): 1}
@@ -273,7 +304,10 @@ async def test_calls_that_the_stop_of_the_daemon_cuts_short_fail_with_503() -> N
 async def test_batch_results_beyond_the_limit_fail() -> None:
     async with metered(Node(replies={"eth_call": "0x" + "0" * 9_000_000})) as served:
         await post(served, [call(number, "eth_call") for number in range(4)])
-        assert await served.recorded(4) == {("eth_call", 200, SUCCESSFUL): 3, ("eth_call", 200, FAILED): 1}
+        assert await served.recorded(4) == {
+            ("eth_call", 200, SUCCESSFUL): 3,
+            ("eth_call", 200, FAILED): 1,
+        }
 
 
 class SilentNode(Node):
@@ -301,9 +335,17 @@ class NamedKey(Admission):
 async def test_labels_are_names_and_codes_and_nothing_else_of_the_client() -> None:
     secret = "Secret-Agent/9.9 (0xdeadbeef; 10.1.2.3)"
     async with metered(Node(), admission=NamedKey()) as served:
-        await post(served, call(1, "eth_chainId"), user_agent=secret, cf_ipcountry="DE", x_forwarded_for="10.1.2.3")
+        await post(
+            served,
+            call(1, "eth_chainId"),
+            user_agent=secret,
+            cf_ipcountry="DE",
+            x_forwarded_for="10.1.2.3",
+        )
         await served.recorded(1)
-        assert list(served.take()) == [UsageLabels(RPC, "eth_chainId", 200, "relayer", "XX", "Secret-Agent")]
+        assert list(served.take()) == [
+            UsageLabels(RPC, "eth_chainId", 200, "relayer", "XX", "Secret-Agent")
+        ]
         served.endpoint.interfaces.set_primary_alias(CHAIN, "C")
         await post(served, call(1, "eth_chainId"), user_agent=secret)
         await served.recorded(2)
@@ -311,17 +353,29 @@ async def test_labels_are_names_and_codes_and_nothing_else_of_the_client() -> No
 
 
 @pytest.mark.parametrize(
-    ("given_country", "label"), [("de", "DE"), ("T1", "T1"), ("ZZ", "XX"), ("<b>", "XX"), ("D" * 3_000, "XX")]
+    ("given_country", "label"),
+    [("de", "DE"), ("T1", "T1"), ("ZZ", "XX"), ("<b>", "XX"), ("D" * 3_000, "XX")],
 )
 async def test_a_trusted_proxy_names_the_country(given_country: str, label: str) -> None:
     async with metered(Node(), api=BEHIND_PROXY) as served:
-        await post(served, call(1, "eth_chainId"), cf_ipcountry=given_country, x_forwarded_for="203.0.113.9")
+        await post(
+            served,
+            call(1, "eth_chainId"),
+            cf_ipcountry=given_country,
+            x_forwarded_for="203.0.113.9",
+        )
         await served.recorded(1)
         assert {labels.country for labels in served.take()} == {label}
 
 
 async def test_calls_on_a_websocket_count_one_by_one_with_status_101() -> None:
-    node = Node(replies={"eth_subscribe": "0x1", "eth_call": Refusal(-32602, "missing"), "eth_gasPrice": "0x2"})
+    node = Node(
+        replies={
+            "eth_subscribe": "0x1",
+            "eth_call": Refusal(-32602, "missing"),
+            "eth_gasPrice": "0x2",
+        }
+    )
     async with metered(node) as served, served.endpoint.socket() as client:
         for message in (
             call(1, "eth_chainId"),
@@ -349,7 +403,9 @@ async def test_calls_on_a_websocket_count_one_by_one_with_status_101() -> None:
             ("none", 101, INVALID): 1,
         }
         assert {labels.path for labels in served.take()} == {WS}
-        assert sum(sum(sums.times.values()) for sums in served.take().values()) == 8  # All but the notification.
+        assert (
+            sum(sum(sums.times.values()) for sums in served.take().values()) == 8
+        )  # All but the notification.
 
 
 async def test_calls_that_are_open_when_the_client_leaves_have_status_499() -> None:
@@ -376,11 +432,16 @@ async def test_calls_that_a_node_leaves_open_fail() -> None:
 
 
 async def test_calls_over_a_limit_fail_on_a_websocket_and_cost_nothing() -> None:
-    async with metered(Node(), admission=Admission(units=2)) as served, served.endpoint.socket() as client:
+    async with (
+        metered(Node(), admission=Admission(units=2)) as served,
+        served.endpoint.socket() as client,
+    ):
         await client.send_json(call(1, "eth_chainId"))
         await client.receive_json(timeout=TIMEOUT_S)
         await client.send_json([call(2, "eth_chainId"), call(3, "eth_call")])
-        assert {reply["error"]["code"] for reply in await client.receive_json(timeout=TIMEOUT_S)} == {-32005}
+        assert {
+            reply["error"]["code"] for reply in await client.receive_json(timeout=TIMEOUT_S)
+        } == {-32005}
         assert await served.recorded(3) == {
             ("eth_chainId", 101, SUCCESSFUL): 1,
             ("eth_chainId", 101, FAILED): 1,
@@ -391,7 +452,9 @@ async def test_calls_over_a_limit_fail_on_a_websocket_and_cost_nothing() -> None
 
 async def test_requests_with_a_foreign_host_name_count_once_without_credits() -> None:
     async with metered(Node()) as served:
-        reply = await post(served, [call(1, "eth_chainId"), call(2, "eth_call")], host="evil.example")
+        reply = await post(
+            served, [call(1, "eth_chainId"), call(2, "eth_call")], host="evil.example"
+        )
         assert reply.status == 403
         with pytest.raises(aiohttp.WSServerHandshakeError):
             async with served.endpoint.socket(host="evil.example"):
@@ -407,13 +470,18 @@ async def test_refused_handshakes_count_once() -> None:
             async with served.endpoint.socket():
                 pass
         assert await served.recorded(1) == {("none", 401, FAILED): 1}
-    async with metered(Node(), data=DataApiSettings(http_allowed_origins=("https://good.example",))) as served:
+    async with metered(
+        Node(), data=DataApiSettings(http_allowed_origins=("https://good.example",))
+    ) as served:
         with pytest.raises(aiohttp.WSServerHandshakeError):
             async with served.endpoint.socket(origin="https://bad.example"):
                 pass
         assert await served.recorded(1) == {("none", 403, FAILED): 1}
         assert sum(sums.credits for sums in served.take().values()) == 0
-    async with metered(Node(), ws=("ws://127.0.0.1:1/ws",)) as served, served.endpoint.socket() as client:
+    async with (
+        metered(Node(), ws=("ws://127.0.0.1:1/ws",)) as served,
+        served.endpoint.socket() as client,
+    ):
         await client.receive(timeout=TIMEOUT_S)
         assert client.close_code == 1013
         assert await served.recorded(1) == {("none", 101, FAILED): 1}
@@ -421,7 +489,10 @@ async def test_refused_handshakes_count_once() -> None:
 
 async def test_a_revoked_key_ends_the_websocket_and_its_call_costs_nothing() -> None:
     admission = Admission(key="k")
-    async with metered(Node(), admission=admission) as served, served.endpoint.socket("?apikey=k") as client:
+    async with (
+        metered(Node(), admission=admission) as served,
+        served.endpoint.socket("?apikey=k") as client,
+    ):
         admission.key = "other"
         await client.send_json(call(1, "eth_chainId"))
         await client.receive(timeout=TIMEOUT_S)

@@ -28,7 +28,10 @@ async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> Asyn
     async def respond(request: web.Request) -> web.Response:
         if request.match_info["chain"] not in {id_text(chain_id) for chain_id in served}:
             return web.Response(status=404, text="404 page not found")
-        return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + result + b"}", content_type="application/json")
+        return web.Response(
+            body=b'{"jsonrpc":"2.0","id":0,"result":' + result + b"}",
+            content_type="application/json",
+        )
 
     app = web.Application()
     app.router.add_post("/ext/bc/{chain}/rpc", respond)
@@ -56,7 +59,9 @@ async def test_chains_are_found_once_when_the_node_serves_them() -> None:
     async with serving_chains(served) as url, open_sessions() as sessions:
         node = NodeEndpoint(url, http_headers={"key": "x"})
         # The third chain is configured by itself.
-        finder = ServedL1s(L1sNode(node), SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01)
+        finder = ServedL1s(
+            L1sNode(node), SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01
+        )
         finding = asyncio.create_task(finder.run(chains.append))
         await until(lambda: len(chains) == 1)
         endpoint = NodeEndpoint(f"{url}/ext/bc/{id_text(CHAINS[0])}/rpc", http_headers={"key": "x"})
@@ -79,7 +84,13 @@ async def test_a_node_whose_chain_id_is_no_text_serves_no_chain() -> None:
     settings, chains = EvmRpcSettings(), list[EvmChain]()
     async with serving_chains({CHAINS[0]}, b'"\xff"') as url, open_sessions() as sessions:
         finder = ServedL1s(
-            L1sNode(NodeEndpoint(url)), SUBNETS[:1], blockchains_of, [], sessions, settings, interval_s=0.01
+            L1sNode(NodeEndpoint(url)),
+            SUBNETS[:1],
+            blockchains_of,
+            [],
+            sessions,
+            settings,
+            interval_s=0.01,
         )
         async with running(finder.run(chains.append)):
             await until(lambda: len(rounds) == 3)

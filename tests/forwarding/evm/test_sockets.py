@@ -56,7 +56,9 @@ def call(number: Any, method: str, *params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": list(params)}
 
 
-async def refused(endpoint: ServedChain, query: str = "", **headers: str) -> aiohttp.WSServerHandshakeError:
+async def refused(
+    endpoint: ServedChain, query: str = "", **headers: str
+) -> aiohttp.WSServerHandshakeError:
     with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
         async with endpoint.socket(query, **headers):
             pass
@@ -98,7 +100,10 @@ async def test_a_client_address_has_a_quarter_of_the_connections_of_a_chain() ->
 
 
 async def test_a_large_message_over_the_limit_is_not_parsed() -> None:
-    async with open_endpoint(Node(), admission=Admission(units=1)) as endpoint, endpoint.socket() as client:
+    async with (
+        open_endpoint(Node(), admission=Admission(units=1)) as endpoint,
+        endpoint.socket() as client,
+    ):
         await exchange(client, call(1, "eth_chainId"))
         assert (await exchange(client, call(2, "eth_chainId")))["id"] == 2
         # Neither JSON nor calls: a parser would say so.
@@ -108,10 +113,16 @@ async def test_a_large_message_over_the_limit_is_not_parsed() -> None:
 
 
 async def test_every_call_over_the_limit_gets_an_error() -> None:
-    async with open_endpoint(Node(), admission=Admission(units=3)) as endpoint, endpoint.socket() as client:
+    async with (
+        open_endpoint(Node(), admission=Admission(units=3)) as endpoint,
+        endpoint.socket() as client,
+    ):
         assert len(await exchange(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
         responses = await exchange(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
-        assert [(response["id"], response["error"]["code"]) for response in responses] == [("a", -32005), ("b", -32005)]
+        assert [(response["id"], response["error"]["code"]) for response in responses] == [
+            ("a", -32005),
+            ("b", -32005),
+        ]
         assert (await exchange(client, call(3, "eth_chainId")))["error"]["code"] == -32005
 
 
@@ -126,7 +137,10 @@ class RevokingAdmission(Admission):
 
 
 async def test_a_revoked_key_ends_the_connection() -> None:
-    async with open_endpoint(Node(), admission=RevokingAdmission(units=1)) as endpoint, endpoint.socket() as client:
+    async with (
+        open_endpoint(Node(), admission=RevokingAdmission(units=1)) as endpoint,
+        endpoint.socket() as client,
+    ):
         await client.send_json(call(1, "eth_chainId"))
         assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1008
@@ -144,7 +158,10 @@ async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() ->
 
 
 async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> None:
-    counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), replies={"eth_subscribe": "0x1"})
+    counted, node = (
+        RecordingObserver(),
+        Node(rule=replay("l1-0", "eth_feeConfig"), replies={"eth_subscribe": "0x1"}),
+    )
     node.replies["eth_sendRawTransaction"] = "0xabc"
     async with serve_node(node), AsyncExitStack() as stack:
         ws = ("ws://127.0.0.1:1/ws", ws_of(node))
@@ -152,7 +169,9 @@ async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> No
         endpoint = await stack.enter_async_context(chain)
         async with endpoint.socket() as client:
             await exchange(client, call(1, "eth_chainId"))
-            await exchange(client, [call(1, "eth_chainId"), call("b", "eth_sendRawTransaction", "0x00")])
+            await exchange(
+                client, [call(1, "eth_chainId"), call("b", "eth_sendRawTransaction", "0x00")]
+            )
             await exchange(client, SUBSCRIBE)
             await exchange(client, call(2, "debug_x"))
             assert sorted(counted.seen) == [
@@ -163,7 +182,9 @@ async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> No
                 ("write", "ws1", "ok"),
             ]
             counted.seen.clear()
-            assert (await exchange(client, call(3, "eth_feeConfig")))["result"]["lastChangedAt"] == 0
+            assert (await exchange(client, call(3, "eth_feeConfig")))["result"][
+                "lastChangedAt"
+            ] == 0
             assert ("read", "", "derived") in counted.seen
 
 
@@ -171,7 +192,10 @@ async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
     counted, node = RecordingObserver(), Node()
     async with serve_node(node), open_proxy(node.port) as proxy:
         ws = (f"ws://127.0.0.1:{proxy.port}/ws",)
-        async with serve_chain(node.url, ws=ws, observer=counted) as endpoint, endpoint.socket() as client:
+        async with (
+            serve_chain(node.url, ws=ws, observer=counted) as endpoint,
+            endpoint.socket() as client,
+        ):
             await exchange(client, call(1, "eth_chainId"))
             proxy.cuts_replies = True
             await client.send_json(call(2, "eth_chainId"))
@@ -188,7 +212,9 @@ async def test_the_subscription_limit_cannot_be_bypassed() -> None:
     )
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         batch = [call(number, "eth_subscribe", "logs") for number in range(3)]
-        assert [response["error"]["code"] for response in await exchange(client, batch)] == [-32005] * 3
+        assert [response["error"]["code"] for response in await exchange(client, batch)] == [
+            -32005
+        ] * 3
         for _ in range(4):
             await client.send_json(SUBSCRIBE)
         responses = [await client.receive_json(timeout=TIMEOUT_S) for _ in range(4)]
@@ -218,7 +244,9 @@ async def test_pending_calls_are_bounded() -> None:
     node, few = Node(), replace(FORWARDING, max_in_flight=2)
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         responses = await exchange(client, [call(number, "eth_chainId") for number in range(3)])
-        assert {response["error"]["message"] for response in responses} == {"too many calls wait for an answer"}
+        assert {response["error"]["message"] for response in responses} == {
+            "too many calls wait for an answer"
+        }
         for number in ("é", 1.5, None, 2):
             assert (await exchange(client, call(number, "eth_chainId")))["result"] == "0x7a69"
 
@@ -231,17 +259,30 @@ async def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 
 async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
-    node, other = Node(replies={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
-    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other),)) as endpoint:
+    node, other = (
+        Node(replies={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}),
+        Node(),
+    )
+    async with (
+        serve_node(node),
+        serve_node(other),
+        serve_chain(node.url, ws=(ws_of(other),)) as endpoint,
+    ):
         assert (await endpoint.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
         async with endpoint.socket() as client:
-            assert (await exchange(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == ["mine"]
+            assert (await exchange(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == [
+                "mine"
+            ]
         assert other.count("eth_getFilterChanges") == 0
 
 
 async def test_health_reports_a_websocket_of_another_chain() -> None:
     node, other = Node(), Node(replies={"eth_chainId": "0x5"})
-    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(node), ws_of(other))) as endpoint:
+    async with (
+        serve_node(node),
+        serve_node(other),
+        serve_chain(node.url, ws=(ws_of(node), ws_of(other))) as endpoint,
+    ):
         await endpoint.chain.pool.check()
         watching = asyncio.create_task(endpoint.chain.sockets.run())
         await until(lambda: 1 in endpoint.chain.sockets.refused)
@@ -254,7 +295,10 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
 
 
 async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
-    behind, ahead = Node(replies={"eth_blockNumber": "0xf"}), Node(replies={"eth_blockNumber": "0x11"})
+    behind, ahead = (
+        Node(replies={"eth_blockNumber": "0xf"}),
+        Node(replies={"eth_blockNumber": "0x11"}),
+    )
     async with (
         serve_node(behind),
         serve_node(ahead),
@@ -300,7 +344,9 @@ async def test_a_node_that_accepts_no_websocket_is_on_cooldown_for_http_calls() 
         unpaired = await stack.enter_async_context(other)
         await unpaired.pool.check()
         async with unpaired.sockets.connect("192.0.2.1") as opened:
-            assert (opened.upstream, unpaired.pool.failures()) == ("ws1", {}), "another address is another node"
+            assert (opened.upstream, unpaired.pool.failures()) == ("ws1", {}), (
+                "another address is another node"
+            )
         first.refuses_sockets = True
         async with chain.sockets.connect("192.0.2.1") as opened:
             assert (opened.upstream, chain.pool.failures()) == ("ws1", {0: "busy"})
@@ -309,7 +355,12 @@ async def test_a_node_that_accepts_no_websocket_is_on_cooldown_for_http_calls() 
 
 async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
     node = Node()
-    headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
+    headers = {
+        "authorization": "Bearer mine",
+        "cookie": "a=b",
+        "origin": "https://a.example",
+        "x-forwarded-for": "::",
+    }
     async with open_endpoint(node) as endpoint, endpoint.socket("?x=y", **headers) as client:
         await exchange(client, call(1, "eth_chainId"))
         names = {name.lower() for name in node.headers[-1]}
@@ -334,14 +385,18 @@ async def test_a_client_that_leaves_before_it_is_asked_to_try_later_is_no_error(
 ) -> None:
     has_left = asyncio.Event()
 
-    async def end_after_the_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def end_after_the_client(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await has_left.wait()
         writer.close()
 
     async with await asyncio.start_server(end_after_the_client, "127.0.0.1", 0) as node:
         url = f"ws://127.0.0.1:{node.sockets[0].getsockname()[1]}/ws"
         async with serve_chain("http://127.0.0.1:1/rpc", ws=(url,)) as endpoint:
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(endpoint.url.rpartition(":")[2])
+            )
             writer.write(HANDSHAKE)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
             writer.write(GOODBYE)
@@ -352,9 +407,13 @@ async def test_a_client_that_leaves_before_it_is_asked_to_try_later_is_no_error(
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_text_that_is_not_utf8_after_the_daemon_has_closed_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_text_that_is_not_utf8_after_the_daemon_has_closed_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serve_chain("http://127.0.0.1:1/rpc", ws=("ws://127.0.0.1:1/ws",)) as endpoint:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", int(endpoint.url.rpartition(":")[2])
+        )
         writer.write(HANDSHAKE)
         await reader.readuntil(b"no node can be reached now")
         writer.write(b"\x81\x82" + bytes(4) + b"\xff\xfe" + GOODBYE)
@@ -384,7 +443,9 @@ async def end_of(raw: sockets.socket) -> str:
         while part := await asyncio.get_running_loop().sock_recv(raw, 65_536):
             read = read[-200:] + part
             if b"messages are not read as fast as they come" in read:
-                return f"closed with {int.from_bytes(read[read.rindex(b'messages') - 2 :][:2], 'big')}"
+                return (
+                    f"closed with {int.from_bytes(read[read.rindex(b'messages') - 2 :][:2], 'big')}"
+                )
     except ConnectionError:
         return "reset"
     return "closed"
@@ -406,7 +467,9 @@ async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
         await loop.sock_sendall(raw, masked(call(1, "eth_subscribe", "logs")))
         await until(lambda: node.count("eth_subscribe") == 1)
         if floods:
-            flood = asyncio.create_task(loop.sock_sendall(raw, masked(call("x" * 30_000, "debug_x")) * 2_000))
+            flood = asyncio.create_task(
+                loop.sock_sendall(raw, masked(call("x" * 30_000, "debug_x")) * 2_000)
+            )
         else:
             flood = asyncio.create_task(node.events("0x1", "x" * 1_000_000, 40))
         stack.callback(flood.cancel)
@@ -414,13 +477,20 @@ async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
         assert await finish(end_of(raw)) in ("closed", "reset", "closed with 1008")
 
 
-async def test_the_log_names_chain_node_and_status_of_a_websocket_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_names_chain_node_and_status_of_a_websocket_that_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     node = Node(refuses_sockets=True)
     async with open_endpoint(node) as endpoint, endpoint.socket() as client:
         message = await client.receive(timeout=TIMEOUT_S)
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1013)
-    failed = next(record for record in caplog.records if record.getMessage() == "EVM node WebSocket failed")
+    failed = next(
+        record for record in caplog.records if record.getMessage() == "EVM node WebSocket failed"
+    )
     fields = vars(failed)
-    assert (fields["evm_chain"], fields["reason"]) == (endpoint.chain.forwarder.name, "HTTP status 503")
+    assert (fields["evm_chain"], fields["reason"]) == (
+        endpoint.chain.forwarder.name,
+        "HTTP status 503",
+    )
     assert fields["node"].endswith(str(node.port))

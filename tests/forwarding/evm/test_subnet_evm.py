@@ -51,7 +51,9 @@ def expected(row: dict[str, Any]) -> Any:
 async def test_the_nodes_response_is_passed_on(chain: str) -> None:
     async with serve_node(Node(rule=replay(chain))) as node, open_chain(node.url) as forwarded:
         for row in rows(chain):
-            assert await call_in_batch(forwarded.forwarder, row["method"], *row["params"]) == expected(row), row
+            assert await call_in_batch(
+                forwarded.forwarder, row["method"], *row["params"]
+            ) == expected(row), row
 
 
 @pytest.mark.parametrize("chain", L1S)
@@ -59,7 +61,9 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
     node = Node(rule=replay(chain, *SUBNET_EVM))
     async with serve_node(node), open_chain(node.url, config=recorded_config(chain)) as forwarded:
         for row in rows(chain):
-            reply = (await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
+            reply = (
+                await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])])
+            )[0]
             assert reply.is_derived
             assert call_outcome(reply) == expected(row), row
 
@@ -74,10 +78,16 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
         None,
     ],
 )
-async def test_a_method_that_a_gateway_refuses_in_any_form_is_derived(refusal: Refusal | None) -> None:
+async def test_a_method_that_a_gateway_refuses_in_any_form_is_derived(
+    refusal: Refusal | None,
+) -> None:
     (row, *_) = [row for row in rows("l1-0") if row["method"] == "eth_feeConfig"]
     replies = {} if refusal is None else {"eth_feeConfig": refusal}
-    node = Node(rule=replay("l1-0"), replies=replies, forbids=frozenset() if refusal else frozenset({"eth_feeConfig"}))
+    node = Node(
+        rule=replay("l1-0"),
+        replies=replies,
+        forbids=frozenset() if refusal else frozenset({"eth_feeConfig"}),
+    )
     async with serve_node(node), open_chain(node.url, config=recorded_config("l1-0")) as forwarded:
         reply = (await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
     assert (reply.is_derived, call_outcome(reply)) == (True, expected(row))
@@ -106,7 +116,9 @@ async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: boo
 async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node() -> None:
     async with serve_node(Node(rule=replay("c-chain"))) as node, open_chain(node.url) as forwarded:
         for row in exchanges("c-chain", "eth_feeConfig"):
-            assert await call_in_batch(forwarded.forwarder, "eth_feeConfig", *row["params"]) == expected(row)
+            assert await call_in_batch(
+                forwarded.forwarder, "eth_feeConfig", *row["params"]
+            ) == expected(row)
 
 
 async def test_chain_configuration_keys_have_the_order_of_the_node() -> None:
@@ -138,7 +150,9 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
         assert method == "eth_call"
         assert params[0]["to"] == FEE_MANAGER_ADDRESS
         assert params[1] == "0x3"
-        return words(1, 0, 1 << 200, 4, 5, 0, 7, 8) if params[0]["data"] == "0x5fbbc0d2" else words(2)
+        return (
+            words(1, 0, 1 << 200, 4, 5, 0, 7, 8) if params[0]["data"] == "0x5fbbc0d2" else words(2)
+        )
 
     node = Node(rule=rule, replies={"eth_feeConfig": missing("eth_feeConfig")})
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
@@ -164,8 +178,14 @@ async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
     pruned = Refusal(-32000, "missing trie node")
     replies = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
-    async with serve_node(Node(replies=replies)) as node, open_chain(node.url, config=config) as forwarded:
-        assert await call_in_batch(forwarded.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
+    async with (
+        serve_node(Node(replies=replies)) as node,
+        open_chain(node.url, config=config) as forwarded,
+    ):
+        assert await call_in_batch(forwarded.forwarder, "eth_feeConfig") == (
+            -32000,
+            "missing trie node",
+        )
 
 
 @pytest.mark.parametrize(
@@ -198,12 +218,16 @@ async def test_malformed_arguments_get_the_errors_of_geth(argument: Any, refusal
 
 
 def test_an_override_of_zero_counts_and_a_zero_in_the_genesis_means_the_default() -> None:
-    config = recorded_config("l1-0", {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}})
+    config = recorded_config(
+        "l1-0", {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}}
+    )
     document = config.as_json()
     assert (document["etnaTimestamp"], document["cancunTime"]) == (0, 0)
     assert document["durangoTimestamp"] == document["shanghaiTime"] == 1607144400
     assert document["fortunaTimestamp"] == 50
-    assert document["upgrades"] == {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}}
+    assert document["upgrades"] == {
+        "networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}
+    }
 
 
 def test_an_unscheduled_upgrade_activates_no_ethereum_upgrade() -> None:
@@ -217,7 +241,10 @@ def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> No
     def at(time: int, **more: Any) -> dict[str, Any]:
         return {"contractNativeMinterConfig": {"blockTimestamp": time, **more}}
 
-    upgrades = [at(10, disable=True), at(20, adminAddresses=["0x" + "CD" * 20], initialMint={"0x" + "EF" * 20: "256"})]
+    upgrades = [
+        at(10, disable=True),
+        at(20, adminAddresses=["0x" + "CD" * 20], initialMint={"0x" + "EF" * 20: "256"}),
+    ]
     config = recorded_config("l1-0", {"precompileUpgrades": upgrades})
     assert list(config.precompiles_at(9)) == ["contractNativeMinterConfig"]
     assert config.precompiles_at(10) == {}
@@ -230,7 +257,16 @@ def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> No
 
 
 @pytest.mark.parametrize(
-    "genesis", [b"", b"[]", b"{}", b'{"config":{}}', b'{"config":{"feeConfig":7}}', b"\x00\x01", b'{"config":7}']
+    "genesis",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"config":{}}',
+        b'{"config":{"feeConfig":7}}',
+        b"\x00\x01",
+        b'{"config":7}',
+    ],
 )
 def test_a_genesis_of_another_vm_has_no_chain_configuration(genesis: bytes) -> None:
     with pytest.raises(NotSubnetEvm):
@@ -268,8 +304,12 @@ UPGRADES = {
 
 def test_field_names_of_genesis_and_upgrade_file_are_read_in_any_case() -> None:
     genesis = json.loads(recorded_genesis("l1-0"))
-    expected = chain_config(json.dumps(genesis).encode(), json.dumps(UPGRADES).encode(), {"etna": 1})
-    other_genesis, other_upgrades = (json.dumps(in_other_case(value)).encode() for value in (genesis, UPGRADES))
+    expected = chain_config(
+        json.dumps(genesis).encode(), json.dumps(UPGRADES).encode(), {"etna": 1}
+    )
+    other_genesis, other_upgrades = (
+        json.dumps(in_other_case(value)).encode() for value in (genesis, UPGRADES)
+    )
     assert b"FEEcONFIG" in other_genesis
     assert b"PRECOMPILEuPGRADES" in other_upgrades
     assert chain_config(other_genesis, other_upgrades, {"etna": 1}) == expected
@@ -282,19 +322,30 @@ def test_the_keys_of_precompiles_are_read_exactly() -> None:
     genesis = json.loads(recorded_genesis("l1-0"))
     genesis["config"] |= {"WARPconfig": {"blockTimestamp": 1}}
     genesis["config"].pop("warpConfig", None)
-    assert "warpConfig" not in chain_config(json.dumps(genesis).encode(), b"{}", {}).genesis_precompiles
-    with pytest.raises(NotSubnetEvm, match="the upgrade file cannot be read: unknown precompile config: WarpConfig"):
+    assert (
+        "warpConfig"
+        not in chain_config(json.dumps(genesis).encode(), b"{}", {}).genesis_precompiles
+    )
+    with pytest.raises(
+        NotSubnetEvm, match="the upgrade file cannot be read: unknown precompile config: WarpConfig"
+    ):
         chain_config(recorded_genesis("l1-0"), b'{"precompileUpgrades":[{"WarpConfig":{}}]}', {})
 
 
 def test_an_error_says_which_file_cannot_be_read() -> None:
     with pytest.raises(NotSubnetEvm, match=r"^the upgrade file cannot be read"):
-        chain_config(recorded_genesis("l1-0"), b'{"precompileUpgrades":[{"warpConfig":{"blockTimestamp":"x"}}]}', {})
+        chain_config(
+            recorded_genesis("l1-0"),
+            b'{"precompileUpgrades":[{"warpConfig":{"blockTimestamp":"x"}}]}',
+            {},
+        )
     with pytest.raises(NotSubnetEvm, match=r"^the genesis cannot be read"):
         chain_config(b'{"config":{"feeConfig":{},"warpConfig":7}}', b"{}", {})
 
 
-@pytest.mark.parametrize("upgrades", [b"[]", b'{"precompileUpgrades":[{"nope":{}}]}', b'{"precompileUpgrades":[{}]}'])
+@pytest.mark.parametrize(
+    "upgrades", [b"[]", b'{"precompileUpgrades":[{"nope":{}}]}', b'{"precompileUpgrades":[{}]}']
+)
 def test_an_upgrade_file_that_a_node_would_refuse_is_refused(upgrades: bytes) -> None:
     with pytest.raises(NotSubnetEvm):
         chain_config(recorded_genesis("l1-0"), upgrades, {})
@@ -304,12 +355,16 @@ def test_igloo_is_behind_helicon_in_configurations_and_rules_if_nodes_or_files_n
     without = recorded_config("l1-0")
     assert "iglooTimestamp" not in without.as_json()
     assert "IsIgloo" not in without.rules_at(NOW_S)["avalancheRules"]
-    unscheduled = chain_config(recorded_genesis("l1-0"), b"{}", {**upgrade_times(), "igloo": UNSCHEDULED_S})
+    unscheduled = chain_config(
+        recorded_genesis("l1-0"), b"{}", {**upgrade_times(), "igloo": UNSCHEDULED_S}
+    )
     assert unscheduled.as_json()["iglooTimestamp"] == UNSCHEDULED_S
     assert list(unscheduled.rules_at(NOW_S)["avalancheRules"])[-2:] == ["IsHelicon", "IsIgloo"]
     assert not unscheduled.rules_at(NOW_S)["avalancheRules"]["IsIgloo"]
     overridden = recorded_config("l1-0", {"networkUpgradeOverrides": {"iglooTimestamp": NOW_S}})
     assert overridden.as_json()["iglooTimestamp"] == NOW_S
-    assert overridden.as_json()["upgrades"] == {"networkUpgradeOverrides": {"iglooTimestamp": NOW_S}}
+    assert overridden.as_json()["upgrades"] == {
+        "networkUpgradeOverrides": {"iglooTimestamp": NOW_S}
+    }
     assert overridden.rules_at(NOW_S)["avalancheRules"]["IsIgloo"]
     assert not overridden.rules_at(NOW_S - 1)["avalancheRules"]["IsIgloo"]

@@ -68,9 +68,14 @@ def guard_by(blocks: SigningBlocks | None) -> WarpApiGuard:
 
 
 @asynccontextmanager
-async def serve_guarded(node: Node, *blocks: SigningBlock, are_read: bool = True) -> AsyncIterator[ServedChain]:
+async def serve_guarded(
+    node: Node, *blocks: SigningBlock, are_read: bool = True
+) -> AsyncIterator[ServedChain]:
     rules = await with_blocks(*blocks) if are_read else None
-    async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), guard=guard_by(rules)) as chain:
+    async with (
+        serve_node(node),
+        serve_chain(node.url, ws=(ws_of(node),), guard=guard_by(rules)) as chain,
+    ):
         yield chain
 
 
@@ -99,7 +104,10 @@ async def send_in_batch_on_socket(chain: ServedChain, method: str, params: list[
     calls = [("eth_gasPrice", []), (method, params)]
     async with chain.socket() as client:
         await client.send_json(
-            [{"jsonrpc": "2.0", "id": n, "method": m, "params": p} for n, (m, p) in enumerate(calls)]
+            [
+                {"jsonrpc": "2.0", "id": n, "method": m, "params": p}
+                for n, (m, p) in enumerate(calls)
+            ]
         )
         return (await client.receive_json(timeout=TIMEOUT_S))[1]
 
@@ -116,7 +124,12 @@ every_channel = pytest.mark.parametrize("send", CHANNELS, ids=lambda send: send.
 
 def assert_refused(reply: Any, kind: str, value: str) -> None:
     assert reply["error"]["code"] == -32000
-    assert reply["error"]["data"] == {"code": "signing_blocked", "kind": kind, "value": value, "reason": "a bug"}
+    assert reply["error"]["data"] == {
+        "code": "signing_blocked",
+        "kind": kind,
+        "value": value,
+        "reason": "a bug",
+    }
     assert "a bug" in reply["error"]["message"]
 
 
@@ -132,7 +145,10 @@ async def test_no_call_for_a_blocked_message_reaches_a_node(send: Send) -> None:
 
 @every_channel
 async def test_no_call_for_a_blocked_block_reaches_a_node(send: Send) -> None:
-    for kind, value in ((KINDS.SOURCE_CHAIN, id_text(CHAIN)), (KINDS.MESSAGE_ID, hex_of(BLOCK_MESSAGE.id))):
+    for kind, value in (
+        (KINDS.SOURCE_CHAIN, id_text(CHAIN)),
+        (KINDS.MESSAGE_ID, hex_of(BLOCK_MESSAGE.id)),
+    ):
         node = warp_node()
         async with serve_guarded(node, block(kind, value)) as chain:
             for method, params in OF_BLOCKS:
@@ -142,14 +158,18 @@ async def test_no_call_for_a_blocked_block_reaches_a_node(send: Send) -> None:
 
 @every_channel
 async def test_calls_for_other_messages_pass(send: Send) -> None:
-    async with serve_guarded(warp_node(), *(block(kind, value) for kind, value in OF_OTHERS)) as chain:
+    async with serve_guarded(
+        warp_node(), *(block(kind, value) for kind, value in OF_OTHERS)
+    ) as chain:
         for method, params in (*OF_MESSAGES, *OF_BLOCKS):
             result = hex_of(MESSAGE.raw) if method == "warp_getMessage" else "0x51"
             assert (await send(chain, method, params))["result"] == result
 
 
 @every_channel
-async def test_without_a_block_of_its_messages_a_node_gets_the_calls_of_clients_alone(send: Send) -> None:
+async def test_without_a_block_of_its_messages_a_node_gets_the_calls_of_clients_alone(
+    send: Send,
+) -> None:
     for blocks in ((), (block(KINDS.SOURCE_CHAIN, id_text(OTHER)),)):
         node = warp_node()
         async with serve_guarded(node, *blocks) as chain:
@@ -157,13 +177,22 @@ async def test_without_a_block_of_its_messages_a_node_gets_the_calls_of_clients_
                 node.replies["warp_new"] = "0x1"
                 node.calls.clear()
                 assert "result" in await send(chain, method, params)
-                assert [call for call in node.calls if call[0].startswith("warp_")] == [(method, params)]
+                assert [call for call in node.calls if call[0].startswith("warp_")] == [
+                    (method, params)
+                ]
 
 
 @every_channel
 async def test_a_message_that_cannot_be_compared_with_a_block_is_refused(send: Send) -> None:
     other = warp_message(SENT._replace(nonce=8))
-    for result in (hex_of(other.raw), "0x00", "zz", 5, None, Refusal(-32000, "failed to get message")):
+    for result in (
+        hex_of(other.raw),
+        "0x00",
+        "zz",
+        5,
+        None,
+        Refusal(-32000, "failed to get message"),
+    ):
         node = warp_node(warp_getMessage=result)
         async with serve_guarded(node, block(KINDS.SENDER, hex_of(b"\xdd" * 20))) as chain:
             reply = await send(chain, *OF_MESSAGES[2])
@@ -172,17 +201,26 @@ async def test_a_message_that_cannot_be_compared_with_a_block_is_refused(send: S
             assert node.count(OF_MESSAGES[2][0]) == 0
 
 
-@pytest.mark.parametrize("params", [[], [5], [None], ["x"], [id_text(MESSAGE.id) + "1"], {"messageID": "x"}])
+@pytest.mark.parametrize(
+    "params", [[], [5], [None], ["x"], [id_text(MESSAGE.id) + "1"], {"messageID": "x"}]
+)
 async def test_a_call_without_an_id_is_refused_while_there_is_a_block(params: Any) -> None:
     async with serve_guarded(node := warp_node(), block(KINDS.MESSAGE_ID, hex_of(OTHER))) as chain:
         for method, _ in (*OF_MESSAGES, *OF_BLOCKS):
             reply = await send_single(chain, method, params)
-            assert reply["error"].get("data", {"code": "unchecked_message"})["code"] == "unchecked_message"
+            assert (
+                reply["error"].get("data", {"code": "unchecked_message"})["code"]
+                == "unchecked_message"
+            )
         assert not [method for method, _ in node.calls if method.startswith("warp_")]
 
 
-@pytest.mark.parametrize("method", ["warp_newSignature", "WARP_getMessageSignature", "warp_getmessagesignature"])
-async def test_an_unknown_method_of_the_warp_api_is_refused_while_there_is_a_block(method: str) -> None:
+@pytest.mark.parametrize(
+    "method", ["warp_newSignature", "WARP_getMessageSignature", "warp_getmessagesignature"]
+)
+async def test_an_unknown_method_of_the_warp_api_is_refused_while_there_is_a_block(
+    method: str,
+) -> None:
     async with serve_guarded(node := warp_node(), block(KINDS.MESSAGE_ID, hex_of(OTHER))) as chain:
         reply = await send_single(chain, method, [id_text(MESSAGE.id)])
         assert reply["error"]["data"]["code"] == "unchecked_message"
@@ -209,12 +247,16 @@ async def test_one_batch_asks_a_node_once_for_all_its_messages() -> None:
 
     blocked = messages[20]
     node = Node(rule=respond)
-    async with serve_guarded(node, block(KINDS.MESSAGE_ID, hex_of(SENT._replace(nonce=20).id))) as chain:
+    async with serve_guarded(
+        node, block(KINDS.MESSAGE_ID, hex_of(SENT._replace(nonce=20).id))
+    ) as chain:
         calls = [("warp_getMessageSignature", [message_id]) for message_id in by_id]
         node.bodies.clear()
         replies = (await chain.rpc(*calls)).json
         assert [reply.get("result") for reply in replies] == ["0x51"] * 20 + [None] + ["0x51"] * 29
-        assert id_text(blocked.id) not in [params[0] for method, params in node.calls if method in SIGNING]
+        assert id_text(blocked.id) not in [
+            params[0] for method, params in node.calls if method in SIGNING
+        ]
         assert sum(b"warp_" in body for body in node.bodies) == 2
 
 
@@ -234,7 +276,12 @@ async def test_a_daemon_refuses_blocked_messages_on_its_chains_and_on_those_of_g
         routes = ((PATH, MESSAGE.id, evm), ("/ext/bc/C", on_c_chain.id, c_chain))
 
         async def sign(path: str, message_id: bytes) -> Any:
-            body = {"jsonrpc": "2.0", "id": 1, "method": SIGNING[1], "params": [id_text(message_id), 67]}
+            body = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": SIGNING[1],
+                "params": [id_text(message_id), 67],
+            }
             over_http = (await daemon.post(f"{path}/rpc", body)).body
             async with daemon.session.ws_connect(f"{daemon.api_url}{path}/ws") as client:
                 await client.send_json(body)
@@ -248,7 +295,9 @@ async def test_a_daemon_refuses_blocked_messages_on_its_chains_and_on_those_of_g
         await until(is_served)
         headers = {"authorization": "Bearer " + "t" * 20}
         rule = {"kind": "sender", "value": hex_of(SENT.sender), "reason": "a bug"}
-        async with daemon.session.post(f"{daemon.api_url}/v1/signing-blocks", json=rule, headers=headers) as reply:
+        async with daemon.session.post(
+            f"{daemon.api_url}/v1/signing-blocks", json=rule, headers=headers
+        ) as reply:
             assert reply.status < 300, await reply.text()
         for path, message_id, node in routes:
             count = node.count(SIGNING[1])

@@ -37,7 +37,9 @@ from warpseal.warp.ids import id_text
 
 CHAINS = PrimaryChains(X_CHAIN, C_CHAIN)
 NETWORK_ID = 88888
-FORWARDING = EvmRpcSettings(connect_timeout_s=0.5, call_timeout_s=10.0, poll_s=0.05, retry_after_s=3.0)
+FORWARDING = EvmRpcSettings(
+    connect_timeout_s=0.5, call_timeout_s=10.0, poll_s=0.05, retry_after_s=3.0
+)
 P, X, AVAX, INFO = "/ext/bc/P", "/ext/bc/X", "/ext/bc/C/avax", "/ext/info"
 TX_ID = "2oYMBNV4eNHyqk2fjjV5nVQLDbtmNJzq5s3qs3Lo6ftnC6FByM"
 
@@ -65,7 +67,9 @@ class GatewayNode(ReplayNode):
     """
 
     replies: dict[str, Any] = field(
-        default_factory=lambda: {f"{service}.issueTx": {"txID": TX_ID} for service in ("platform", "avm", "avax")}
+        default_factory=lambda: {
+            f"{service}.issueTx": {"txID": TX_ID} for service in ("platform", "avm", "avax")
+        }
     )
     status: int = 200
     absent: tuple[str, ...] = ()
@@ -104,7 +108,11 @@ class GatewayNode(ReplayNode):
 
     def _result(self, path: str, method: str, params: Any) -> Any:
         is_height = method in ("platform.getHeight", "avm.getHeight", "info.getNetworkID")
-        recorded = None if is_height or method in self.replies else _results().get(_key(path, method, params))
+        recorded = (
+            None
+            if is_height or method in self.replies
+            else _results().get(_key(path, method, params))
+        )
         return super()._result(path, method, params) if recorded is None else recorded
 
 
@@ -118,11 +126,17 @@ class ServedGateway:
     interfaces: NodeInterfaces
     usage: UsageRecorder
 
-    async def send(self, http: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
+    async def send(
+        self, http: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, str, bytes]:
         """Return status, content type and body of the response. `_` in names of headers stands for `-`."""
         request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
-            http, self.url + path, data=body, headers=request_headers, skip_auto_headers=("content-type",)
+            http,
+            self.url + path,
+            data=body,
+            headers=request_headers,
+            skip_auto_headers=("content-type",),
         ) as response:
             return response.status, response.headers.get("content-type", ""), await response.read()
 
@@ -133,7 +147,11 @@ class ServedGateway:
             "POST", path, json.dumps(call).encode(), content_type="application/json", **headers
         )
         reply = json.loads(body)
-        return reply["result"] if "result" in reply else (reply["error"]["code"], reply["error"]["message"])
+        return (
+            reply["result"]
+            if "result" in reply
+            else (reply["error"]["code"], reply["error"]["message"])
+        )
 
     async def until_checked(self) -> None:
         """Wait until every node was verified, or found to be unusable."""
@@ -141,7 +159,11 @@ class ServedGateway:
 
         def are_checked() -> bool:
             unknown = (None, "not asked yet")
-            return all(node.head is not None or node.failure not in unknown for pool in pools for node in pool.nodes)
+            return all(
+                node.head is not None or node.failure not in unknown
+                for pool in pools
+                for node in pool.nodes
+            )
 
         await until(are_checked)
 
@@ -164,17 +186,28 @@ async def serve_gateway(
     """Serve the gateway in front of nodes, by their URLs. settings: other settings of the gateway."""
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
-    interfaces = NodeInterfaces(SETTINGS, DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)
+    interfaces = NodeInterfaces(
+        SETTINGS, DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage
+    )
     async with open_sessions() as sessions:
-        gateway = build_gateway(GatewaySettings(endpoints, **settings), sessions, FORWARDING, NETWORK_ID)
+        gateway = build_gateway(
+            GatewaySettings(endpoints, **settings), sessions, FORWARDING, NETWORK_ID
+        )
         for route in ROUTES:
             chain_id = CHAINS.id_of(route.chain)
             interfaces.add_gateway_route(route, gateway, chain_id, admission or Admission())
             by_id, primary = route.endpoint(id_text(chain_id)), route.endpoint()
-            if by_id != primary and interfaces.router.find(f"/ext/{primary}{route.sub_route}") is None:
+            if (
+                by_id != primary
+                and interfaces.router.find(f"/ext/{primary}{route.sub_route}") is None
+            ):
                 interfaces.router.alias(by_id, primary)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
-        async with serving_app(app) as url, aiohttp.ClientSession() as session, running(gateway.run()):
+        async with (
+            serving_app(app) as url,
+            aiohttp.ClientSession() as session,
+            running(gateway.run()),
+        ):
             yield ServedGateway(url, session, gateway, interfaces, usage)
 
 
@@ -182,6 +215,8 @@ async def direct(node: GatewayNode, path: str, body: bytes) -> tuple[int, str, b
     """Return what a node itself answers."""
     async with (
         aiohttp.ClientSession() as session,
-        session.post(node.url + path, data=body, headers={"content-type": "application/json"}) as response,
+        session.post(
+            node.url + path, data=body, headers={"content-type": "application/json"}
+        ) as response,
     ):
         return response.status, response.headers["content-type"], await response.read()

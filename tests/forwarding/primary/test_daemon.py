@@ -36,14 +36,20 @@ async def gateway_daemon(folder: Path, *gateway_nodes: str, **keys: Any) -> Asyn
     async with serving(PrimaryNode()) as node:
         own = {**PORTS, "index-chains": [], "gateway-nodes": list(gateway_nodes)}
         more = {name.replace("_", "-"): value for name, value in keys.items()}
-        async with run_daemon(load(config_file(folder, node, **own, **more), {}, {}).config) as daemon:
+        async with run_daemon(
+            load(config_file(folder, node, **own, **more), {}, {}).config
+        ) as daemon:
             yield daemon
 
 
 async def call(daemon: Daemon, path: str, method: str, params: Any = None) -> Any:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {} if params is None else params}
     reply = (await daemon.post(path, body)).body
-    return reply["result"] if "result" in reply else (reply["error"]["code"], reply["error"]["message"])
+    return (
+        reply["result"]
+        if "result" in reply
+        else (reply["error"]["code"], reply["error"]["message"])
+    )
 
 
 async def status(daemon: Daemon, path: str) -> int:
@@ -66,7 +72,11 @@ async def test_routes_have_all_names_of_their_chains_from_the_start(tmp_path: Pa
         chains = await call(daemon, "/ext/bc/P", "platform.getBlockchains")
         x_chain = next(chain["id"] for chain in chains["blockchains"] if chain["name"] == "X-Chain")
         for names, method, result in (
-            (("P", "platform", "p-chain", id_text(P_CHAIN)), "platform.getHeight", {"height": "19"}),
+            (
+                ("P", "platform", "p-chain", id_text(P_CHAIN)),
+                "platform.getHeight",
+                {"height": "19"},
+            ),
             (("X", "avm", "x-chain", x_chain), "avm.getHeight", {"height": "13"}),
         ):
             for name in names:
@@ -74,11 +84,17 @@ async def test_routes_have_all_names_of_their_chains_from_the_start(tmp_path: Pa
             for name in names[:2]:
                 assert await call(daemon, f"/ext/{name}", method) == result, name
         for name in ("bc/C", "bc/evm", "bc/c-chain", f"bc/{id_text(C_CHAIN)}", "C", "evm"):
-            assert await call(daemon, f"/ext/{name}/avax", "avax.issueTx", {"tx": "0x00"}) == {"txID": TX_ID}
-            assert (await call(daemon, f"/ext/{name}/proposervm", "proposervm.getProposedHeight"))["height"] == "19"
+            assert await call(daemon, f"/ext/{name}/avax", "avax.issueTx", {"tx": "0x00"}) == {
+                "txID": TX_ID
+            }
+            assert (await call(daemon, f"/ext/{name}/proposervm", "proposervm.getProposedHeight"))[
+                "height"
+            ] == "19"
         for name in ("index/P", "index/platform", "index/p-chain", f"index/{id_text(P_CHAIN)}"):
             params = {"encoding": "hex"}
-            assert (await call(daemon, f"/ext/{name}/block", "index.getLastAccepted", params))["index"] == "18"
+            assert (await call(daemon, f"/ext/{name}/block", "index.getLastAccepted", params))[
+                "index"
+            ] == "18"
         assert await call(daemon, "/ext/info", "info.getNetworkID") == {"networkID": "88888"}
         assert all(path.startswith(NAMED) for path, _ in node.seen)
         for name in ABSENT:
@@ -94,17 +110,26 @@ async def test_routes_have_all_names_of_their_chains_from_the_start(tmp_path: Pa
 
 async def test_health_misses_no_chain_that_no_node_has_served(tmp_path: Path) -> None:
     node = GatewayNode(absent=("/ext/bc/X", "/ext/bc/C/rpc"))
-    async with serve_nodes(node), gateway_daemon(tmp_path, node.url, health_check_frequency="1s") as daemon:
+    async with (
+        serve_nodes(node),
+        gateway_daemon(tmp_path, node.url, health_check_frequency="1s") as daemon,
+    ):
 
         async def states() -> dict[str, tuple[str | None, int]]:
             rows = (await daemon.get("/status.json")).body["chains"]
-            return {row["name"]: (row.get("height"), row["nodesUp"]) for row in rows if row["kind"] == "gateway"}
+            return {
+                row["name"]: (row.get("height"), row["nodesUp"])
+                for row in rows
+                if row["kind"] == "gateway"
+            }
 
         async def is_known() -> bool:
             return await states() == {"P": ("19", 1), "X": (None, 0), "C": (None, 0)}
 
         async def error() -> str:
-            check: dict[str, str] = (await daemon.get("/ext/health")).body["checks"].get("gateway", {"error": "none"})
+            check: dict[str, str] = (
+                (await daemon.get("/ext/health")).body["checks"].get("gateway", {"error": "none"})
+            )
             return check.get("error", "")
 
         async def is_healthy() -> bool:
@@ -124,20 +149,36 @@ async def test_health_misses_no_chain_that_no_node_has_served(tmp_path: Path) ->
 async def test_without_gateway_nodes_the_routes_do_not_exist(tmp_path: Path) -> None:
     async with gateway_daemon(tmp_path) as daemon:
         await daemon.until_open()
-        for path in ("/ext/bc/P", "/ext/bc/X", "/ext/bc/C/avax", "/ext/bc/C/rpc", "/ext/info", "/ext/index/P/block"):
+        for path in (
+            "/ext/bc/P",
+            "/ext/bc/X",
+            "/ext/bc/C/avax",
+            "/ext/bc/C/rpc",
+            "/ext/info",
+            "/ext/index/P/block",
+        ):
             assert await status(daemon, path) == 404, path
 
 
-async def test_early_requests_wait_and_end_with_the_reason_if_no_node_answers(tmp_path: Path) -> None:
+async def test_early_requests_wait_and_end_with_the_reason_if_no_node_answers(
+    tmp_path: Path,
+) -> None:
     node = GatewayNode()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serve_nodes(node))
         upstream = await stack.enter_async_context(serving(PrimaryNode()))
         proxy = await stack.enter_async_context(open_proxy(int(upstream.url.rpartition(":")[2])))
         proxy.is_cut = True
-        keys = {**PORTS, "index-chains": [], "gateway-nodes": node.url, "request-timeout-seconds": 1}
+        keys = {
+            **PORTS,
+            "index-chains": [],
+            "gateway-nodes": node.url,
+            "request-timeout-seconds": 1,
+        }
         upstream.url = f"http://127.0.0.1:{proxy.port}"
-        async with run_daemon(load(config_file(tmp_path, upstream, **keys), {}, {}).config) as daemon:
+        async with run_daemon(
+            load(config_file(tmp_path, upstream, **keys), {}, {}).config
+        ) as daemon:
             early = status(daemon, "/ext/bc/P"), socket_status(daemon, "/ext/bc/C/ws")
             assert list(await asyncio.gather(*early)) == [502, 502]
             assert await status(daemon, "/ext/admin") == 404
@@ -147,7 +188,13 @@ async def test_early_requests_wait_and_end_with_the_reason_if_no_node_answers(tm
 
 
 def test_the_settings_are_parsed(tmp_path: Path) -> None:
-    nodes = [{"base-url": "https://a.example/key", "query-parameters": {"token": "t"}, "http-headers": {"x": "y"}}]
+    nodes = [
+        {
+            "base-url": "https://a.example/key",
+            "query-parameters": {"token": "t"},
+            "http-headers": {"x": "y"},
+        }
+    ]
     file = tmp_path / "config.json"
     api = {"p-chain-api": "http://a", "info-api": "http://a"}
     file.write_text(json.dumps({**api, "gateway-nodes": nodes, "gateway-methods": ["!info.*"]}))
@@ -171,7 +218,9 @@ async def test_limits_count_the_clients_behind_a_trusted_proxy(tmp_path: Path) -
         assert await statuses("198.51.100.1, 203.0.113.2, 10.0.0.3", "DE") == [200, 200, 429]
         forged = {"X-Forwarded-For": "127.0.0.1, 203.0.113.2"}
         assert (await daemon.post("/ext/bc/P", body, forged)).status == 429
-        assert (await daemon.post("/ext/bc/P", body)).status == 200, "the proxy itself is on this machine"
+        assert (await daemon.post("/ext/bc/P", body)).status == 200, (
+            "the proxy itself is on this machine"
+        )
 
 
 async def test_doctor_names_what_the_nodes_of_the_gateway_lack(tmp_path: Path) -> None:

@@ -57,16 +57,24 @@ async def node_with_evm(evm: Anvil) -> AsyncIterator[tuple[GatewayNode, str]]:
 
 
 async def test_the_evm_of_the_c_chain_is_served_at_the_same_nodes(tmp_path: Path) -> None:
-    async with anvil() as evm, node_with_evm(evm) as (node, url), gateway_daemon(tmp_path, url) as daemon:
+    async with (
+        anvil() as evm,
+        node_with_evm(evm) as (node, url),
+        gateway_daemon(tmp_path, url) as daemon,
+    ):
         assert await call(daemon, "/ext/bc/C/rpc", "eth_chainId", []) == "0x7a69"
         assert (await call(daemon, "/ext/bc/C/avax", "avax.issueTx", {"tx": "0x"}))["txID"] == TX_ID
         async with daemon.session.ws_connect(f"{daemon.api_url}/ext/bc/C/ws") as client:
-            await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
+            await client.send_json(
+                {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
+            )
             await client.receive_json(timeout=TIMEOUT_S)
             assert await call(daemon, "/ext/evm/rpc", "evm_mine", []) == "0x0"
             head = await client.receive_json(timeout=TIMEOUT_S)
             assert head["params"]["result"]["number"] == "0x1"
-        (chain,) = [row for row in (await daemon.get("/status.json")).body["chains"] if row["kind"] == "evm"]
+        (chain,) = [
+            row for row in (await daemon.get("/status.json")).body["chains"] if row["kind"] == "evm"
+        ]
         assert chain["name"] == id_text(C_CHAIN)
         assert not any(path == "/ext/bc/C/rpc" for path, _ in node.seen)
 
@@ -77,4 +85,6 @@ async def test_a_c_chain_of_evm_chains_stays_at_its_own_nodes(tmp_path: Path) ->
         chains = [{"blockchain-id": id_text(C_CHAIN), "rpc": [evm.url]}]
         async with gateway_daemon(tmp_path, node.url, evm_chains=chains) as daemon:
             assert await call(daemon, "/ext/bc/C/rpc", "eth_chainId", []) == "0x7a69"
-            assert await call(daemon, "/ext/bc/C/avax", "avax.issueTx", {"tx": "0x"}) == {"txID": TX_ID}
+            assert await call(daemon, "/ext/bc/C/avax", "avax.issueTx", {"tx": "0x"}) == {
+                "txID": TX_ID
+            }

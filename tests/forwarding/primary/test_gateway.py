@@ -33,7 +33,9 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.usage.calls import CallOutcome
 
 JSON = "application/json"
-RECORDED = [json.loads(line) for line in (paths.LOCALNET / "info-http.jsonl").read_text().splitlines()]
+RECORDED = [
+    json.loads(line) for line in (paths.LOCALNET / "info-http.jsonl").read_text().splitlines()
+]
 EXCHANGES = [row for row in RECORDED if row["http"] != "OPTIONS"]
 """Browsers get no credentials, as on all paths."""
 NO_NODE = (-32000, "no node of this chain can be reached")
@@ -50,14 +52,19 @@ async def test_recorded_exchanges_are_answered_as_the_node_did() -> None:
         for exchange in EXCHANGES:
             headers = {name.replace("-", "_"): value for name, value in exchange["headers"].items()}
             request_body = None if exchange["request"] is None else exchange["request"].encode()
-            compare(await served.send(exchange["http"], exchange["path"], request_body, **headers), exchange)
+            compare(
+                await served.send(exchange["http"], exchange["path"], request_body, **headers),
+                exchange,
+            )
 
 
 def compare(reply: tuple[int, str, bytes], exchange: dict[str, Any]) -> None:
     status, content_type, body = reply
     assert status == exchange["status"], exchange
     if b"-32700" in body:  # The text is that of another decoder.
-        assert json.loads(body)["error"]["code"] == json.loads(exchange["body"])["error"]["code"], exchange
+        assert json.loads(body)["error"]["code"] == json.loads(exchange["body"])["error"]["code"], (
+            exchange
+        )
     elif body.startswith(b"{"):
         assert json.loads(body) == json.loads(exchange["body"]), exchange
     else:
@@ -69,7 +76,9 @@ async def test_recorded_calls_get_the_recorded_results_and_one_node_call_each() 
     node = GatewayNode()
     async with serve_nodes(node), serve_gateway([node.url]) as served:
         for row in recorded():
-            assert await served.call(row["path"], row["method"], row["params"]) == row["result"], row["method"]
+            assert await served.call(row["path"], row["method"], row["params"]) == row["result"], (
+                row["method"]
+            )
         assert node.forwarded == [row["path"] for row in recorded()]
 
 
@@ -86,7 +95,9 @@ async def test_every_route_forwards_the_methods_of_its_service(route: Any) -> No
     }[route.service]
     body = body_of(method, encoding="hex")
     async with serve_nodes(node), serve_gateway([node.url]) as served:
-        assert await served.send("POST", route.path, body, content_type=JSON) == await direct(node, route.path, body)
+        assert await served.send("POST", route.path, body, content_type=JSON) == await direct(
+            node, route.path, body
+        )
         error = await served.call(route.path, "health.liveness")
         assert error == (-32000, 'rpc: can\'t find service "health.Liveness"')
         other = f"{route.service}.exportKey"
@@ -103,19 +114,29 @@ async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None
     large = {"peers": ["é" * 50_000]}
     node.replies |= {"info.peers": large}
     async with serve_nodes(node):
-        endpoint = NodeEndpoint(node.url + "/base", {"token": "its-key"}, {"authorization": "Bearer mine"})
+        endpoint = NodeEndpoint(
+            node.url + "/base", {"token": "its-key"}, {"authorization": "Bearer mine"}
+        )
         async with serve_gateway([endpoint]) as served:
             body = body_of("info.peers")
-            reply = await served.send("POST", INFO + "?apikey=theirs", body, content_type=JSON, authorization="theirs")
+            reply = await served.send(
+                "POST", INFO + "?apikey=theirs", body, content_type=JSON, authorization="theirs"
+            )
             assert reply == await direct(node, INFO, body)
             refused = body_of("platform.getBlockByHeight", height=10_000)
             reply = await served.send("POST", P, refused, content_type=JSON)
             assert reply == await direct(node, P, refused)
             assert json.loads(reply[2])["error"]["code"] == -32000
             assert node.forwarded == [f"/base{INFO}?token=its-key", f"/base{P}?token=its-key"]
-            leaks = [headers for headers in node.headers if "its-key" in str(headers) or "theirs" in str(headers)]
+            leaks = [
+                headers
+                for headers in node.headers
+                if "its-key" in str(headers) or "theirs" in str(headers)
+            ]
             assert leaks == []
-            assert Counter(headers.get("authorization") for headers in node.headers)["Bearer mine"] > 2
+            assert (
+                Counter(headers.get("authorization") for headers in node.headers)["Bearer mine"] > 2
+            )
 
 
 @pytest.mark.parametrize(
@@ -156,7 +177,9 @@ async def test_bodies_are_bounded() -> None:
             yield padding
             yield b"{}"
 
-        async with served.session.post(served.url + INFO, data=chunks(), headers={"content-type": JSON}) as response:
+        async with served.session.post(
+            served.url + INFO, data=chunks(), headers={"content-type": JSON}
+        ) as response:
             assert response.status == 413
         deep = b'{"jsonrpc":"2.0","id":1,"method":"info.peers","params":' + b"[" * 100_000
         _, _, reply = await served.send("POST", INFO, deep, content_type=JSON)
@@ -168,17 +191,25 @@ async def test_a_node_of_another_network_is_not_asked() -> None:
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         for _ in range(3):
             assert await served.call(P, "platform.getHeight") == {"height": "19"}
-        assert {method for method, count in first.call_counts.items() if count} == {"info.getNetworkID"}
+        assert {method for method, count in first.call_counts.items() if count} == {
+            "info.getNetworkID"
+        }
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         assert pool.mismatches() == {0: "is of another network: 1"}
 
 
 async def test_a_lagging_node_is_asked_only_if_no_other_is_up() -> None:
     lagging, other = GatewayNode(tips={"P": 5}), GatewayNode(tips={"X": 3})
-    async with serve_nodes(lagging), serve_nodes(other), serve_gateway([lagging.url, other.url]) as served:
+    async with (
+        serve_nodes(lagging),
+        serve_nodes(other),
+        serve_gateway([lagging.url, other.url]) as served,
+    ):
         await served.until_checked()
         assert await served.call(P, "platform.getHeight") == {"height": "19"}
-        assert await served.call(X, "avm.getHeight") == {"height": "13"}, "each chain has heights of its own"
+        assert await served.call(X, "avm.getHeight") == {"height": "13"}, (
+            "each chain has heights of its own"
+        )
         other.status = 503
         assert await served.call(P, "platform.getHeight") == {"height": "5"}
 
@@ -196,7 +227,9 @@ async def test_a_height_that_a_client_saw_does_not_go_back() -> None:
 
 async def test_reads_go_to_the_next_node_and_issue_tx_is_sent_once() -> None:
     first, second = GatewayNode(), GatewayNode()
-    first.replies |= dict.fromkeys(("platform.getTx", "platform.issueTx", "avm.issueTx", "avax.issueTx"), HALTS)
+    first.replies |= dict.fromkeys(
+        ("platform.getTx", "platform.issueTx", "avm.issueTx", "avax.issueTx"), HALTS
+    )
     second.replies["platform.getTx"] = {"tx": "0x00"}
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
@@ -213,7 +246,9 @@ async def test_a_node_that_hangs_is_avoided_and_its_calls_end() -> None:
     first, second = GatewayNode(), GatewayNode()
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
-        first.replies |= dict.fromkeys(("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS)
+        first.replies |= dict.fromkeys(
+            ("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS
+        )
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         await until(lambda: pool.nodes[0].failure == "timeout")
         assert await served.call(P, "platform.getSubnets") != (-32002, "request timed out")
@@ -228,7 +263,9 @@ async def test_a_route_that_the_first_node_lacks_is_read_from_the_next() -> None
         block = await served.call(path, "index.getLastAccepted", {"encoding": "hex"})
         assert block["index"] == "18"
         second.has_index = False
-        assert (await served.send("POST", path, body_of("index.getLastAccepted"), content_type=JSON))[0] == 404
+        assert (
+            await served.send("POST", path, body_of("index.getLastAccepted"), content_type=JSON)
+        )[0] == 404
 
 
 async def test_without_a_node_calls_get_an_error_and_a_busy_node_is_shown() -> None:
@@ -241,7 +278,9 @@ async def test_without_a_node_calls_get_an_error_and_a_busy_node_is_shown() -> N
         async with serve_nodes(node):
             await until(lambda: served.gateway.forwarders[PrimaryChain.P].pool.is_up)
             node.status = 503
-            status, _, body = await served.send("POST", P, body_of("platform.getTx"), content_type=JSON)
+            status, _, body = await served.send(
+                "POST", P, body_of("platform.getTx"), content_type=JSON
+            )
             assert (status, body) == (503, b"not now")
 
 
@@ -252,12 +291,19 @@ async def test_operators_allow_and_deny_methods() -> None:
     async with serve_nodes(node), serve_gateway([node.url], methods=methods) as served:
         assert await served.call(P, "platform.getNew") == {"new": 1}
         assert await served.call(P, "platform.setOld") == {"old": 1}
-        for path, method in ((P, "platform.getTx"), (P, "platform.getTimestamp"), (INFO, "info.peers")):
+        for path, method in (
+            (P, "platform.getTx"),
+            (P, "platform.getTimestamp"),
+            (INFO, "info.peers"),
+        ):
             service, _, name = method.partition(".")
             text = f'rpc: can\'t find method "{service}.{name[0].upper()}{name[1:]}"'
             assert await served.call(path, method) == (-32000, text)
             assert not node.call_counts[method]
-        assert await served.call(P, "platform.setNew") == (-32000, 'rpc: can\'t find method "platform.SetNew"')
+        assert await served.call(P, "platform.setNew") == (
+            -32000,
+            'rpc: can\'t find method "platform.SetNew"',
+        )
         node.replies["platform.getNew"] = HALTS
         assert await served.call(P, "platform.getNew") == NO_REPLY
         assert node.call_counts["platform.getNew"] == 2, "an unknown method may change state"
@@ -265,7 +311,11 @@ async def test_operators_allow_and_deny_methods() -> None:
 
 def test_the_known_methods_hold_no_keys_and_change_state_in_three_ways() -> None:
     assert {method.partition(".")[0] for method in KNOWN_METHODS} == set(SERVICES)
-    assert not any(word in method.lower() for method in KNOWN_METHODS for word in ("key", "user", "wallet", "import"))
+    assert not any(
+        word in method.lower()
+        for method in KNOWN_METHODS
+        for word in ("key", "user", "wallet", "import")
+    )
     assert sorted(method for method in KNOWN_METHODS if ".issue" in method) == [
         "avax.issueTx",
         "avm.issueTx",
@@ -281,7 +331,11 @@ def test_a_denied_method_stays_denied_in_every_spelling_that_a_node_reads_as_it(
     allowed = AllowedMethods(("platform.*",), ("platform.sampleValidators", "platform.issueTx"))
     assert allowed.allow("platform.someNewMethod")
     # A node makes the first letter upper case: that of these letters is S, and I.
-    for spelled in ("platform.sampleValidators", "platform.\u017fampleValidators", "platform.\u0131ssueTx"):
+    for spelled in (
+        "platform.sampleValidators",
+        "platform.\u017fampleValidators",
+        "platform.\u0131ssueTx",
+    ):
         assert not allowed.allow(spelled)
 
 
@@ -290,18 +344,24 @@ async def test_calls_cost_a_unit_each_and_are_refused_over_the_limit() -> None:
     async with serve_nodes(node), serve_gateway([node.url], Admission(units=2)) as served:
         assert await served.call(INFO, "info.getNetworkID") == {"networkID": "88888"}
         assert (await served.call(INFO, "info.nope"))[0] == -32000
-        status, content_type, body = await served.send("POST", INFO, body_of("info.peers"), content_type=JSON)
+        status, content_type, body = await served.send(
+            "POST", INFO, body_of("info.peers"), content_type=JSON
+        )
         assert (status, content_type) == (429, "application/json; charset=utf-8")
         error = json.loads(body)
         assert (error["id"], error["error"]["code"], error["error"]["data"]) == ("a", -32005, None)
         large = body_of("info.peers", padding="x" * 5_000)
-        assert json.loads((await served.send("POST", INFO, large, content_type=JSON))[2])["id"] is None
+        assert (
+            json.loads((await served.send("POST", INFO, large, content_type=JSON))[2])["id"] is None
+        )
         assert not node.call_counts["info.peers"]
 
 
 async def test_with_credits_a_call_costs_those_of_its_method() -> None:
     node, admission = GatewayNode(), Admission(units=1_000)
-    node_api = NodeApiSettings(rate_limit_rpc=RpcUnit.CREDITS, method_credits=(("platform.getTx", 3),))
+    node_api = NodeApiSettings(
+        rate_limit_rpc=RpcUnit.CREDITS, method_credits=(("platform.getTx", 3),)
+    )
     async with serve_nodes(node), serve_gateway([node.url], admission, node_api) as served:
         costs = []
         for path, method in (
@@ -328,9 +388,13 @@ async def test_with_credits_a_call_costs_those_of_its_method() -> None:
 async def test_a_key_in_the_query_is_accepted() -> None:
     node = GatewayNode()
     async with serve_nodes(node), serve_gateway([node.url], Admission(key="secret-key")) as served:
-        assert (await served.send("POST", INFO, body_of("info.getNodeID"), content_type=JSON))[0] == 401
+        assert (await served.send("POST", INFO, body_of("info.getNodeID"), content_type=JSON))[
+            0
+        ] == 401
         path = INFO + "?apikey=secret-key"
-        assert (await served.send("POST", path, body_of("info.getNetworkID"), content_type=JSON))[0] == 200
+        assert (await served.send("POST", path, body_of("info.getNetworkID"), content_type=JSON))[
+            0
+        ] == 200
         assert not any("secret-key" in path for path, _ in node.seen)
 
 

@@ -83,25 +83,43 @@ async def test_a_malformed_reply_is_an_error_of_the_call(reply: bytes) -> None:
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (sized(b"HTTP/1.1 200 OK\r\nContent-Type: text/\xe2\x86\x92\r\n", b"a"), (200, "application/json", b"a")),
-        (sized(b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\n", b"b"), (200, "application/json", b"b")),
-        (sized(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Type: text/x\r\n", b"c"), (302, "text/x", b"c")),
+        (
+            sized(b"HTTP/1.1 200 OK\r\nContent-Type: text/\xe2\x86\x92\r\n", b"a"),
+            (200, "application/json", b"a"),
+        ),
+        (
+            sized(b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\n", b"b"),
+            (200, "application/json", b"b"),
+        ),
+        (
+            sized(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Type: text/x\r\n", b"c"),
+            (302, "text/x", b"c"),
+        ),
         (b"HTTP/1.1 204 No Content\r\nContent-Type: text/x\r\n\r\n", (204, "text/x", b"")),
-        (sized(b"HTTP/1.1 404 Not Found\r\nContent-Type: text/x\r\nSet-Cookie: a=b\r\n", b"d"), (404, "text/x", b"d")),
+        (
+            sized(b"HTTP/1.1 404 Not Found\r\nContent-Type: text/x\r\nSet-Cookie: a=b\r\n", b"d"),
+            (404, "text/x", b"d"),
+        ),
     ],
     ids=range(5),
 )
-async def test_a_strange_reply_passes_without_its_other_headers(reply: bytes, expected: tuple[int, str, bytes]) -> None:
+async def test_a_strange_reply_passes_without_its_other_headers(
+    reply: bytes, expected: tuple[int, str, bytes]
+) -> None:
     assert await gateway_response(reply) == expected
 
 
 async def test_a_reply_without_an_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "FORWARDING", replace(serving.FORWARDING, max_answer_bytes=100_000))
+    monkeypatch.setattr(
+        serving, "FORWARDING", replace(serving.FORWARDING, max_answer_bytes=100_000)
+    )
     _, _, body = await gateway_response(OK + b"\r\n" + b"x" * 200_000)
     assert json.loads(body)["error"]["code"] == -32003
 
 
-@pytest.mark.parametrize("result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"-5"}'])
+@pytest.mark.parametrize(
+    "result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"-5"}']
+)
 async def test_an_unreadable_height_is_no_height(result: bytes) -> None:
     reply = b'{"jsonrpc":"2.0","result":' + result + b',"id":1}'
     async with serve_bytes(sized(OK, reply)) as url, serve_gateway([url, url]) as served:
@@ -113,7 +131,9 @@ async def test_an_unreadable_height_is_no_height(result: bytes) -> None:
         assert [node.head for node in pool.nodes] == [None, None]
 
 
-async def test_a_node_whose_network_id_cannot_be_read_is_not_used_and_is_of_no_other_network() -> None:
+async def test_a_node_whose_network_id_cannot_be_read_is_not_used_and_is_of_no_other_network() -> (
+    None
+):
     reply = sized(OK, b'{"jsonrpc":"2.0","result":{"networkID":"\xff"},"id":1}')
     async with serve_bytes(reply, probe_reply=reply) as url, serve_gateway([url]) as served:
         pool = served.gateway.forwarders[PrimaryChain.P].pool

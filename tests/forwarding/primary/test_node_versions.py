@@ -15,7 +15,14 @@ from warpseal_simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
 
 PATHS = {"platform": P, "avm": X, "avax": AVAX, "info": INFO}
 JSON = "application/json"
-LASTING = ("platform.getUTXOs", "platform.getTx", "avm.getUTXOs", "avm.getTx", "avax.getAtomicTx", "info.upgrades")
+LASTING = (
+    "platform.getUTXOs",
+    "platform.getTx",
+    "avm.getUTXOs",
+    "avm.getTx",
+    "avax.getAtomicTx",
+    "info.upgrades",
+)
 
 
 @pytest.mark.parametrize("name", VERSIONS)
@@ -32,8 +39,14 @@ async def test_each_version_of_a_node_answers_the_methods_of_the_gateway_itself(
             path = PATHS[method.partition(".")[0]]
             body = json.dumps({"jsonrpc": "2.0", "method": method, "params": {}, "id": 1}).encode()
             reply = await served.send("POST", path, body, content_type=JSON)
-            async with session.post(network.node_uri + path, data=body, headers={"content-type": JSON}) as response:
-                assert reply == (response.status, response.headers["content-type"], await response.read()), method
+            async with session.post(
+                network.node_uri + path, data=body, headers={"content-type": JSON}
+            ) as response:
+                assert reply == (
+                    response.status,
+                    response.headers["content-type"],
+                    await response.read(),
+                ), method
             error = json.loads(reply[2]).get("error")
             if error is not None and "can't find method" in error["message"]:
                 assert (reply[0], error["code"], error["data"]) == (200, -32_000, None)

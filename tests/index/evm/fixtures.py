@@ -40,7 +40,10 @@ def index_url(url: str) -> StoreUrl:
 
 @contextmanager
 def open_writer(
-    url: str, first: int = 0, now: Callable[[], float] = lambda: 0.0, settings: IndexSettings | None = None
+    url: str,
+    first: int = 0,
+    now: Callable[[], float] = lambda: 0.0,
+    settings: IndexSettings | None = None,
 ) -> Iterator[EvmIndexWriter]:
     """Hold the index of a chain open for writing, begun at its first block."""
     settings = settings or small_settings(url)
@@ -79,7 +82,9 @@ async def all_items(read: Callable[[PageRequest], Any], size: int) -> list[Any]:
         after = page.next
 
 
-async def read_everything(url: str, parties: Sequence[bytes], size: int, last: int, first: int = 0) -> dict[str, Any]:
+async def read_everything(
+    url: str, parties: Sequence[bytes], size: int, last: int, first: int = 0
+) -> dict[str, Any]:
     """Return all results about blocks and addresses."""
     async with open_index(url) as index:
         results: dict[str, Any] = {}
@@ -89,17 +94,23 @@ async def read_everything(url: str, parties: Sequence[bytes], size: int, last: i
             assert await index.block(bytes.fromhex(block.block_hash[2:])) == block
             results[f"block {number}"] = _as_dict(block)
         for party in parties:
-            results[f"holds {party.hex()}"] = await read_collectibles(index, CollectibleQuery(party), size)
+            results[f"holds {party.hex()}"] = await read_collectibles(
+                index, CollectibleQuery(party), size
+            )
             results[f"tokens {party.hex()}"] = await read_collection(index, party, size)
             results[f"moved {party.hex()}"] = await read_transfers(
                 index, Erc1155Query(party, order=SortOrder.ASC), size
             )
-            results[f"moved last {party.hex()}"] = await read_transfers(index, Erc1155Query(party), size)
+            results[f"moved last {party.hex()}"] = await read_transfers(
+                index, Erc1155Query(party), size
+            )
             results[f"made {party.hex()}"] = await read_deployments(index, party, size)
         return results
 
 
-def expect_everything(model: EvmModel, parties: Sequence[bytes], earlier_txs: int | None = 0) -> dict[str, Any]:
+def expect_everything(
+    model: EvmModel, parties: Sequence[bytes], earlier_txs: int | None = 0
+) -> dict[str, Any]:
     """Return the results that `read_everything` expects."""
     results: dict[str, Any] = {
         f"block {block.number}": model.block(block.number, earlier_txs) for block in model.blocks
@@ -113,12 +124,20 @@ def expect_everything(model: EvmModel, parties: Sequence[bytes], earlier_txs: in
     return results
 
 
-async def read_collectibles(index: EvmIndex, query: CollectibleQuery, size: int) -> list[tuple[Any, ...]]:
+async def read_collectibles(
+    index: EvmIndex, query: CollectibleQuery, size: int
+) -> list[tuple[Any, ...]]:
     """Return what an address holds, as the model does."""
     items = await all_items(lambda page: index.collectibles(query, page), size)
     assert {item.chain_id for item in items} <= {str(IDENTITY.evm_chain_id)}
     return [
-        (item.address, item.erc_type, item.token_id, _or_none(item.balance), item.events_inconsistent is True)
+        (
+            item.address,
+            item.erc_type,
+            item.token_id,
+            _or_none(item.balance),
+            item.events_inconsistent is True,
+        )
         for item in items
     ]
 

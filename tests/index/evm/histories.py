@@ -35,7 +35,9 @@ def made_block(
     needs_trace: bool = False,
 ) -> EvmBlockFacts:
     """Return a block, with the hashes of its transactions."""
-    indices = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in creations}
+    indices = {transfer.tx_index for transfer in transfers} | {
+        creation.tx_index for creation in creations
+    }
     return EvmBlockFacts(
         number,
         hash_of(number),
@@ -110,12 +112,16 @@ class History:
             tx_index = random.randrange(tx_index, 4)
             contract = random.choice((1, 2, 3, 4, 5, 6))
             moves = (
-                (self._erc721, self._erc1155) if contract == 6 else (self._erc721, self._erc1155)[contract % 2 :][:1]
+                (self._erc721, self._erc1155)
+                if contract == 6
+                else (self._erc721, self._erc1155)[contract % 2 :][:1]
             )
             for move in moves:
                 transfers += move(contract, len(transfers), tx_index)
         creations = [self._creation(number, index) for index in range(2) if random.random() < 0.1]
-        block = made_block(number, transfers, creations, tx_count=4, needs_trace=random.random() < 0.4)
+        block = made_block(
+            number, transfers, creations, tx_count=4, needs_trace=random.random() < 0.4
+        )
         if block.needs_trace and random.random() < 0.6:
             self.traced[number] = self._trace(block)
         return block
@@ -126,23 +132,42 @@ class History:
 
     def _erc721(self, contract: int, position: int, tx_index: int) -> list[NftTransfer]:
         random = self.random
-        token_id = random.choice((random.randrange(8), MAX - random.randrange(4), 2**64 + random.randrange(2)))
+        token_id = random.choice(
+            (random.randrange(8), MAX - random.randrange(4), 2**64 + random.randrange(2))
+        )
         owner = self.owners.get((contract, token_id), ZERO)
         if not self.is_consistent and random.random() < 0.1:
             owner = random.choice((*self.holders, ZERO))
         recipient = random.choice((*self.holders, owner, ZERO))
         self.owners[contract, token_id] = recipient
         is_candidate = not self.is_consistent and contract in (2, 4) and random.random() < 0.3
-        return [transfer(position, contract, token_id, owner, recipient, tx_index=tx_index, is_candidate=is_candidate)]
+        return [
+            transfer(
+                position,
+                contract,
+                token_id,
+                owner,
+                recipient,
+                tx_index=tx_index,
+                is_candidate=is_candidate,
+            )
+        ]
 
     def _erc1155(self, contract: int, position: int, tx_index: int) -> list[NftTransfer]:
         random = self.random
-        sender, recipient = random.choice((*self.holders, ZERO, ZERO)), random.choice((*self.holders, ZERO))
+        sender, recipient = (
+            random.choice((*self.holders, ZERO, ZERO)),
+            random.choice((*self.holders, ZERO)),
+        )
         movements = []
         for place in range(random.choice((1, 1, 3))):
             token_id = random.choice((random.randrange(6), 2**255 + random.randrange(3)))
             held = self.balances.get((contract, token_id, sender), 0)
-            amount = random.choice((0, 1, 7, 1_000)) if sender == ZERO else random.choice((0, held, held // 2))
+            amount = (
+                random.choice((0, 1, 7, 1_000))
+                if sender == ZERO
+                else random.choice((0, held, held // 2))
+            )
             if not self.is_consistent and random.random() < 0.1:
                 amount = random.choice((held + 1, MAX, 2**128))
             for holder, change in ((sender, -amount), (recipient, amount)):
@@ -150,12 +175,22 @@ class History:
                     balance = self.balances.get((contract, token_id, holder), 0) + change
                     self.balances[contract, token_id, holder] = min(MAX, max(0, balance))
             movements.append(
-                transfer(position + place, contract, token_id, sender, recipient, amount=amount, tx_index=tx_index)
+                transfer(
+                    position + place,
+                    contract,
+                    token_id,
+                    sender,
+                    recipient,
+                    amount=amount,
+                    tx_index=tx_index,
+                )
             )
         return movements
 
     def _creation(self, number: int, index: int) -> Creation:
-        return Creation(index, 0, address(50_000 + number * 10 + index), self.random.choice(self.holders))
+        return Creation(
+            index, 0, address(50_000 + number * 10 + index), self.random.choice(self.holders)
+        )
 
     def _trace(self, block: EvmBlockFacts) -> TracedBlock:
         """Return creations inside of the first and third transaction, behind those of the receipts."""
@@ -171,6 +206,8 @@ class History:
             for index in (0, 2)
             for place in range(random.randrange(1, 3))
         ]
-        creations = sorted([*block.creations, *inner], key=lambda item: (item.tx_index, item.position))
+        creations = sorted(
+            [*block.creations, *inner], key=lambda item: (item.tx_index, item.position)
+        )
         hashes = {item.tx_index: hash_of(block.number, item.tx_index) for item in creations}
         return TracedBlock(block.number, tuple(creations), hashes)

@@ -85,7 +85,9 @@ class IcmHistory:
             chain.has_second = True
             txs.append([version_log(REGISTRY, 2, SECOND)])
         for _ in range(random.choice((0, 1, 2, 4))):
-            action = random.choice((self._send, self._send, self._receive, self._receive, self._change, self._lie))
+            action = random.choice(
+                (self._send, self._send, self._receive, self._receive, self._change, self._lie)
+            )
             if logs := action(chain):
                 txs.append(logs)
         chain.blocks.append(block_of(len(chain.blocks), txs))
@@ -123,7 +125,9 @@ class IcmHistory:
         if random.random() < 0.2:
             self.absent_nonce += 1
             body = b"" if random.random() < 0.2 else b"body"
-            message = Message(ABSENT, chain.id, self.absent_nonce, PEOPLE[1], random.choice(PEOPLE), body=body)
+            message = Message(
+                ABSENT, chain.id, self.absent_nonce, PEOPLE[1], random.choice(PEOPLE), body=body
+            )
         else:
             waiting = [message for message in self.open if message.destination == chain.id]
             if not waiting:
@@ -148,7 +152,9 @@ class IcmHistory:
             return []
         entry = random.choice(list(chain.outgoing.values()))
         kind = random.choice(("fee", "resent", "receipt"))
-        if kind == "receipt" and (entry.message not in self.delivered or "receipt" in entry.changes):
+        if kind == "receipt" and (
+            entry.message not in self.delivered or "receipt" in entry.changes
+        ):
             return []
         entry.changes.append(kind)
         match kind:
@@ -161,7 +167,9 @@ class IcmHistory:
 
     def _lie(self, chain: IcmChain) -> list[Log]:
         """Return events of a contract that no registry names, or a raw Warp message."""
-        message = Message(chain.id, B, self.random.randrange(9), PEOPLE[0], PEOPLE[1], messenger=LIAR)
+        message = Message(
+            chain.id, B, self.random.randrange(9), PEOPLE[0], PEOPLE[1], messenger=LIAR
+        )
         chain.raw += 1
         if self.random.random() < 0.5:
             return [warp_log(AddressedCall(LIAR, self.random.randbytes(8)), chain.id)]
@@ -173,10 +181,18 @@ def block_of(number: int, txs: Sequence[Sequence[Log]]) -> EvmBlockFacts:
     """Return a block of the index's tests with the ICM events of transactions."""
     evm = MadeUpChain(has_roots=False)
     evm.add([Tx(PEOPLE[0], PRECOMPILE, logs) for logs in txs])
-    facts = block_facts(*decoded(evm.chain.headers[1], evm.chain.receipts[1]), BlockRules(has_icm=True))
+    facts = block_facts(
+        *decoded(evm.chain.headers[1], evm.chain.receipts[1]), BlockRules(has_icm=True)
+    )
     block = made_block(number, tx_count=len(txs))
     hashes: dict[int, bytes] = {index: bytes([index + 1]) * 32 for index in facts.tx_hashes}
-    return replace(block, icm=facts.icm, tx_hashes=hashes, tx_fees=facts.tx_fees, unknown_logs=facts.unknown_logs)
+    return replace(
+        block,
+        icm=facts.icm,
+        tx_hashes=hashes,
+        tx_fees=facts.tx_fees,
+        unknown_logs=facts.unknown_logs,
+    )
 
 
 def served(chain: IcmChain) -> ServedChain:
@@ -198,7 +214,14 @@ def expected_sends(history: IcmHistory, chain: IcmChain) -> list[tuple[Any, ...]
         state = "failed" if outcome == "failed" else ""
         if not outcome:
             state = "receipt" if "receipt" in entry.changes else "open"
-        fields = message.sender, message.recipient, message.gas_limit, message.asset, message.fee, message.body
+        fields = (
+            message.sender,
+            message.recipient,
+            message.gas_limit,
+            message.asset,
+            message.fee,
+            message.body,
+        )
         rows.append((message.id, *fields, entry.changes, outcome, state))
     return rows
 
@@ -206,6 +229,12 @@ def expected_sends(history: IcmHistory, chain: IcmChain) -> list[tuple[Any, ...]
 def expected_receives(chain: IcmChain) -> list[tuple[Any, ...]]:
     """Return what the index must say about the messages that a chain received."""
     return [
-        (entry.message.id, entry.message.sender, entry.message.recipient, entry.outcome, entry.changes)
+        (
+            entry.message.id,
+            entry.message.sender,
+            entry.message.recipient,
+            entry.outcome,
+            entry.changes,
+        )
         for entry in chain.incoming.values()
     ]

@@ -10,7 +10,14 @@ from typing import Any
 
 from tests.index.evm.fixtures import small_settings
 from tests.index.evm.histories import GENESIS_PARENT
-from tests.index.evm.icm_histories import REGISTRY, A, B, IcmHistory, expected_receives, expected_sends
+from tests.index.evm.icm_histories import (
+    REGISTRY,
+    A,
+    B,
+    IcmHistory,
+    expected_receives,
+    expected_sends,
+)
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.database import reading_index
 from warpseal.index.evm import consistency
@@ -52,13 +59,20 @@ def icm_writer(
 
 
 @contextmanager
-def icm_writers(url: str, settings: IndexSettings | None = None) -> Iterator[dict[ChainID, EvmIndexWriter]]:
+def icm_writers(
+    url: str, settings: IndexSettings | None = None
+) -> Iterator[dict[ChainID, EvmIndexWriter]]:
     """Hold the indexes of both chains open for writing."""
     with ExitStack() as stack:
-        yield {chain_id: stack.enter_context(icm_writer(url, chain_id, settings=settings)) for chain_id in (A, B)}
+        yield {
+            chain_id: stack.enter_context(icm_writer(url, chain_id, settings=settings))
+            for chain_id in (A, B)
+        }
 
 
-def join(writers: dict[ChainID, EvmIndexWriter], limit: int = 1_000, random: Random | None = None) -> None:
+def join(
+    writers: dict[ChainID, EvmIndexWriter], limit: int = 1_000, random: Random | None = None
+) -> None:
     """Copy deliveries into the indexes of the sources. random: leaves out some, which the next call copies."""
     for source, writer in writers.items():
         for destination in writers.values():
@@ -142,7 +156,9 @@ def joined(url: Place, history: IcmHistory) -> Callable[[], bool]:
 
 
 def _ids(connection: Connection) -> dict[int, bytes]:
-    return {0: bytes(20)} | {key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")}
+    return {0: bytes(20)} | {
+        key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")
+    }
 
 
 def _changes(connection: Connection) -> dict[int, list[str]]:

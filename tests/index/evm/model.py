@@ -37,7 +37,9 @@ class EvmModel:
                 self.moves.append((block, transfer))
                 self._move(transfer)
 
-    def add_creations(self, number: int, creations: Iterable[Creation], hashes: dict[int, bytes]) -> None:
+    def add_creations(
+        self, number: int, creations: Iterable[Creation], hashes: dict[int, bytes]
+    ) -> None:
         """Add creations of receipts or traces."""
         for creation in creations:
             place = (number, creation.tx_index, creation.position)
@@ -45,8 +47,14 @@ class EvmModel:
 
     def addresses(self) -> list[bytes]:
         """Return all addresses that any fact names."""
-        moved = {part for _, move in self.moves for part in (move.contract, move.sender, move.recipient)}
-        parts = {part for item, _ in self.created.values() for part in (item.address, item.sender, item.factory)}
+        moved = {
+            part for _, move in self.moves for part in (move.contract, move.sender, move.recipient)
+        }
+        parts = {
+            part
+            for item, _ in self.created.values()
+            for part in (item.address, item.sender, item.factory)
+        }
         return sorted(part for part in {*moved, *parts} if part is not None)
 
     def block(self, number: int, earlier_txs: int | None = 0) -> dict[str, Any]:
@@ -73,7 +81,11 @@ class EvmModel:
     def collectibles(self, owner: bytes, contract: bytes | None = None) -> list[tuple[Any, ...]]:
         """Return contract, standard, id, balance and whether events contradict, of what an address holds."""
         return [
-            (*_shown(token), str(self.holders[token][owner]) if _is_1155(token) else None, self._mark(token))
+            (
+                *_shown(token),
+                str(self.holders[token][owner]) if _is_1155(token) else None,
+                self._mark(token),
+            )
             for token in self._all_tokens(contract)
             if owner in self.holders[token]
         ]

@@ -54,9 +54,13 @@ def write_tokens(writer: EvmIndexWriter) -> None:
     writer.write([made_block(0, moves, [Creation(0, 0, OTHER, ALICE)])])
 
 
-def to_fetch(writer: EvmIndexWriter, reason: FetchReason, now: int = START, limit: int = 10) -> list[tuple[bytes, int]]:
+def to_fetch(
+    writer: EvmIndexWriter, reason: FetchReason, now: int = START, limit: int = 10
+) -> list[tuple[bytes, int]]:
     """Return contract and id of the tokens to fetch."""
-    return [(token.contract, token.token_id) for token in writer.documents.to_fetch(reason, limit, now)]
+    return [
+        (token.contract, token.token_id) for token in writer.documents.to_fetch(reason, limit, now)
+    ]
 
 
 def document(
@@ -89,7 +93,9 @@ def test_blocks_are_traced_in_order_and_gaps_later(writer: EvmIndexWriter) -> No
     assert (writer.traces.height(), writer.traces.gaps(9)) == (6, [])
 
 
-async def test_freshness_names_the_first_block_that_no_node_could_trace(file_url: str, writer: EvmIndexWriter) -> None:
+async def test_freshness_names_the_first_block_that_no_node_could_trace(
+    file_url: str, writer: EvmIndexWriter
+) -> None:
     writer.write([made_block(number, needs_trace=True) for number in range(1, 7)])
     gaps = []
     async with open_index(file_url) as index:
@@ -119,7 +125,9 @@ def test_neighbouring_gaps_are_one_range(writer: EvmIndexWriter) -> None:
 # Contracts
 
 
-async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: str, writer: EvmIndexWriter) -> None:
+async def test_contracts_are_called_once_and_again_after_an_upgrade(
+    file_url: str, writer: EvmIndexWriter
+) -> None:
     due = [
         ContractToCall(NFT, ERC721_ONLY),
         ContractToCall(MULTI, ERC1155_ONLY),
@@ -139,7 +147,12 @@ async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: st
         assert {(item.name, item.symbol) for item in page.items} == {("Apes\0?", "")}
         assert not page.missing.contracts
         (deployed,) = (await index.deployments(ALICE, PAGE)).items
-        assert (deployed.erc_type, deployed.name, deployed.symbol, deployed.decimals) == ("ERC-20", "Coin", "C", 18)
+        assert (deployed.erc_type, deployed.name, deployed.symbol, deployed.decimals) == (
+            "ERC-20",
+            "Coin",
+            "C",
+            18,
+        )
     writer.write([changed(made_block(1), upgraded=(NFT, address(55)))])
     assert due[0] in writer.contracts.to_call(9)
     # Results from before the upgrade do not count.
@@ -149,7 +162,9 @@ async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: st
     assert writer.contracts.to_call(9) == [due[1]]
 
 
-def test_a_call_that_began_before_the_first_nft_event_leaves_its_contract_due(writer: EvmIndexWriter) -> None:
+def test_a_call_that_began_before_the_first_nft_event_leaves_its_contract_due(
+    writer: EvmIndexWriter,
+) -> None:
     # The contract is called at block 0, and emits its first event while the call lasts.
     assert ContractToCall(OTHER, frozenset()) in writer.contracts.to_call(9)
     writer.write([made_block(1, [transfer(0, 9, 5, ZERO, ALICE)])])
@@ -165,18 +180,26 @@ def test_contracts_that_cannot_be_called_do_not_hold_up_others(writer: EvmIndexW
     assert contracts[3:] == contracts[:3]
 
 
-async def test_a_contract_that_a_page_shows_is_called_first(file_url: str, writer: EvmIndexWriter) -> None:
+async def test_a_contract_that_a_page_shows_is_called_first(
+    file_url: str, writer: EvmIndexWriter
+) -> None:
     async with open_index(file_url, lambda: START) as index:
         page = await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)
         assert len(page.missing.contracts) == 1
         await index.request(page.missing)
-        assert writer.contracts.to_call(1) == [ContractToCall(MULTI, ERC1155_ONLY, is_requested=True)]
+        assert writer.contracts.to_call(1) == [
+            ContractToCall(MULTI, ERC1155_ONLY, is_requested=True)
+        ]
         writer.contracts.write([ContractFacts(MULTI, ErcType.ERC1155, None, None, None, 0)])
         assert not any(contract.is_requested for contract in writer.contracts.to_call(9))
-        assert not (await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)).missing.contracts
+        assert not (
+            await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)
+        ).missing.contracts
 
 
-def test_the_first_event_of_a_standard_has_the_contract_called_again(writer: EvmIndexWriter) -> None:
+def test_the_first_event_of_a_standard_has_the_contract_called_again(
+    writer: EvmIndexWriter,
+) -> None:
     writer.contracts.write([ContractFacts(OTHER, ErcType.UNKNOWN, None, None, None, 0)])
     assert OTHER not in {contract.address for contract in writer.contracts.to_call(9)}
     writer.write([made_block(1, [transfer(0, 9, 1, ZERO, ALICE)])])
@@ -186,24 +209,43 @@ def test_the_first_event_of_a_standard_has_the_contract_called_again(writer: Evm
 # Metadata
 
 
-async def test_documents_are_shown_and_the_last_good_fields_stay(file_url: str, writer: EvmIndexWriter) -> None:
+async def test_documents_are_shown_and_the_last_good_fields_stay(
+    file_url: str, writer: EvmIndexWriter
+) -> None:
     fields = NftFields(name="n\ud800", attributes="[]", properties="{}", decimals=2)
-    writer.documents.write([document(NFT, 2**200, fields=fields), document(MULTI, 1, fields=fields)])
+    writer.documents.write(
+        [document(NFT, 2**200, fields=fields), document(MULTI, 1, fields=fields)]
+    )
     writer.documents.write([document(NFT, 4, fields=fields), document(address(66), 1)])
-    failed = document(NFT, 2**200, MetadataStatus.UNREACHABLE_TOKEN_URI, updated_at=START + 5, uri="", fields=None)
+    failed = document(
+        NFT, 2**200, MetadataStatus.UNREACHABLE_TOKEN_URI, updated_at=START + 5, uri="", fields=None
+    )
     writer.documents.write([failed])
-    postponed = document(MULTI, 1, MetadataStatus.UNINDEXED, updated_at=START + 9, uri="", fields=None)
+    postponed = document(
+        MULTI, 1, MetadataStatus.UNINDEXED, updated_at=START + 9, uri="", fields=None
+    )
     writer.documents.write([postponed])
     async with open_index(file_url, lambda: START + 100_000) as index:
         page = await index.collectibles(CollectibleQuery(ALICE), PAGE)
         first, second, third = page.items
-        assert (first.metadata.index_status, first.token_uri, first.metadata.name) == ("UNINDEXED", "", UNSET)
-        assert (second.metadata.index_status, second.token_uri) == ("UNREACHABLE_TOKEN_URI", "ipfs://x")
+        assert (first.metadata.index_status, first.token_uri, first.metadata.name) == (
+            "UNINDEXED",
+            "",
+            UNSET,
+        )
+        assert (second.metadata.index_status, second.token_uri) == (
+            "UNREACHABLE_TOKEN_URI",
+            "ipfs://x",
+        )
         assert second.metadata.metadata_last_updated_timestamp == START + 5
         assert (second.metadata.name, second.metadata.attributes) == ("n?", "[]")
         assert (second.metadata.decimals, second.metadata.properties) == (UNSET, UNSET)
         assert third.metadata.metadata_last_updated_timestamp == START
-        assert (third.metadata.attributes, third.metadata.decimals, third.metadata.properties) == ("[]", 2, "{}")
+        assert (third.metadata.attributes, third.metadata.decimals, third.metadata.properties) == (
+            "[]",
+            2,
+            "{}",
+        )
         (moved,) = (await index.erc1155_transfers(Erc1155Query(ALICE), PAGE)).items
         metadata = moved.erc1155_token.metadata
         assert (metadata.attributes, metadata.decimals, metadata.properties) == (UNSET, 2, "{}")
@@ -218,11 +260,23 @@ def test_tokens_are_fetched_once_for_each_reason(writer: EvmIndexWriter) -> None
     assert sorted(to_fetch(writer, FetchReason.MINTED)) == sorted(tokens)
     assert to_fetch(writer, FetchReason.MINTED) == []
     assert to_fetch(writer, FetchReason.REST) == []
-    retried = document(NFT, 1, MetadataStatus.THROTTLED_TOKEN_URI, fields=None, next_attempt_at=START + 60, attempts=3)
+    retried = document(
+        NFT,
+        1,
+        MetadataStatus.THROTTLED_TOKEN_URI,
+        fields=None,
+        next_attempt_at=START + 60,
+        attempts=3,
+    )
     writer.documents.write([document(MULTI, 1), document(NFT, 2**200), retried])
     assert to_fetch(writer, FetchReason.DUE, START + 59) == []
     (due,) = writer.documents.to_fetch(FetchReason.DUE, 9, START + 60)
-    assert (due.contract, due.token_id, due.standard, due.attempts) == (NFT, 1, TokenStandard.ERC721, 3)
+    assert (due.contract, due.token_id, due.standard, due.attempts) == (
+        NFT,
+        1,
+        TokenStandard.ERC721,
+        3,
+    )
     writer.documents.write([document(NFT, 1)])
     assert to_fetch(writer, FetchReason.DUE, START + 10**6) == []
 
@@ -253,30 +307,43 @@ def test_any_number_of_tokens_of_a_skipped_contract_hides_no_others(any_index_ur
         assert token.contract == MULTI
         failure = MetadataStatus.UNREACHABLE_TOKEN_URI
         writer.documents.write(
-            [document(NFT, 10 + number, failure, next_attempt_at=START, attempts=1) for number in range(5_500)]
+            [
+                document(NFT, 10 + number, failure, next_attempt_at=START, attempts=1)
+                for number in range(5_500)
+            ]
         )
         writer.documents.write([document(MULTI, 1, failure, next_attempt_at=START + 5, attempts=1)])
         (token,) = writer.documents.to_fetch(FetchReason.DUE, 9, START + 9, skipped)
         assert token.contract == MULTI
 
 
-def test_a_large_update_of_one_contract_does_not_delay_other_contracts(writer: EvmIndexWriter) -> None:
+def test_a_large_update_of_one_contract_does_not_delay_other_contracts(
+    writer: EvmIndexWriter,
+) -> None:
     count = 5_500
-    writer.write([made_block(1, [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(count)])])
+    writer.write(
+        [made_block(1, [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(count)])]
+    )
     writer.documents.write([document(NFT, 10 + number) for number in range(count)])
     writer.documents.write([document(MULTI, 1)])
     updates = (MetadataUpdate(NFT, 0, MAX), MetadataUpdate(MULTI, 1, 1))
     writer.write([changed(made_block(2, time=START + 2), updates=updates)])
     contracts: list[bytes] = []
     while MULTI not in contracts:
-        contracts += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
+        contracts += [
+            contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)
+        ]
     assert len(contracts) < count
     while len(contracts) < count + 1:
-        contracts += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
+        contracts += [
+            contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)
+        ]
     assert to_fetch(writer, FetchReason.DUE, START + 3) == []
 
 
-def test_a_new_writer_returns_what_was_not_fetched_again(file_url: str, writer: EvmIndexWriter) -> None:
+def test_a_new_writer_returns_what_was_not_fetched_again(
+    file_url: str, writer: EvmIndexWriter
+) -> None:
     assert len(to_fetch(writer, FetchReason.MINTED)) == 3
     with open_writer(file_url) as other:
         assert len(to_fetch(other, FetchReason.MINTED)) == 3
@@ -286,7 +353,9 @@ def test_changed_metadata_is_fetched_again_once_in_ten_minutes(writer: EvmIndexW
     documents = [document(NFT, 1), document(NFT, 2**200), document(MULTI, 1)]
     writer.documents.write(documents)
 
-    def write_update(number: int, *updates: tuple[bytes, int, int], upgraded: Sequence[bytes] = ()) -> None:
+    def write_update(
+        number: int, *updates: tuple[bytes, int, int], upgraded: Sequence[bytes] = ()
+    ) -> None:
         block = made_block(number, time=START + number)
         changes = tuple(MetadataUpdate(*update) for update in updates)
         writer.write([changed(block, updates=changes, upgraded=tuple(upgraded))])
@@ -312,10 +381,15 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
     now = START
     with open_writer(any_index_url) as writer:
         write_tokens(writer)
-        async with open_index(any_index_url, lambda: now) as one, open_index(any_index_url, lambda: now) as other:
+        async with (
+            open_index(any_index_url, lambda: now) as one,
+            open_index(any_index_url, lambda: now) as other,
+        ):
             assert await one.reindex(NFT, 9) == ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
             assert await one.reindex(address(99), 1) == ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
-            results = await asyncio.gather(*(index.reindex(NFT, 2**200) for index in (one, other, one, other)))
+            results = await asyncio.gather(
+                *(index.reindex(NFT, 2**200) for index in (one, other, one, other))
+            )
             too_early = ReindexResult(ReindexOutcome.TOO_EARLY, 3_600)
             assert sorted(results, key=lambda result: result.retry_after_s) == [
                 ReindexResult(ReindexOutcome.ACCEPTED),
@@ -356,7 +430,9 @@ async def test_too_many_waiting_reindex_requests_are_not_counted(
         assert (await index.reindex(MULTI, 1)).outcome is ReindexOutcome.ACCEPTED
 
 
-async def test_requests_wait_for_the_indexers_transaction(file_url: str, writer: EvmIndexWriter) -> None:
+async def test_requests_wait_for_the_indexers_transaction(
+    file_url: str, writer: EvmIndexWriter
+) -> None:
     async with open_index(file_url, lambda: START) as index:
         with writer._engine.begin():
             reindex = asyncio.create_task(index.reindex(NFT, 1))
@@ -365,7 +441,9 @@ async def test_requests_wait_for_the_indexers_transaction(file_url: str, writer:
         assert (await reindex).outcome is ReindexOutcome.ACCEPTED
 
 
-async def test_requests_are_bounded(file_url: str, writer: EvmIndexWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_are_bounded(
+    file_url: str, writer: EvmIndexWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(requests, "MAX_WAITING", 2)
     async with open_index(file_url, lambda: START) as index:
         page = await index.collectibles(CollectibleQuery(ALICE), PAGE)

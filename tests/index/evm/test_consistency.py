@@ -30,7 +30,9 @@ def written_transfers(block: EvmBlockFacts) -> tuple[NftTransfer, ...]:
     )
 
 
-def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(any_index_url: str) -> None:
+def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(
+    any_index_url: str,
+) -> None:
     history = History(9)
     blocks = history.blocks(60)
     with open_writer(any_index_url) as writer:
@@ -45,10 +47,14 @@ def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(any_ind
         for block in blocks:
             stored = consistency.stored_block(connection, block.number)
             assert stored is not None
-            assert [getattr(stored, name) for name in COMPARED] == [getattr(block, name) for name in COMPARED]
+            assert [getattr(stored, name) for name in COMPARED] == [
+                getattr(block, name) for name in COMPARED
+            ]
             assert stored.transfers == written_transfers(block)
         random = Random(4)
-        assert set(consistency.sample_blocks(connection, 20, random)) <= {block.number for block in blocks}
+        assert set(consistency.sample_blocks(connection, 20, random)) <= {
+            block.number for block in blocks
+        }
         tokens = consistency.sample_tokens(connection, 20, random)
         assert tokens
         for token in tokens:

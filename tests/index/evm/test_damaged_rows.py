@@ -65,7 +65,9 @@ def reads(index: EvmIndex) -> Iterator[Awaitable[Any]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_flipped_bytes_end_in_results_or_typed_errors(tmp_path: Path, index_file: Path, seed: int) -> None:
+async def test_flipped_bytes_end_in_results_or_typed_errors(
+    tmp_path: Path, index_file: Path, seed: int
+) -> None:
     flip_bytes(index_file, file_of(tmp_path), seed)
     async with open_index(url_of(tmp_path)) as index:
         assert await ends_of(reads(index)) <= {RESULT, "StoreDown", "IndexDamaged"}
@@ -77,7 +79,9 @@ async def test_flipped_bytes_end_in_results_or_typed_errors(tmp_path: Path, inde
         pass
 
 
-async def test_a_missing_row_fails_only_the_requests_that_need_it(tmp_path: Path, index_file: Path) -> None:
+async def test_a_missing_row_fails_only_the_requests_that_need_it(
+    tmp_path: Path, index_file: Path
+) -> None:
     copy = file_of(tmp_path)
     copy_file(index_file, copy)
     with sqlite3.connect(copy) as database:
@@ -108,7 +112,9 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
         pass
 
 
-async def test_a_value_of_another_type_fails_only_its_requests(tmp_path: Path, index_file: Path) -> None:
+async def test_a_value_of_another_type_fails_only_its_requests(
+    tmp_path: Path, index_file: Path
+) -> None:
     copy = file_of(tmp_path)
     copy_file(index_file, copy)
     with sqlite3.connect(copy) as database:

@@ -40,14 +40,23 @@ def make_blocks(random: Random, count: int, first: int, genesis_time: int) -> li
     """Return blocks some hours apart, some at the same second, some after days without blocks."""
     steps = [random.choice((0, 1, 3_600, 20_000, 50_000, 300_000)) for _ in range(count)]
     times = list(accumulate(steps, initial=START))
-    blocks = [made_block(number, tx_count=random.randrange(5), time=times[number]) for number in range(count)]
+    blocks = [
+        made_block(number, tx_count=random.randrange(5), time=times[number])
+        for number in range(count)
+    ]
     blocks[0] = replace(blocks[0], time=genesis_time, tx_count=0)
     return blocks[first:]
 
 
 @pytest.mark.parametrize(
     ("seed", "first", "genesis_time", "server"),
-    [(1, 0, 0, False), (2, 0, START, False), (3, 1, 0, False), (4, 7, 0, True), (5, 0, START - 3 * DAY, True)],
+    [
+        (1, 0, 0, False),
+        (2, 0, START, False),
+        (3, 1, 0, False),
+        (4, 7, 0, True),
+        (5, 0, START - 3 * DAY, True),
+    ],
 )
 async def test_transactions_per_second_of_days_are_those_of_the_model(
     request: pytest.FixtureRequest, seed: int, first: int, genesis_time: int, server: bool
@@ -76,7 +85,9 @@ async def test_transactions_per_second_of_days_are_those_of_the_model(
             high = low + random.randrange(10)
             part = await index.daily_tps(low, high)
             assert part is not None
-            assert dict(part.values) == {day: value for day, value in values.items() if low <= day <= high}
+            assert dict(part.values) == {
+                day: value for day, value in values.items() if low <= day <= high
+            }
 
 
 async def test_a_chain_with_block_0_only_has_no_days(file_url: str) -> None:

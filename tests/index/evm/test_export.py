@@ -21,7 +21,9 @@ def export(url: str, subject: ExportSubject) -> list[dict[str, Any]]:
         return list(export_rows(ReadSession(connection), subject))
 
 
-def test_an_export_has_every_row_of_the_model(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_has_every_row_of_the_model(
+    any_index_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("warpseal.index.evm.export._ROWS_PER_READ", 7)
     history, model = History(5), EvmModel(IS_ERC721)
     blocks = history.blocks(40)

@@ -44,7 +44,9 @@ def write(writer: EvmIndexWriter, blocks: list[EvmBlockFacts]) -> None:
     writer.write(blocks)
 
 
-def write_some_traces(writer: EvmIndexWriter, model: EvmModel, traced: dict[int, TracedBlock], random: Random) -> None:
+def write_some_traces(
+    writer: EvmIndexWriter, model: EvmModel, traced: dict[int, TracedBlock], random: Random
+) -> None:
     """Write the traces of the next heights, or of a gap; some remain gaps."""
     heights = [height for height, _ in writer.traces.next_blocks(random.choice((1, 5, 40)))]
     gaps = writer.traces.gaps(10)
@@ -53,7 +55,9 @@ def write_some_traces(writer: EvmIndexWriter, model: EvmModel, traced: dict[int,
         heights = list(range(random.randint(first, last), last + 1))
     if heights:
         untraced = {height for height in heights if random.random() < 0.2}
-        blocks_with_traces = [traced[height] for height in heights if height in traced and height not in untraced]
+        blocks_with_traces = [
+            traced[height] for height in heights if height in traced and height not in untraced
+        ]
         writer.traces.write(heights[0], heights[-1], blocks_with_traces, untraced)
         for block in blocks_with_traces:
             model.add_creations(block.number, block.creations, block.tx_hashes)
@@ -68,7 +72,9 @@ async def test_pages_equal_the_model_for_any_batches_of_blocks(
     blocks, at = history.blocks(BLOCKS), 0
     while at < len(blocks):
         # A new writer remembers nothing, as after a crash between two batches; some remember much later.
-        settings = replace(small_settings(any_index_url), known_addresses=random.choice((6, 10_000)))
+        settings = replace(
+            small_settings(any_index_url), known_addresses=random.choice((6, 10_000))
+        )
         with open_writer(any_index_url, settings=settings) as writer:
             for _ in range(random.randrange(1, 8)):
                 batch = blocks[at : at + random.choice((1, 2, 5, 17))]
@@ -82,7 +88,9 @@ async def test_pages_equal_the_model_for_any_batches_of_blocks(
                 at += len(batch)
                 write_some_traces(writer, model, history.traced, random)
     size = random.choice((1, 3, 10))
-    assert await read_everything(any_index_url, PARTIES, size, BLOCKS - 1) == expect_everything(model, PARTIES)
+    assert await read_everything(any_index_url, PARTIES, size, BLOCKS - 1) == expect_everything(
+        model, PARTIES
+    )
     assert model.inconsistent
 
 
@@ -104,14 +112,18 @@ async def test_late_traces_give_the_results_of_early_ones(file_url: str) -> None
     assert await read_everything(file_url, PARTIES, 2, 59) == expect_everything(model, PARTIES)
 
 
-async def test_rows_are_derived_again_without_a_node(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_are_derived_again_without_a_node(
+    any_index_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("warpseal.index.evm.derived._REBUILT_TRANSFERS", 7)
     monkeypatch.setattr("warpseal.index.evm.derived._REBUILT_BLOCKS", 9)
     history, model = History(11), EvmModel(IS_ERC721)
     blocks = history.blocks(80)
     with open_writer(any_index_url) as writer:
         write(writer, blocks[:50])
-        writer.traces.write(0, 49, [block for number, block in sorted(history.traced.items()) if number < 50])
+        writer.traces.write(
+            0, 49, [block for number, block in sorted(history.traced.items()) if number < 50]
+        )
         with writer._engine.begin() as connection:
             create_derived_tables(connection)
     with open_writer(any_index_url) as writer:
@@ -131,10 +143,14 @@ async def test_consistent_events_mark_no_contract(file_url: str) -> None:
             model.add(block)
             writer.write([block])
     assert model.inconsistent == set()
-    assert await read_everything(file_url, PARTIES, 10, BLOCKS - 1) == expect_everything(model, PARTIES)
+    assert await read_everything(file_url, PARTIES, 10, BLOCKS - 1) == expect_everything(
+        model, PARTIES
+    )
 
 
-async def test_an_index_that_begins_later_marks_no_contract_and_lists_unknown_amounts(file_url: str) -> None:
+async def test_an_index_that_begins_later_marks_no_contract_and_lists_unknown_amounts(
+    file_url: str,
+) -> None:
     history, model = History(4), EvmModel(IS_ERC721, is_complete=False)
     blocks = history.blocks(70)[30:]
     with open_writer(file_url, first=30) as writer:
@@ -163,6 +179,8 @@ async def test_balances_stop_at_their_bounds_and_their_contract_is_marked(file_u
         writer.write([made_block(0, moves)])
     results = await read_everything(file_url, PARTIES, 10, 0)
     text = "0x" + "00" * 19
-    assert results[f"holds {address(1_000).hex()}"] == [(f"{text}01", "ERC-1155", "5", str(MAX), True)]
+    assert results[f"holds {address(1_000).hex()}"] == [
+        (f"{text}01", "ERC-1155", "5", str(MAX), True)
+    ]
     assert results[f"holds {address(1_001).hex()}"] == []
     assert results[f"holds {address(1_002).hex()}"] == [(f"{text}03", "ERC-1155", "5", "4", True)]

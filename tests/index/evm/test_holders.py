@@ -11,8 +11,24 @@ from typing import Any
 
 import pytest
 
-from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
-from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
+from tests.index.evm.fixtures import (
+    CHAIN_ID,
+    IDENTITY,
+    index_url,
+    open_engine,
+    open_index,
+    small_settings,
+)
+from tests.index.evm.histories import (
+    GENESIS_PARENT,
+    MAX,
+    START,
+    ZERO,
+    History,
+    address,
+    made_block,
+    transfer,
+)
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
 from warpseal.index import read_session
 from warpseal.index.evm import export, holder_consistency, holder_queries, holders, ownership
@@ -30,7 +46,9 @@ from warpseal.resources.text import account_text
 from warpseal.store.access import open_read_only
 
 TOKENS = (address(70), address(71), address(72))
-WITH_HOLDERS = EvmChainIdentity(CHAIN_ID, IDENTITY.evm_chain_id, IDENTITY.genesis_hash, has_holders=True)
+WITH_HOLDERS = EvmChainIdentity(
+    CHAIN_ID, IDENTITY.evm_chain_id, IDENTITY.genesis_hash, has_holders=True
+)
 ALWAYS = TimeRange()
 
 
@@ -68,7 +86,9 @@ class Blocks:
         for _ in range(random.choice((0, 1, 2, 5))):
             sender, recipient = random.sample(self.parties, 2)
             if sender != recipient:
-                amount = random.choice((1, 5, 5, 1_000, 2**64, 10**24, MAX if random.random() < 0.1 else 7))
+                amount = random.choice(
+                    (1, 5, 5, 1_000, 2**64, 10**24, MAX if random.random() < 0.1 else 7)
+                )
                 moves.append(Erc20Transfer(random.choice(TOKENS), sender, recipient, amount))
         return replaced(block, START + self.step_s * block.number, moves)
 
@@ -103,7 +123,14 @@ class Model:
 
     def at(self, pair: tuple[bytes, bytes], number: int) -> int:
         """Return a balance after a block."""
-        return next((balance for block, balance in reversed(self.balances.get(pair, ())) if block <= number), 0)
+        return next(
+            (
+                balance
+                for block, balance in reversed(self.balances.get(pair, ()))
+                if block <= number
+            ),
+            0,
+        )
 
     def above(self, query: HolderQuery, number: int) -> list[Holder]:
         """Return the holders of a query after a block, in order."""
@@ -113,12 +140,17 @@ class Model:
             for block, time in enumerate(self.times[: number + 1])
             if (since is None or time >= since) and (until is None or time <= until)
         ]
-        before = [block for block, time in enumerate(self.times[: number + 1]) if since is not None and time < since]
+        before = [
+            block
+            for block, time in enumerate(self.times[: number + 1])
+            if since is not None and time < since
+        ]
         examined = before[-1:] + inside
         holders = [
             Holder(pair[1], self.at(pair, number))
             for pair in self.balances
-            if pair[0] == query.contract and any(self.at(pair, block) > query.threshold for block in examined)
+            if pair[0] == query.contract
+            and any(self.at(pair, block) > query.threshold for block in examined)
         ]
         return sorted(holders, key=lambda holder: (-holder.balance, holder.address))
 
@@ -147,15 +179,21 @@ async def read(
     index: EvmIndex, query: HolderQuery, size: int, at_block: int | None = None
 ) -> tuple[list[Holder], HolderPage]:
     """Return the holders of all pages, and the first page; later pages show its block."""
-    return await _all_pages(lambda page, block: index.holders_above(query, page, block), size, at_block)
+    return await _all_pages(
+        lambda page, block: index.holders_above(query, page, block), size, at_block
+    )
 
 
 async def read_nfts(index: EvmIndex, contract: bytes, size: int) -> tuple[list[Holder], HolderPage]:
     """Return the NFT holders of all pages, and the first page."""
-    return await _all_pages(lambda page, block: index.nft_holders(contract, page, block), size, None)
+    return await _all_pages(
+        lambda page, block: index.nft_holders(contract, page, block), size, None
+    )
 
 
-async def _all_pages(read: Callable[..., Any], size: int, at_block: int | None) -> tuple[list[Holder], HolderPage]:
+async def _all_pages(
+    read: Callable[..., Any], size: int, at_block: int | None
+) -> tuple[list[Holder], HolderPage]:
     holders: list[Holder] = []
     first: HolderPage | None = None
     after = None
@@ -179,7 +217,9 @@ def some_queries(random: Random, last_time: int) -> list[HolderQuery]:
     for _ in range(40):
         bounds = sorted(random.randint(START - 5, last_time + 5) for _ in range(2))
         since, until = (bound if random.random() < 0.7 else None for bound in bounds)
-        queries.append(HolderQuery(random.choice(TOKENS), random.choice(thresholds), TimeRange(since, until)))
+        queries.append(
+            HolderQuery(random.choice(TOKENS), random.choice(thresholds), TimeRange(since, until))
+        )
     return queries
 
 
@@ -215,7 +255,9 @@ async def test_more_equal_holders_than_can_be_sorted_are_on_one_page_each(
 ) -> None:
     recipients = [address(2_000 + number) for number in (5, 3, 9, 1, 7, 8, 2, 6)]
     moves = [Erc20Transfer(TOKENS[0], ZERO, recipient, 5) for recipient in recipients]
-    others = [Erc20Transfer(TOKENS[0], ZERO, recipient, 4) for recipient in (address(31), address(30))]
+    others = [
+        Erc20Transfer(TOKENS[0], ZERO, recipient, 4) for recipient in (address(31), address(30))
+    ]
     filler = IndexFiller(url)
     filler.write([replaced(Blocks(1).take(1)[0], START, [*moves, *others])])
     query = HolderQuery(TOKENS[0], 0, ALWAYS)
@@ -226,7 +268,11 @@ async def test_more_equal_holders_than_can_be_sorted_are_on_one_page_each(
             monkeypatch.setattr(holder_queries, "MAX_EQUAL", limit)
             for size in range(1, 12):
                 holders, _ = await read(index, query, size)
-                assert holders[:8] == equal if limit == 8 else sorted(holders[:8], key=repr) == sorted(equal, key=repr)
+                assert (
+                    holders[:8] == equal
+                    if limit == 8
+                    else sorted(holders[:8], key=repr) == sorted(equal, key=repr)
+                )
                 assert holders[8:] == [Holder(address(30), 4), Holder(address(31), 4)]
 
 
@@ -234,7 +280,10 @@ def rows_of(url: str) -> dict[str, list[Any]]:
     """Return the rows of balances and holders by addresses, since keys depend on the batches."""
     engine = open_engine(url)
     with engine.connect() as connection, connection.snapshot():
-        ids = {0: ZERO, **{key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")}}
+        ids = {
+            0: ZERO,
+            **{key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")},
+        }
         text = "SELECT -number, contract FROM collections"
         collections: dict[int, int] = dict(connection.fetch(text))
         texts = {
@@ -259,7 +308,9 @@ def _plain(field: Any) -> Any:
     return bytes(field) if isinstance(field, memoryview) else field
 
 
-def test_the_rows_of_holders_do_not_depend_on_the_cut_of_the_blocks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_holders_do_not_depend_on_the_cut_of_the_blocks(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history = Blocks(5).take(60)
     contents = []
     for cut in (1, 7, 60):
@@ -302,7 +353,10 @@ async def test_later_pages_show_the_block_of_the_first_page_while_the_index_grow
                 if after is not None or not holders:
                     page = await index.nft_holders(contract, PageRequest(1, after), first.block)
                     assert page is not None
-                    assert (page.total_holders, page.total_tokens) == (first.total_holders, first.total_tokens)
+                    assert (page.total_holders, page.total_tokens) == (
+                        first.total_holders,
+                        first.total_tokens,
+                    )
                     holders += page.items
                     nft_walks[place] = (contract, expected, first, holders, page.next)
         for query, number, _, _ in walks:
@@ -327,23 +381,37 @@ async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> 
             for owner, _ in tokens:
                 held[owner] = held.get(owner, 0) + 1
             expected = sorted(
-                (Holder(owner, count) for owner, count in held.items()), key=lambda h: (-h.balance, h.address)
+                (Holder(owner, count) for owner, count in held.items()),
+                key=lambda h: (-h.balance, h.address),
             )
             holders, page = await read_nfts(index, contract, 2)
             assert holders == expected
-            assert (page.total_holders, page.total_tokens) == (len(held), len({token for _, token in tokens}))
+            assert (page.total_holders, page.total_tokens) == (
+                len(held),
+                len({token for _, token in tokens}),
+            )
             assert page.name == ""
             assert bool(page.missing) == bool(tokens)
-        assert (await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))) is None
-        filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
+        assert (
+            await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))
+        ) is None
+        filler.writer.contracts.write(
+            [ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)]
+        )
         holder_page = await index.nft_holders(address(1), PageRequest(1))
         assert holder_page is not None
-        assert (holder_page.name, holder_page.symbol, bool(holder_page.missing)) == ("Nägel", "", False)
+        assert (holder_page.name, holder_page.symbol, bool(holder_page.missing)) == (
+            "Nägel",
+            "",
+            False,
+        )
         empty = await index.nft_holders(TOKENS[0], PageRequest(1))
         assert empty == HolderPage((), block=149)
 
 
-async def held_tokens(index: EvmIndex, contract: bytes, filler: IndexFiller) -> list[tuple[bytes, int]]:
+async def held_tokens(
+    index: EvmIndex, contract: bytes, filler: IndexFiller
+) -> list[tuple[bytes, int]]:
     """Return the owner and the key of every held token of a contract, from the rows of holdings."""
     with filler.writer._engine.begin() as connection:
         text = (
@@ -424,7 +492,9 @@ async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) ->
             assert holders == model.above(query, number)
 
 
-async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_balance_below_zero(file_url: str) -> None:
+async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_balance_below_zero(
+    file_url: str,
+) -> None:
     filler = IndexFiller(file_url)
     rich, poor = address(1), address(2)
     moves = [
@@ -434,9 +504,17 @@ async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_bala
         [Erc20Transfer(TOKENS[2], ZERO, rich, MAX), Erc20Transfer(TOKENS[2], ZERO, rich, 1)],
         [Erc20Transfer(TOKENS[0], rich, ZERO, 15)],
     ]
-    filler.write([replaced(made_block(number), START + number, listed) for number, listed in enumerate(moves)])
+    filler.write(
+        [
+            replaced(made_block(number), START + number, listed)
+            for number, listed in enumerate(moves)
+        ]
+    )
     async with open_index(file_url) as index:
-        pages = [await index.holders_above(HolderQuery(token, 0, ALWAYS), PageRequest(5)) for token in TOKENS]
+        pages = [
+            await index.holders_above(HolderQuery(token, 0, ALWAYS), PageRequest(5))
+            for token in TOKENS
+        ]
     assert [page and (page.items, page.events_inconsistent) for page in pages] == [
         ((Holder(rich, 0),), True),
         ((Holder(rich, MAX),), False),
@@ -445,7 +523,9 @@ async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_bala
 
 
 @pytest.mark.parametrize("kind", [ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN])
-async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str, kind: ErcType) -> None:
+async def test_a_contract_of_another_kind_has_no_erc20_holders(
+    file_url: str, kind: ErcType
+) -> None:
     filler = IndexFiller(file_url)
     moves = [Erc20Transfer(address(1), ZERO, address(9), 4)]
     nft = transfer(0, 1, 4, ZERO, address(9))
@@ -461,7 +541,9 @@ async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str, ki
 
 async def test_an_index_that_begins_later_has_no_erc20_holders(file_url: str) -> None:
     history = Blocks(1).take(6)
-    filler = IndexFiller(file_url, EvmChainIdentity(CHAIN_ID, 43_112, b"g" * 32, 3, has_holders=True), first=3)
+    filler = IndexFiller(
+        file_url, EvmChainIdentity(CHAIN_ID, 43_112, b"g" * 32, 3, has_holders=True), first=3
+    )
     filler.writer.begin(3, history[2].hash)
     filler.write(history[3:])
     async with open_index(file_url) as index:
@@ -481,7 +563,10 @@ def test_sampled_balances_are_those_of_the_model(url: str) -> None:
         for balance in sampled:
             pair = (balance.contract, balance.holder)
             current = holder_consistency.current_balance(connection, balance)
-            assert (current.balance, current.is_inconsistent) == (model.at(pair, 49), pair[0] in model.inconsistent)
+            assert (current.balance, current.is_inconsistent) == (
+                model.at(pair, 49),
+                pair[0] in model.inconsistent,
+            )
             changes = holder_consistency.changes_of_balance(connection, balance, 100)
             assert sum(changes.values()) == current.balance
             assert list(changes) == sorted(changes, reverse=True)
@@ -501,7 +586,13 @@ def test_an_export_has_every_change_of_a_balance_and_holds_few_addresses(
     for block in history:
         model.add(block)
     changes = [
-        (str(number), model.times[number], account_text(contract), account_text(holder), str(balance))
+        (
+            str(number),
+            model.times[number],
+            account_text(contract),
+            account_text(holder),
+            str(balance),
+        )
         for (contract, holder), balances_after in model.balances.items()
         for (_, before), (number, balance) in pairwise([(-1, 0), *balances_after])
         if balance != before
@@ -513,7 +604,9 @@ def test_an_export_has_every_change_of_a_balance_and_holds_few_addresses(
             rows.append(tuple(row.values()))
             # Two that are cached, and those of two rows; there are twelve.
             assert max(len(cache.ids), len(session._ids)) <= 2 + 2 * 2
-        (firsts,) = zip(*connection.fetch("SELECT first FROM balance_partitions ORDER BY number"), strict=True)
+        (firsts,) = zip(
+            *connection.fetch("SELECT first FROM balance_partitions ORDER BY number"), strict=True
+        )
     assert sorted(rows) == sorted(changes)
     partitions = [bisect(firsts, int(row[0])) for row in rows]
     assert (partitions == sorted(partitions), len(set(partitions)) > 5) == (True, True)

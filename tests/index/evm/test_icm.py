@@ -56,10 +56,15 @@ TABLES = [table.name for table in (*ICM_FACTS, *ICM_DERIVED)]
 
 def rows_of(url: str, chain_id: ChainID) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of messages, with both layers as one."""
-    names = {name.removeprefix("recent_").removeprefix("older_") for name in TABLES} - {"icm_cursors"}
+    names = {name.removeprefix("recent_").removeprefix("older_") for name in TABLES} - {
+        "icm_cursors"
+    }
     with reading(url, chain_id) as connection:
         return {
-            name: sorted((tuple(row) for row in connection.fetch(f"SELECT * FROM {name}")), key=repr) for name in names
+            name: sorted(
+                (tuple(row) for row in connection.fetch(f"SELECT * FROM {name}")), key=repr
+            )
+            for name in names
         }
 
 
@@ -76,7 +81,9 @@ def test_rows_are_those_of_the_model_however_blocks_are_cut_and_joined(
             for _ in range(random.randrange(1, 8)):
                 # One chain may be far behind the other.
                 chain_id = random.choice((A, A, B)) if seed % 2 else random.choice((A, B, B))
-                batch = history.chains[chain_id].blocks[at[chain_id] :][: random.choice((1, 2, 5, 17))]
+                batch = history.chains[chain_id].blocks[at[chain_id] :][
+                    : random.choice((1, 2, 5, 17))
+                ]
                 if not batch:
                     continue
                 writer = writers[chain_id]
@@ -95,8 +102,15 @@ def test_rows_are_those_of_the_model_however_blocks_are_cut_and_joined(
     for chain_id, chain in history.chains.items():
         with reading(url, chain_id) as connection:
             assert {compare_messages(connection, block) for block in chain.blocks} == {""}
-            assert any(compare_messages(connection, replace(block, icm=())) for block in chain.blocks)
-    kinds = {kind for chain in history.chains.values() for entry in chain.outgoing.values() for kind in entry.changes}
+            assert any(
+                compare_messages(connection, replace(block, icm=())) for block in chain.blocks
+            )
+    kinds = {
+        kind
+        for chain in history.chains.values()
+        for entry in chain.outgoing.values()
+        for kind in entry.changes
+    }
     assert kinds == {"fee", "resent", "receipt"}
 
 
@@ -109,7 +123,9 @@ def write_all(url: str, history: IcmHistory, size: int = 1_000) -> None:
         join(writers)
 
 
-def test_derived_rows_are_made_again_without_a_node(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_derived_rows_are_made_again_without_a_node(
+    any_index_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("warpseal.index.evm.derived._REBUILT_TRANSFERS", 3)
     history = IcmHistory(5)
     history.add_blocks(40)
@@ -183,13 +199,20 @@ def test_an_old_index_knows_messages_from_its_next_block_on(any_index_url: str) 
         writer.write(blocks[15:])
     assert_consistent(any_index_url, [A])
     # The second messenger was named before.
-    events = (event for block in blocks[15:] for event in block.icm if isinstance(event, IcmSend | IcmReceive))
+    events = (
+        event
+        for block in blocks[15:]
+        for event in block.icm
+        if isinstance(event, IcmSend | IcmReceive)
+    )
     later = {event.message_id for event in events if event.messenger == MESSENGER}
     with reading(any_index_url, A) as connection:
         ids = [row[0] for row in stored_sends(connection, A)]
         assert ids
         assert set(ids) <= later & history.chains[A].outgoing.keys()
-        assert {row[0] for row in stored_receives(connection, A)} == later & history.chains[A].incoming.keys()
+        assert {row[0] for row in stored_receives(connection, A)} == later & history.chains[
+            A
+        ].incoming.keys()
 
 
 def test_an_index_from_before_inner_events_keeps_its_rows(any_index_url: str) -> None:
@@ -204,7 +227,10 @@ def test_an_index_from_before_inner_events_keeps_its_rows(any_index_url: str) ->
     with icm_writer(any_index_url, A) as writer:
         writer.write(blocks[20:])
     with reading(any_index_url, A) as connection:
-        counts = [(key >> 20, inner) for key, inner in connection.fetch("SELECT key, inner_events FROM icm_receives")]
+        counts = [
+            (key >> 20, inner)
+            for key, inner in connection.fetch("SELECT key, inner_events FROM icm_receives")
+        ]
         assert {compare_messages(connection, block) for block in blocks} == {""}
     assert {inner for number, inner in counts if number < 20} == {None}
     assert {inner for number, inner in counts if number >= 20} == {0}
@@ -225,9 +251,14 @@ def test_messages_are_read_only_while_the_setting_says_so(file_url: str) -> None
     assert {row[0] for row in heights} <= set(range(10, 20))
 
 
-def test_an_index_that_begins_later_takes_a_message_that_is_sent_again_as_sent_then(file_url: str) -> None:
+def test_an_index_that_begins_later_takes_a_message_that_is_sent_again_as_sent_then(
+    file_url: str,
+) -> None:
     old, new = (Message(A, B, nonce, PEOPLE[0], PEOPLE[1]) for nonce in (3, 9))
-    blocks = [block_of(5, [old.fee_added(7), old.sent(), new.sent()]), block_of(6, [old.sent(), new.sent()])]
+    blocks = [
+        block_of(5, [old.fee_added(7), old.sent(), new.sent()]),
+        block_of(6, [old.sent(), new.sent()]),
+    ]
     with icm_writer(file_url, A, first=5, parent=blocks[0].parent_hash) as writer:
         assert writer._session.started_row().icm_first == 5
         writer.write(blocks)
@@ -239,12 +270,17 @@ def test_an_index_that_begins_later_takes_a_message_that_is_sent_again_as_sent_t
     assert_consistent(file_url, [A])
 
 
-def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_is_kept(any_index_url: str) -> None:
+def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_is_kept(
+    any_index_url: str,
+) -> None:
     lie = Message(A, B, 1, LIAR, LIAR, messenger=LIAR)
     messages = [Message(A, B, nonce, PEOPLE[0], PEOPLE[1]) for nonce in (1, 2, 3)]
     names = [(NETWORK_ID, A), (1, A), (NETWORK_ID, ABSENT)]
     logs = [
-        (message.sent()[0], warp_log(AddressedCall(message.messenger, message.payload), chain_id, network_id))
+        (
+            message.sent()[0],
+            warp_log(AddressedCall(message.messenger, message.payload), chain_id, network_id),
+        )
         for message, (network_id, chain_id) in zip(messages, names, strict=True)
     ]
     with icm_writer(any_index_url, A) as writer:
@@ -252,7 +288,9 @@ def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_
     with reading(any_index_url, A) as connection:
         kinds = [row[0] for row in connection.fetch("SELECT kind FROM warp_sends ORDER BY key")]
         assert kinds == [PayloadKind.ADDRESSED_CALL, PayloadKind.TELEPORTER, PayloadKind.TELEPORTER]
-        assert [row[0] for row in stored_sends(connection, A)] == [message.id for message in messages]
+        assert [row[0] for row in stored_sends(connection, A)] == [
+            message.id for message in messages
+        ]
         keys = [row[0] for row in connection.fetch("SELECT key FROM icm_sends ORDER BY key")]
         stored = icm_messages(ReadSession(connection), 0.0, keys)
     assert_consistent(any_index_url, [A])
@@ -262,7 +300,11 @@ def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_
         assert isinstance(message, SentMessage)
         unsigned = message.warp_message(NETWORK_ID)
         assert unsigned is not None
-        assert (unsigned.network_id, unsigned.source_chain_id, unsigned.id) == (network_id, chain_id, log.topics[2])
+        assert (unsigned.network_id, unsigned.source_chain_id, unsigned.id) == (
+            network_id,
+            chain_id,
+            log.topics[2],
+        )
         assert (message.foreign_warp is None) == ((network_id, chain_id) == (NETWORK_ID, A))
 
 
@@ -282,10 +324,22 @@ def message_blocks(sends: bool, *, has_messages: bool) -> list[EvmBlockFacts]:
             message_id, body = random.randbytes(32), random.randbytes(32)
             fields = MessageFields(nonce, sender, None, B, recipient, 200_000, b"", body)
             if sends:
-                events.append(IcmSend(index, index, MESSENGER, message_id, fields, bytes(20), 0, MESSENGER))
+                events.append(
+                    IcmSend(index, index, MESSENGER, message_id, fields, bytes(20), 0, MESSENGER)
+                )
             else:
                 events.append(
-                    IcmReceive(index, index, MESSENGER, message_id, A, fields, people[0], people[1], Outcome.EXECUTED)
+                    IcmReceive(
+                        index,
+                        index,
+                        MESSENGER,
+                        message_id,
+                        A,
+                        fields,
+                        people[0],
+                        people[1],
+                        Outcome.EXECUTED,
+                    )
                 )
         block = made_block(number, tx_count=MESSAGES_OF_A_BLOCK)
         if has_messages:

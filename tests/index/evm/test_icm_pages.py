@@ -34,7 +34,10 @@ TIMES = [
 QUERIES = [
     IcmQuery(),
     *(IcmQuery(chain=chain_id) for chain_id in (A, B, ABSENT, ChainID(bytes(32)))),
-    *(IcmQuery(source=source, destination=destination) for source, destination in product((None, A, ABSENT), repeat=2)),
+    *(
+        IcmQuery(source=source, destination=destination)
+        for source, destination in product((None, A, ABSENT), repeat=2)
+    ),
     IcmQuery(chain=B, source=A),
     IcmQuery(chain=B, source=A, destination=ABSENT),
     *(IcmQuery(times=times) for times in TIMES),
@@ -89,12 +92,18 @@ def positions(history: IcmHistory, chain_id: ChainID) -> dict[bytes, IcmPosition
             position = IcmPosition(block.time, chain_id, block_key(block.number, event.position))
             if isinstance(event, IcmSend) and event.message_id in chain.outgoing:
                 places.setdefault(event.message_id, position)
-            elif isinstance(event, IcmReceive) and event.message_id in chain.incoming and event.source not in INDEXED:
+            elif (
+                isinstance(event, IcmReceive)
+                and event.message_id in chain.incoming
+                and event.source not in INDEXED
+            ):
                 places[event.message_id] = position
     return dict(sorted(places.items(), key=lambda item: item[1], reverse=True))
 
 
-def expected(history: IcmHistory, chain_id: ChainID, query: IcmQuery) -> list[tuple[IcmPosition, bytes]]:
+def expected(
+    history: IcmHistory, chain_id: ChainID, query: IcmQuery
+) -> list[tuple[IcmPosition, bytes]]:
     chain = history.chains[chain_id]
     rows = expected_sends(history, chain)
     outcomes, states = ({row[0]: row[place] for row in rows} for place in (-2, -1))
@@ -108,14 +117,20 @@ def expected(history: IcmHistory, chain_id: ChainID, query: IcmQuery) -> list[tu
         destination = (chain.outgoing.get(id_) or chain.incoming[id_]).message.destination
         if states.get(id_) not in ("open", "failed") or destination not in query.known_since:
             return False
-        return query.known_since[destination] <= time < history.chains[destination].blocks[-1].time - STUCK_S
+        return (
+            query.known_since[destination]
+            <= time
+            < history.chains[destination].blocks[-1].time - STUCK_S
+        )
 
     def is_wanted(id_: bytes, time: int) -> bool:
         message = (chain.outgoing.get(id_) or chain.incoming[id_]).message
         return (
             query.status in (None, status_of(id_))
             and query.is_stuck in (None, is_stuck(id_, time))
-            and (query.times.since or 0) <= time <= (2**63 if query.times.until is None else query.times.until)
+            and (query.times.since or 0)
+            <= time
+            <= (2**63 if query.times.until is None else query.times.until)
             and query.chain in (None, message.source, message.destination)
             and query.source in (None, message.source)
             and query.destination in (None, message.destination)
@@ -124,7 +139,11 @@ def expected(history: IcmHistory, chain_id: ChainID, query: IcmQuery) -> list[tu
             and query.address in (None, message.sender, message.recipient)
         )
 
-    return [(position, id_) for id_, position in positions(history, chain_id).items() if is_wanted(id_, position.time)]
+    return [
+        (position, id_)
+        for id_, position in positions(history, chain_id).items()
+        if is_wanted(id_, position.time)
+    ]
 
 
 async def read_all(index: EvmIndex, query: IcmQuery, size: int) -> list[tuple[IcmPosition, bytes]]:
@@ -159,7 +178,10 @@ async def test_pages_are_those_of_the_model(
                 for size in (1, 4, 100):
                     messages = await read_all(index, replace(query, indexed=INDEXED), size)
                     assert messages == expected(history, chain_id, query), (query, size)
-    assert all(any(expected(history, chain_id, query) for chain_id in (A, B)) for query in (QUERIES[0], *QUERIES[-3:]))
+    assert all(
+        any(expected(history, chain_id, query) for chain_id in (A, B))
+        for query in (QUERIES[0], *QUERIES[-3:])
+    )
 
 
 @pytest.mark.parametrize("most", [2_000, 3])
@@ -182,18 +204,23 @@ async def test_messages_are_listed_by_status_and_by_being_stuck(
     assert len(filled) >= len(STATE_QUERIES) - 3
 
 
-async def test_receives_of_indexed_sources_end_no_page(any_index_url: str, history: IcmHistory) -> None:
+async def test_receives_of_indexed_sources_end_no_page(
+    any_index_url: str, history: IcmHistory
+) -> None:
     write(any_index_url, history)
     async with open_index(any_index_url, B) as index:
         page = await index.icm_page(IcmQuery(source=A, indexed=INDEXED), None, 1)
     assert page == IcmKeys([], None)
 
 
-async def test_a_page_begins_behind_a_message_of_another_chain(any_index_url: str, history: IcmHistory) -> None:
+async def test_a_page_begins_behind_a_message_of_another_chain(
+    any_index_url: str, history: IcmHistory
+) -> None:
     write(any_index_url, history)
     query = IcmQuery(indexed=INDEXED)
     entries = sorted(
-        ((*entry, chain_id) for chain_id in (A, B) for entry in expected(history, chain_id, query)), reverse=True
+        ((*entry, chain_id) for chain_id in (A, B) for entry in expected(history, chain_id, query)),
+        reverse=True,
     )
     async with open_index(any_index_url, A) as a, open_index(any_index_url, B) as b:
         for number, (position, _, _) in enumerate(entries):
@@ -203,7 +230,9 @@ async def test_a_page_begins_behind_a_message_of_another_chain(any_index_url: st
                 assert [item.position for item in page.items] == behind[:2]
 
 
-async def test_messages_are_found_by_their_ids_with_both_sides(any_index_url: str, history: IcmHistory) -> None:
+async def test_messages_are_found_by_their_ids_with_both_sides(
+    any_index_url: str, history: IcmHistory
+) -> None:
     write(any_index_url, history)
     async with open_index(any_index_url, A) as a, open_index(any_index_url, B) as b:
         indexes = {A: a, B: b}
@@ -226,7 +255,9 @@ async def test_messages_are_found_by_their_ids_with_both_sides(any_index_url: st
                 arrival = None if other is None else other.incoming.get(id_)
                 assert (message.receive is None) == (arrival is None)
                 if arrival is not None and message.receive is not None:
-                    (receive,) = (await indexes[message.destination].icm_messages([message.receive])).values()
+                    (receive,) = (
+                        await indexes[message.destination].icm_messages([message.receive])
+                    ).values()
                     assert isinstance(receive, ReceivedMessage)
                     assert receive.message_id == id_
                     assert receive.body is None
@@ -235,7 +266,9 @@ async def test_messages_are_found_by_their_ids_with_both_sides(any_index_url: st
 
 
 @pytest.mark.parametrize(("later", "reward"), [(MAX_CHANGES - 1, 9), (MAX_CHANGES, 2)])
-async def test_only_the_newest_changes_of_a_message_are_read(any_index_url: str, later: int, reward: int) -> None:
+async def test_only_the_newest_changes_of_a_message_are_read(
+    any_index_url: str, later: int, reward: int
+) -> None:
     """Any account may add to a fee, so that a message may have any number of changes."""
     message = Message(A, B, 1, PEOPLE[0], PEOPLE[1], fee=2)
     blocks = [
@@ -262,7 +295,11 @@ async def test_messages_are_stuck_if_their_destination_went_on_without_them(
         until = history.chains[other].blocks[-1].time - 20
         places, stuck = positions(history, chain_id), 0
         for id_, entry in chain.outgoing.items():
-            is_open = arrivals[id_].outcome == "failed" if id_ in arrivals else "receipt" not in entry.changes
+            is_open = (
+                arrivals[id_].outcome == "failed"
+                if id_ in arrivals
+                else "receipt" not in entry.changes
+            )
             is_between = start + 2 * first_block <= places[id_].time < until
             stuck += entry.message.destination == other and is_open and is_between
         assert stuck > 1 or first_block

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.index.evm.fixtures import all_items, open_index, open_writer, read_collectibles, read_transfers, token_fields
+from tests.index.evm.fixtures import (
+    all_items,
+    open_index,
+    open_writer,
+    read_collectibles,
+    read_transfers,
+    token_fields,
+)
 from tests.index.evm.histories import MAX, START, History, address, made_block, transfer
 from tests.index.evm.model import EvmModel
 from warpseal.chains.evm.facts import TokenStandard
@@ -35,7 +42,15 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, EvmModel]:
 async def test_transfers_are_bounded_by_blocks(history: tuple[str, EvmModel]) -> None:
     url, model = history
     async with open_index(url) as index:
-        for start, end in ((0, 10), (20, 40), (39, 40), (40, 40), (70, MAX), (BLOCKS, MAX), (-5, 3)):
+        for start, end in (
+            (0, 10),
+            (20, 40),
+            (39, 40),
+            (40, 40),
+            (70, MAX),
+            (BLOCKS, MAX),
+            (-5, 3),
+        ):
             for order in SortOrder:
                 transfers = await read_transfers(index, Erc1155Query(ALICE, start, end, order), 4)
                 expected = model.transfers(ALICE, start, end)
@@ -48,7 +63,9 @@ async def test_collectibles_of_one_contract(history: tuple[str, EvmModel]) -> No
         for contract in map(address, range(9)):
             for holder in map(address, range(1_000, 1_006)):
                 query = CollectibleQuery(holder, contract)
-                assert await read_collectibles(index, query, 2) == model.collectibles(holder, contract)
+                assert await read_collectibles(index, query, 2) == model.collectibles(
+                    holder, contract
+                )
 
 
 async def test_hidden_contracts_are_left_out(history: tuple[str, EvmModel]) -> None:
@@ -58,7 +75,10 @@ async def test_hidden_contracts_are_left_out(history: tuple[str, EvmModel]) -> N
     async with open_index(url) as index:
         for holder in map(address, range(1_000, 1_012)):
             visible = [item for item in model.collectibles(holder) if item[0] not in texts]
-            assert await read_collectibles(index, CollectibleQuery(holder, hidden=hidden), 2) == visible
+            assert (
+                await read_collectibles(index, CollectibleQuery(holder, hidden=hidden), 2)
+                == visible
+            )
             moved = [item for item in model.transfers(holder) if item[8] not in texts]
             query = Erc1155Query(holder, order=SortOrder.ASC, hidden=hidden)
             assert await read_transfers(index, query, 2) == moved
@@ -95,7 +115,11 @@ async def test_a_contract_of_both_standards_has_two_tokens_with_one_id(file_url:
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
         writer.documents.write(
-            [TokenDocument(address(6), 1, MetadataStatus.INDEXED, START, standard=TokenStandard.ERC721)]
+            [
+                TokenDocument(
+                    address(6), 1, MetadataStatus.INDEXED, START, standard=TokenStandard.ERC721
+                )
+            ]
         )
     async with open_index(file_url) as index:
         # The one that is held.
@@ -108,12 +132,20 @@ async def test_a_contract_of_both_standards_has_two_tokens_with_one_id(file_url:
 async def test_pages_end_early_at_4_mib(file_url: str) -> None:
     moves = [transfer(number, 3, number, ZERO, ALICE, amount=1) for number in range(7)]
     large = TokenDocument(
-        address(3), 0, MetadataStatus.INDEXED, START, "u", NftFields(description="d" * (MAX_PAGE_BYTES // 3))
+        address(3),
+        0,
+        MetadataStatus.INDEXED,
+        START,
+        "u",
+        NftFields(description="d" * (MAX_PAGE_BYTES // 3)),
     )
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
         writer.documents.write(
-            [TokenDocument(large.contract, number, large.status, START, "u", large.fields) for number in range(7)]
+            [
+                TokenDocument(large.contract, number, large.status, START, "u", large.fields)
+                for number in range(7)
+            ]
         )
     async with open_index(file_url) as index:
         for read in (
@@ -123,7 +155,9 @@ async def test_pages_end_early_at_4_mib(file_url: str) -> None:
         ):
             first = await read(PageRequest(100))
             assert len(first.items) == 2
-            ids = [getattr(item, "erc1155_token", item).token_id for item in await all_items(read, 100)]
+            ids = [
+                getattr(item, "erc1155_token", item).token_id for item in await all_items(read, 100)
+            ]
             assert ids == list("0123456")
 
 
@@ -133,7 +167,8 @@ async def test_an_item_larger_than_a_page_is_a_page(file_url: str) -> None:
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
         documents = [
-            TokenDocument(address(2), number, MetadataStatus.INDEXED, START, "", fields) for number in range(2)
+            TokenDocument(address(2), number, MetadataStatus.INDEXED, START, "", fields)
+            for number in range(2)
         ]
         writer.documents.write(documents)
     async with open_index(file_url) as index:
@@ -142,12 +177,17 @@ async def test_an_item_larger_than_a_page_is_a_page(file_url: str) -> None:
 
 
 async def test_holders_that_are_known_contracts_have_their_names(file_url: str) -> None:
-    moves = [transfer(0, 3, 1, ZERO, address(3), amount=1), transfer(1, 3, 1, address(3), ALICE, amount=1)]
+    moves = [
+        transfer(0, 3, 1, ZERO, address(3), amount=1),
+        transfer(1, 3, 1, address(3), ALICE, amount=1),
+    ]
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
         writer.contracts.write([ContractFacts(address(3), ErcType.ERC1155, "Vault", None, None, 0)])
     async with open_index(file_url) as index:
-        newest, oldest = (await index.erc1155_transfers(Erc1155Query(address(3)), PageRequest(10))).items
+        newest, oldest = (
+            await index.erc1155_transfers(Erc1155Query(address(3)), PageRequest(10))
+        ).items
     assert (newest.sender.name, newest.sender.symbol, newest.to.name) == ("Vault", UNSET, UNSET)
     assert (oldest.sender.address, oldest.sender.name) == ("0x" + "00" * 20, UNSET)
 

@@ -39,7 +39,9 @@ def creation(contract: int, tx_index: int = 0) -> Creation:
 
 
 def traced(number: int, *creations: Creation) -> TracedBlock:
-    return TracedBlock(number, creations, {item.tx_index: hash_of(number, item.tx_index) for item in creations})
+    return TracedBlock(
+        number, creations, {item.tx_index: hash_of(number, item.tx_index) for item in creations}
+    )
 
 
 def derived_rows(url: str) -> dict[str, list[Any]]:
@@ -62,11 +64,16 @@ def derived_rows(url: str) -> dict[str, list[Any]]:
             f"SELECT {collection}, 0, holders, tokens FROM nft_totals WHERE tokens > 0",
             f"SELECT {collection}, 0 FROM inconsistent",
         )
-        ids = {0: ZERO, **{key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")}}
+        ids = {
+            0: ZERO,
+            **{key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")},
+        }
         rows = {}
         for text in texts:
             fetched = (list(map(_plain, row)) for row in connection.fetch(text))
-            rows[text] = sorted(repr([ids[first], ids.get(second), *rest]) for first, second, *rest in fetched)
+            rows[text] = sorted(
+                repr([ids[first], ids.get(second), *rest]) for first, second, *rest in fetched
+            )
     engine.dispose()
     return rows
 
@@ -86,11 +93,15 @@ def rebuilt_rows(url: str) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("is_late", [True, False], ids=["by a trace", "by a receipt"])
-async def test_tokens_of_a_destroyed_contract_are_held_no_more(any_index_url: str, is_late: bool) -> None:
+async def test_tokens_of_a_destroyed_contract_are_held_no_more(
+    any_index_url: str, is_late: bool
+) -> None:
     again = creation(CONTRACT, 3)
     blocks = [
         made_block(0),
-        made_block(1, [transfer(0, CONTRACT, 7, ZERO, FIRST), transfer(1, CONTRACT, 8, ZERO, SECOND)]),
+        made_block(
+            1, [transfer(0, CONTRACT, 7, ZERO, FIRST), transfer(1, CONTRACT, 8, ZERO, SECOND)]
+        ),
         made_block(2, [transfer(0, CONTRACT, 9, ZERO, FIRST, amount=5)]),
         # A transfer of the first contract, and one of the second contract, in the block of its creation.
         made_block(
@@ -101,7 +112,13 @@ async def test_tokens_of_a_destroyed_contract_are_held_no_more(any_index_url: st
             ],
             () if is_late else (again,),
         ),
-        made_block(4, [transfer(0, CONTRACT, 7, ZERO, SECOND), transfer(1, CONTRACT, 9, SECOND, FIRST, amount=1)]),
+        made_block(
+            4,
+            [
+                transfer(0, CONTRACT, 7, ZERO, SECOND),
+                transfer(1, CONTRACT, 9, SECOND, FIRST, amount=1),
+            ],
+        ),
     ]
     filler = IndexFiller(any_index_url)
     filler.write(blocks[:1])
@@ -112,7 +129,9 @@ async def test_tokens_of_a_destroyed_contract_are_held_no_more(any_index_url: st
     filler.writer.close()
     contract = account_text(address(CONTRACT))
     async with open_index(any_index_url) as index:
-        assert await read_collectibles(index, CollectibleQuery(FIRST), 10) == [(contract, "ERC-1155", "9", "1", False)]
+        assert await read_collectibles(index, CollectibleQuery(FIRST), 10) == [
+            (contract, "ERC-1155", "9", "1", False)
+        ]
         assert sorted(await read_collectibles(index, CollectibleQuery(SECOND), 10)) == [
             (contract, "ERC-1155", "9", "1", False),
             (contract, "ERC-721", "7", None, False),
@@ -132,7 +151,9 @@ async def test_balances_of_a_destroyed_erc20_contract_end(any_index_url: str) ->
 
     token = creation(70)
     filler = IndexFiller(any_index_url)
-    filler.write([block(0, (ZERO, FIRST, 100), (ZERO, SECOND, 50)), block(1, (FIRST, SECOND, 10)), block(2)])
+    filler.write(
+        [block(0, (ZERO, FIRST, 100), (ZERO, SECOND, 50)), block(1, (FIRST, SECOND, 10)), block(2)]
+    )
     filler.writer.traces.write(0, 0, [traced(0, token)])
     filler.write([block(3, (ZERO, FIRST, 7)), block(4, (FIRST, address(1_002), 3))])
     filler.writer.traces.write(1, 4, [traced(2, token)])
@@ -162,7 +183,11 @@ class Lives:
     def next_block(self) -> EvmBlockFacts:
         """Return the next block, and note its trace."""
         random, block = self.random, self.nfts.next_block()
-        contracts = [contract for contract in (1, 2, 3, 4, 5, 6) if not block.number or random.random() < 0.05]
+        contracts = [
+            contract
+            for contract in (1, 2, 3, 4, 5, 6)
+            if not block.number or random.random() < 0.05
+        ]
         creations = [creation(contract, random.randrange(4)) for contract in contracts]
         if not block.number or random.random() < 0.1:
             creations.append(creation(70, 0))
@@ -182,7 +207,9 @@ class Lives:
         parties = [address(2_000 + number) for number in range(6)]
         sender, recipient = random.choice((ZERO, *self.balances)), random.choice((ZERO, *parties))
         held = self.balances.get(sender, 0)
-        amount = random.choice((1, 5, 2**64)) if sender == ZERO else random.choice((held, held // 2))
+        amount = (
+            random.choice((1, 5, 2**64)) if sender == ZERO else random.choice((held, held // 2))
+        )
         if sender == recipient or not amount:
             return None
         self.balances[sender] = held - amount
@@ -206,7 +233,11 @@ async def test_traces_in_any_order_and_a_rebuild_give_the_same_rows(
         everything.append(derived_rows(url))
         async with open_index(url) as index:
             listed, _ = await read(index, HolderQuery(TOKEN, 0, ALWAYS), 10)
-            held = [holder for holder in lives.model.above(HolderQuery(TOKEN, 0, ALWAYS), 79) if holder.balance]
+            held = [
+                holder
+                for holder in lives.model.above(HolderQuery(TOKEN, 0, ALWAYS), 79)
+                if holder.balance
+            ]
             assert [holder for holder in listed if holder.balance] == held
         rebuilt = rebuilt_rows(url)
         assert rebuilt == everything[-1]
@@ -214,7 +245,12 @@ async def test_traces_in_any_order_and_a_rebuild_give_the_same_rows(
 
 
 def write_in_order(
-    url: str, blocks: Sequence[EvmBlockFacts], traces: dict[int, TracedBlock], random: Random, *, is_early: bool
+    url: str,
+    blocks: Sequence[EvmBlockFacts],
+    traces: dict[int, TracedBlock],
+    random: Random,
+    *,
+    is_early: bool,
 ) -> None:
     """Write blocks and traces: each trace behind its block, or all in any order behind the last block."""
     filler = IndexFiller(url)
@@ -235,11 +271,18 @@ def write_in_order(
     filler.writer.close()
 
 
-def test_an_index_of_the_version_before_is_corrected(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_the_version_before_is_corrected(
+    any_index_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as older:
         older.setattr(EvmIndexWriter, "_end_destroyed", lambda *_: None)
         filler = IndexFiller(any_index_url)
-        filler.write([made_block(0), made_block(1, [transfer(0, CONTRACT, 7, ZERO, FIRST)], needs_trace=True)])
+        filler.write(
+            [
+                made_block(0),
+                made_block(1, [transfer(0, CONTRACT, 7, ZERO, FIRST)], needs_trace=True),
+            ]
+        )
         filler.write([made_block(2, needs_trace=True)])
         traces = [traced(0, creation(CONTRACT)), traced(2, creation(CONTRACT))]
         filler.writer.traces.write(0, 2, traces)
@@ -249,8 +292,12 @@ def test_an_index_of_the_version_before_is_corrected(any_index_url: str, monkeyp
         filler.writer.close()
     engine = open_engine(any_index_url)
     with engine.connect() as connection, connection.snapshot():
-        assert [item.subject for item in find_inconsistencies(connection)][:1] == ["token 68719476736"]
+        assert [item.subject for item in find_inconsistencies(connection)][:1] == [
+            "token 68719476736"
+        ]
     engine.dispose()
     IndexFiller(any_index_url).writer.close()
-    holdings = [rows for text, rows in derived_rows(any_index_url).items() if "FROM holdings" in text]
+    holdings = [
+        rows for text, rows in derived_rows(any_index_url).items() if "FROM holdings" in text
+    ]
     assert holdings == [[]]

@@ -115,7 +115,12 @@ async def test_freshness_names_heights_status_and_gaps(any_index_url: str) -> No
             writer.write(blocks)
             fresh = await index.freshness()
             assert fresh is not None
-            assert (fresh.chain_id, fresh.height, fresh.node_height, fresh.time) == (43_112, 9, 9, START + 18)
+            assert (fresh.chain_id, fresh.height, fresh.node_height, fresh.time) == (
+                43_112,
+                9,
+                9,
+                START + 18,
+            )
             assert (fresh.is_node_behind, fresh.traced_height, fresh.stopped) == (True, None, "")
             status = ChainStatus(PrimaryChain.C, 12, False, "contradiction", reported_at=now - 10)
             writer.write_status(status)
@@ -159,7 +164,9 @@ def test_a_transfer_takes_at_most_300_bytes(file_url: str, standard: str) -> Non
         sender = owned.get((contract, token_id), bytes(20))
         recipient = owned[contract, token_id] = random.choice(holders)
         amount = None if standard == "ERC-721" else random.choice((1, 1, 5, 10**18))
-        return transfer(position, contract, token_id, sender, recipient, amount=amount, tx_index=position)
+        return transfer(
+            position, contract, token_id, sender, recipient, amount=amount, tx_index=position
+        )
 
     with open_writer(file_url, settings=IndexSettings(file_url)) as writer:
         writer.write([made_block(0)])
@@ -175,7 +182,10 @@ def database_bytes(url: str) -> int:
     """Return the bytes of the pages that are in use."""
     engine = open_engine(url)
     with engine.connect() as connection:
-        counts = [connection.value(f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")]
+        counts = [
+            connection.value(f"PRAGMA {name}")
+            for name in ("page_count", "freelist_count", "page_size")
+        ]
     engine.dispose()
     used: int = (counts[0] - counts[1]) * counts[2]
     return used

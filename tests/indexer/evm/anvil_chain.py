@@ -39,7 +39,12 @@ class AnvilChain:
         return response["result"]
 
     async def send(
-        self, to: bytes, signature: str, *arguments: Any, gas: str = _GAS, sender: bytes | None = None
+        self,
+        to: bytes,
+        signature: str,
+        *arguments: Any,
+        gas: str = _GAS,
+        sender: bytes | None = None,
     ) -> str:
         """Call a contract in the next block; return the hash of the transaction. sender: None for the first account."""
         tx = {"to": _hex(to), "data": _hex(encode_call(signature, *arguments)), "gas": gas}

@@ -16,7 +16,9 @@ from tests.store.postgres import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
 
-collect_ignore = [] if anvil.binary() is not None and compiled.is_installed() else ["test_solidity.py"]
+collect_ignore = (
+    [] if anvil.binary() is not None and compiled.is_installed() else ["test_solidity.py"]
+)
 
 
 @pytest.fixture(autouse=True)

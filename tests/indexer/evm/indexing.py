@@ -29,16 +29,22 @@ from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, Trac
 from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
-SETTINGS: Final = IndexerSettings(poll_s=0.02, retry_first_s=0.01, retry_cap_s=0.05, retry_stopped_s=0.1)
+SETTINGS: Final = IndexerSettings(
+    poll_s=0.02, retry_first_s=0.01, retry_cap_s=0.05, retry_stopped_s=0.1
+)
 RPC: Final = EvmRpcSettings(connect_timeout_s=20.0, retry_after_s=0.2)
 INDEX: Final = IndexSettings()
 
 
-def entry(chain: ServedChain, *nodes: EvmReplayNode, index: EvmIndexing | None = None, ws: bool = False) -> EvmChain:
+def entry(
+    chain: ServedChain, *nodes: EvmReplayNode, index: EvmIndexing | None = None, ws: bool = False
+) -> EvmChain:
     """Return the entry of a chain that these nodes serve."""
     rpc = tuple(NodeEndpoint(node.url) for node in nodes)
     sockets = tuple(NodeEndpoint(node.ws_url) for node in nodes) if ws else ()
-    return EvmChain(chain.blockchain_id, rpc, sockets, index=index or EvmIndexing(traces=TraceMode.OFF))
+    return EvmChain(
+        chain.blockchain_id, rpc, sockets, index=index or EvmIndexing(traces=TraceMode.OFF)
+    )
 
 
 @dataclass(frozen=True)
@@ -61,14 +67,17 @@ class Indexing:
         """Wait until a chain stops; return its status as readers find it."""
         return await self.until_status(chain, lambda status: bool(status.stopped))
 
-    async def until_status(self, chain: ServedChain, is_wanted: Callable[[ChainStatus], bool]) -> ChainStatus:
+    async def until_status(
+        self, chain: ServedChain, is_wanted: Callable[[ChainStatus], bool]
+    ) -> ChainStatus:
         """Wait until the status of a chain is as wanted; return it as readers find it."""
         statuses: list[ChainStatus] = []
 
         def is_found() -> bool:
             with suppress(DriverError):
                 statuses[:] = [
-                    decode_status(row[0]) for row in rows(self.folder, chain, "SELECT body FROM chain_status")
+                    decode_status(row[0])
+                    for row in rows(self.folder, chain, "SELECT body FROM chain_status")
                 ]
             return bool(statuses) and is_wanted(statuses[0])
 
@@ -93,7 +102,9 @@ async def indexing(
     async def load_rules(chain_id: ChainID) -> BlockRules:
         return BlockRules(helicon)
 
-    async def ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes], height: int) -> Mapping[bytes, bool]:
+    async def ask_interfaces(
+        chain: EvmChainContext, contracts: Collection[bytes], height: int
+    ) -> Mapping[bytes, bool]:
         return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
 
     async with open_sessions() as sessions:
@@ -118,7 +129,9 @@ async def indexing(
             await asyncio.wait((running,))
 
 
-def rows(folder: Path, chain: ServedChain, query: str, store: IndexSettings = INDEX) -> list[tuple[Any, ...]]:
+def rows(
+    folder: Path, chain: ServedChain, query: str, store: IndexSettings = INDEX
+) -> list[tuple[Any, ...]]:
     """Return what a query finds in the index of a chain."""
     engine = reading_index(evm_index_url(store, folder, chain.blockchain_id), store)
     try:
@@ -128,9 +141,13 @@ def rows(folder: Path, chain: ServedChain, query: str, store: IndexSettings = IN
         engine.dispose()
 
 
-def written_hashes(folder: Path, chain: ServedChain, store: IndexSettings = INDEX) -> dict[int, str]:
+def written_hashes(
+    folder: Path, chain: ServedChain, store: IndexSettings = INDEX
+) -> dict[int, str]:
     """Return the hash of each written block by its height."""
     return {
         number: "0x" + bytes(raw).hex()
-        for number, raw in rows(folder, chain, "SELECT number, hash FROM blocks ORDER BY number", store)
+        for number, raw in rows(
+            folder, chain, "SELECT number, hash FROM blocks ORDER BY number", store
+        )
     }

@@ -70,7 +70,10 @@ def main() -> None:
     """Kill some processes, then let one finish."""
     folder, kills, seed, urls = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     random, heights = Random(seed), [-1] * len(urls)
-    nodes = [EvmReplayNode(chain, url=url) for chain, url in zip(served_chains(len(urls)), urls, strict=True)]
+    nodes = [
+        EvmReplayNode(chain, url=url)
+        for chain, url in zip(served_chains(len(urls)), urls, strict=True)
+    ]
     icm_joiner._INTERVAL_S = 0.01  # type: ignore[misc]
     # Import what is imported late, in this process and not in each of the others.
     with tempfile.TemporaryDirectory() as other:
@@ -122,14 +125,18 @@ def _index(folder: Path, nodes: list[EvmReplayNode], targets: list[int], steps: 
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _index_up_to(folder: Path, nodes: list[EvmReplayNode], heights: list[int], *, is_last: bool) -> None:
+async def _index_up_to(
+    folder: Path, nodes: list[EvmReplayNode], heights: list[int], *, is_last: bool
+) -> None:
     def build_tasks(context: EvmChainContext) -> Iterable[BackgroundTask]:
         return ContractResolver(context, EvmCaller(context.nodes)), Tracer(context)
 
     has_icm = len(nodes) > 1
     chains = [entry(node.chain, node, index=EvmIndexing(has_holders=True)) for node in nodes]
     icm = IcmOptions(12_345, registries=(REGISTRY,)) if has_icm else None
-    async with indexing(folder, chains, settings=SETTINGS, build_tasks=build_tasks, icm=icm) as index:
+    async with indexing(
+        folder, chains, settings=SETTINGS, build_tasks=build_tasks, icm=icm
+    ) as index:
         for node, height in zip(nodes, heights, strict=True):
             await index.until_at(node.chain, height)
         if has_icm and is_last:

@@ -25,7 +25,14 @@ Serve = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
 
 def http_response(body: bytes = b"{}", status: str = "200 OK", *headers: str) -> bytes:
     """Return an HTTP response after which the connection ends."""
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
+    lines = [
+        f"HTTP/1.1 {status}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        *headers,
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + body
 
 
@@ -110,7 +117,9 @@ async def http_server(
 
 
 @asynccontextmanager
-async def twin_servers(public: Serve, private: Serve) -> AsyncIterator[tuple[HttpServer, HttpServer]]:
+async def twin_servers(
+    public: Serve, private: Serve
+) -> AsyncIterator[tuple[HttpServer, HttpServer]]:
     """Run a server at the public address, and another one at the same port of the private address."""
     async with AsyncExitStack() as stack:
         while True:
@@ -140,15 +149,22 @@ class DnsServer(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         query = dns.message.from_wire(data)
         question = query.question[0]
-        name, kind = question.name.to_text(omit_final_dot=True), dns.rdatatype.to_text(question.rdtype)
+        name, kind = (
+            question.name.to_text(omit_final_dot=True),
+            dns.rdatatype.to_text(question.rdtype),
+        )
         response = dns.message.make_response(query)
         if name not in self.names:
             response.set_rcode(dns.rcode.NXDOMAIN)
         elif turns := self.names[name]:
             addresses = turns[min(self.queries[name, kind], len(turns) - 1)]
-            records = [text for text in addresses if ip_address(text).version == (4 if kind == "A" else 6)]
+            records = [
+                text for text in addresses if ip_address(text).version == (4 if kind == "A" else 6)
+            ]
             if records:
-                response.answer.append(dns.rrset.from_text_list(question.name, 0, "IN", kind, records))
+                response.answer.append(
+                    dns.rrset.from_text_list(question.name, 0, "IN", kind, records)
+                )
         else:
             return
         self.queries[name, kind] += 1

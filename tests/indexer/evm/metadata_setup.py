@@ -102,7 +102,16 @@ class MetadataSetup:
     def mint_gem(self, token_id: int) -> None:
         """Add a block in which someone gets an ERC-1155 token."""
         owner = self.builder.address("owner")
-        self.builder.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
+        self.builder.add(
+            [
+                Tx(
+                    owner,
+                    self.gem,
+                    [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)],
+                    gas_used=90_000,
+                )
+            ]
+        )
 
     def add_document(self, path: str, document: Any) -> None:
         """Have the server answer a path with a JSON document."""
@@ -126,14 +135,18 @@ class MetadataSetup:
     async def show(self, *token_ids: int, contract: bytes | None = None) -> None:
         """Show tokens on a page, which requests what it lacks."""
         for token_id in token_ids:
-            missing: MissingResults = (await self.index.token(contract or self.cat, token_id)).missing
+            missing: MissingResults = (
+                await self.index.token(contract or self.cat, token_id)
+            ).missing
             await self.index.request(replace(missing, contracts=frozenset()))
 
     async def until_fetched(self, token_id: int, contract: bytes | None = None) -> NftToken:
         """Wait until a token has an outcome; return it."""
 
         async def is_fetched() -> bool:
-            return (await self.token(token_id, contract)).metadata.index_status != MetadataStatus.UNINDEXED
+            return (
+                await self.token(token_id, contract)
+            ).metadata.index_status != MetadataStatus.UNINDEXED
 
         await until(is_fetched)
         return await self.token(token_id, contract)
@@ -142,14 +155,18 @@ class MetadataSetup:
     async def running(self) -> AsyncIterator[MetadataSetup]:
         """Index the chain, and fetch the metadata."""
         exempt = self.settings.exempt_servers
-        policy = AddressPolicy(exempt, frozenset((self.port,)), lambda address: address == ip_address(PUBLIC))
+        policy = AddressPolicy(
+            exempt, frozenset((self.port,)), lambda address: address == ip_address(PUBLIC)
+        )
         async with open_fetcher(self.settings, policy) as fetcher:
 
             def build_tasks(chain: EvmChainContext) -> Sequence[MetadataFetcher]:
                 self.nodes = chain.nodes
                 return [MetadataFetcher(chain, BreakingCaller(chain, self), fetcher, self.settings)]
 
-            index = EvmIndexing(traces=TraceMode.OFF, metadata=self.mode, calls_per_s=self.calls_per_s)
+            index = EvmIndexing(
+                traces=TraceMode.OFF, metadata=self.mode, calls_per_s=self.calls_per_s
+            )
             chain = entry(self.builder.chain, self.node, index=index)
             async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
                 await self.indexer.until_at(self.builder.chain, self.builder.height)

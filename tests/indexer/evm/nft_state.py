@@ -27,7 +27,9 @@ class NftState:
             for receipt in json.loads(raw):
                 for log in receipt["logs"]:
                     topics = [bytes.fromhex(topic[2:]) for topic in log["topics"]]
-                    self._apply(bytes.fromhex(log["address"][2:]), topics, bytes.fromhex(log["data"][2:]))
+                    self._apply(
+                        bytes.fromhex(log["address"][2:]), topics, bytes.fromhex(log["data"][2:])
+                    )
 
     def call(self, to: bytes, data: bytes, block: Any) -> bytes | None:
         """Return the result of a call; None: it reverts."""

@@ -22,7 +22,10 @@ CallResultOf = Callable[[bytes, bytes, Any], bytes | None]
 
 async def test_a_head_that_no_key_holds_is_no_head_of_a_node() -> None:
     blocks = transfer_blocks(BLOCKS)
-    lying, honest = EvmReplayNode(blocks, replies={"eth_blockNumber": hex(1 << 43)}), EvmReplayNode(blocks)
+    lying, honest = (
+        EvmReplayNode(blocks, replies={"eth_blockNumber": hex(1 << 43)}),
+        EvmReplayNode(blocks),
+    )
     async with serving_evm(lying, honest), open_chain_nodes(lying.url, honest.url) as nodes:
         assert await nodes.heads() == (BLOCKS,)
 
@@ -38,7 +41,9 @@ async def call_all(
     """Return the results of calls with this data."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving_evm(*nodes))
-        chain_nodes = await stack.enter_async_context(open_chain_nodes(*(served.url for served in nodes)))
+        chain_nodes = await stack.enter_async_context(
+            open_chain_nodes(*(served.url for served in nodes))
+        )
         await chain_nodes.heads()
         caller = EvmCaller(chain_nodes, timeout_s)
         return await caller.call_all([ContractCall(CONTRACT, data) for data in calls], height)
@@ -58,11 +63,16 @@ async def test_a_contract_is_called_in_the_state_of_the_given_block() -> None:
     def result_of(to: bytes, data: bytes, block: str) -> bytes:
         return to + data + state_of(block)
 
-    assert await call_all([b"a", b"b"], 100, node(result_of)) == [CONTRACT + b"a" + b"0x64", CONTRACT + b"b" + b"0x64"]
+    assert await call_all([b"a", b"b"], 100, node(result_of)) == [
+        CONTRACT + b"a" + b"0x64",
+        CONTRACT + b"b" + b"0x64",
+    ]
     assert await call_all([b"a"], None, node(result_of)) == [CONTRACT + b"a" + b"latest"]
 
 
-async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_then_on_at_once() -> None:
+async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_then_on_at_once() -> (
+    None
+):
     methods: list[str] = []
 
     def result_of(to: bytes, data: bytes, block: str) -> bytes:
@@ -123,7 +133,9 @@ async def test_a_node_that_lacks_the_block_does_not_answer_for_its_last_one() ->
         return b"of an older block"
 
     assert await call_all([b""], 100, node(lagging)) == [None]
-    assert await call_all([b""], 100, node(lagging), node(lambda to, data, block: b"new")) == [b"new"]
+    assert await call_all([b""], 100, node(lagging), node(lambda to, data, block: b"new")) == [
+        b"new"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,13 +172,17 @@ async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_
         assert await call_one(caller, b"", 5) == b"0x5"
 
 
-@pytest.mark.parametrize("error", [(-32601, "the method eth_call does not exist"), (-32603, "database closed")])
+@pytest.mark.parametrize(
+    "error", [(-32601, "the method eth_call does not exist"), (-32603, "database closed")]
+)
 async def test_a_failure_of_the_node_leaves_the_call_to_the_others(error: tuple[int, str]) -> None:
     def result_of(to: bytes, data: bytes, block: str) -> bytes:
         raise Refused(*error)
 
     assert await call_all([b""], 100, node(result_of)) == [None]
-    assert await call_all([b""], 100, node(result_of), node(lambda to, data, block: b"result")) == [b"result"]
+    assert await call_all([b""], 100, node(result_of), node(lambda to, data, block: b"result")) == [
+        b"result"
+    ]
 
 
 async def test_a_result_above_one_mebibyte_spoils_only_its_own_call() -> None:
@@ -191,7 +207,9 @@ async def test_a_response_beyond_the_limit_of_the_node_spoils_only_its_own_call(
 
 @pytest.mark.parametrize("result", ["1", "0x1", "0xzz", 5, None, ["0x01"]])
 async def test_a_reply_that_is_no_hex_is_no_result(result: object) -> None:
-    assert await call_all([b""], 100, EvmReplayNode(transfer_blocks(BLOCKS), replies={"eth_call": result})) == [None]
+    assert await call_all(
+        [b""], 100, EvmReplayNode(transfer_blocks(BLOCKS), replies={"eth_call": result})
+    ) == [None]
 
 
 async def test_a_contract_that_never_ends_has_no_result_if_its_node_answers_other_calls() -> None:

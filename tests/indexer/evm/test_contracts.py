@@ -49,7 +49,10 @@ Results = Mapping[bytes, bytes]
 def interfaces(*supported: bytes) -> dict[bytes, bytes]:
     """Return the replies of a contract with ERC-165."""
     interfaces = (ERC721_INTERFACE, EARLY_ERC721_INTERFACE, ERC1155_INTERFACE, NO_INTERFACE)
-    return {supports_interface_call(interface): TRUE if interface in supported else FALSE for interface in interfaces}
+    return {
+        supports_interface_call(interface): TRUE if interface in supported else FALSE
+        for interface in interfaces
+    }
 
 
 COIN: Final = {DECIMALS: word(6), TOTAL_SUPPLY: word(100), balance_of_call(CONTRACT): FALSE}
@@ -114,7 +117,9 @@ async def test_names_are_strings_or_bytes32() -> None:
         ({**interfaces(), supports_interface_call(ERC721_INTERFACE): word(2)}, False),
     ],
 )
-async def test_candidate_transfers_are_of_nfts_if_erc165_says_so(replies: Results, is_erc721: bool) -> None:
+async def test_candidate_transfers_are_of_nfts_if_erc165_says_so(
+    replies: Results, is_erc721: bool
+) -> None:
     async with caller_of(replies) as caller:
         assert await ask_erc721(caller, {CONTRACT}, 10) == {CONTRACT: is_erc721}
 
@@ -155,7 +160,9 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
 
         async def are_called() -> bool:
             page = await index.deployments(sender, PageRequest(100))
-            return not page.missing.contracts and {item.erc_type for item in page.items} == {ErcType.ERC20}
+            return not page.missing.contracts and {item.erc_type for item in page.items} == {
+                ErcType.ERC20
+            }
 
         await until(are_called)
 
@@ -188,7 +195,9 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
     async with (
         serving_evm(node),
         indexing(
-            tmp_path, [entry(chain.chain, node, index=limited)], build_tasks=lambda context: [LateResolver(context)]
+            tmp_path,
+            [entry(chain.chain, node, index=limited)],
+            build_tasks=lambda context: [LateResolver(context)],
         ) as running,
         EvmIndex(evm_index_url(INDEX, tmp_path, chain.chain.blockchain_id), INDEX) as index,
     ):
@@ -217,44 +226,65 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
 
 def string(text: str) -> bytes:
     """Return the ABI encoding of a string of at most 32 bytes."""
-    return word(32) + word(len(text)) + text.encode().ljust(32, b"\0") if text else word(32) + word(0)
+    return (
+        word(32) + word(len(text)) + text.encode().ljust(32, b"\0") if text else word(32) + word(0)
+    )
 
 
 @pytest.mark.parametrize("event", ["Initialized(uint8)", "Initialized(uint64)", None])
-async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path, event: str | None) -> None:
+async def test_the_name_of_a_clone_is_that_of_a_later_transaction(
+    tmp_path: Path, event: str | None
+) -> None:
     """With an event the indexer calls the clone again, without one once a page has shown the old result."""
     chain = MadeUpChain()
     clone, sender = chain.address("clone"), chain.address("sender")
     logs = [] if event is None else [Log(clone, (keccak(event.encode()),), word(1))]
-    for txs in ((Tx(sender, None, gas_used=60_000, created=clone),), (), (Tx(sender, clone, logs),), ()):
+    for txs in (
+        (Tx(sender, None, gas_used=60_000, created=clone),),
+        (),
+        (Tx(sender, clone, logs),),
+        (),
+    ):
         chain.add(txs)
 
     def result_of(to: bytes, data: bytes, block: Any) -> bytes | None:
-        return string("Late" if block != "latest" and int(block, 16) >= 3 else "") if data in (NAME, SYMBOL) else None
+        return (
+            string("Late" if block != "latest" and int(block, 16) >= 3 else "")
+            if data in (NAME, SYMBOL)
+            else None
+        )
 
     def build_tasks(context: EvmChainContext) -> list[ContractResolver]:
         return [ContractResolver(context, EvmCaller(context.nodes))]
 
     async def until_named(folder: Path, node: EvmReplayNode, name: str, is_requested: bool) -> None:
-        async with EvmIndex(evm_index_url(INDEX, folder, chain.chain.blockchain_id), INDEX) as index:
+        async with EvmIndex(
+            evm_index_url(INDEX, folder, chain.chain.blockchain_id), INDEX
+        ) as index:
 
             async def is_named() -> bool:
                 page = await index.deployments(sender, PageRequest(10))
                 if is_requested:
                     await index.request(page.missing)
-                return [contract.name for contract in page.items] == [name] and not page.missing.contracts
+                return [contract.name for contract in page.items] == [
+                    name
+                ] and not page.missing.contracts
 
             await until(is_named)
 
     node = EvmReplayNode(chain.chain, tip=2, call=result_of)
     async with serving_evm(node):
-        async with indexing(tmp_path, [entry(chain.chain, node)], build_tasks=build_tasks) as running:
+        async with indexing(
+            tmp_path, [entry(chain.chain, node)], build_tasks=build_tasks
+        ) as running:
             await running.until_at(chain.chain, 2)
             await until_named(tmp_path, node, "", is_requested=False)
             node.tip = None
             await running.until_at(chain.chain, 4)
             await until_named(tmp_path, node, "Late", is_requested=event is None)
         # The same chain, indexed afterwards, has the same facts.
-        async with indexing(tmp_path / "fresh", [entry(chain.chain, node)], build_tasks=build_tasks) as running:
+        async with indexing(
+            tmp_path / "fresh", [entry(chain.chain, node)], build_tasks=build_tasks
+        ) as running:
             await running.until_at(chain.chain, 4)
             await until_named(tmp_path / "fresh", node, "Late", is_requested=False)

@@ -40,7 +40,9 @@ Respond = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
 
 async def send_bomb(request: web.Request, body: bytes) -> web.StreamResponse:
     """Send half a gigabyte of zeros, compressed to half a megabyte, without an end."""
-    return web.Response(body=_bomb(), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+    return web.Response(
+        body=_bomb(), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    )
 
 
 async def drip(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -54,13 +56,17 @@ async def drip(request: web.Request, body: bytes) -> web.StreamResponse:
 
 async def nest(request: web.Request, body: bytes) -> web.StreamResponse:
     """Send a result that is nested a million times."""
-    return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + b"[" * 1_000_000, content_type="application/json")
+    return web.Response(
+        body=b'{"jsonrpc":"2.0","id":0,"result":' + b"[" * 1_000_000,
+        content_type="application/json",
+    )
 
 
 async def send_strangers(request: web.Request, body: bytes) -> web.StreamResponse:
     """Send responses that nothing asked for."""
     strangers = (
-        b'[{"jsonrpc":"2.0","id":1000000,"result":null}' + b',{"jsonrpc":"2.0","id":7000000,"result":null}' * 10_000
+        b'[{"jsonrpc":"2.0","id":1000000,"result":null}'
+        + b',{"jsonrpc":"2.0","id":7000000,"result":null}' * 10_000
     )
     return web.Response(body=strangers + b"]", content_type="application/json")
 
@@ -101,7 +107,10 @@ async def test_hostile_nodes_cost_bounded_memory_and_delay_no_other_chain(tmp_pa
     honest, bombs = nft_blocks(40, seed=3, txs=5), log_bombs()
     spoiled = Counter[str]()
     spoilers: list[Respond] = [send_bomb, drip, nest, send_strangers]
-    hostile = [EvmReplayNode(transfer_blocks(5, seed, has_roots=False)) for seed in range(30, 30 + len(spoilers) + 1)]
+    hostile = [
+        EvmReplayNode(transfer_blocks(5, seed, has_roots=False))
+        for seed in range(30, 30 + len(spoilers) + 1)
+    ]
     for node, respond in zip(hostile, spoilers, strict=False):
         node.respond = spoiled_after_identity(node, respond, spoiled)
     hostile[-1].is_endless = True
@@ -118,14 +127,20 @@ async def test_hostile_nodes_cost_bounded_memory_and_delay_no_other_chain(tmp_pa
             }
             for node in nodes
         ]
-        own = {"evm-chains": chains, "data-dir": str(tmp_path / "data"), "index-low-priority": False}
+        own = {
+            "evm-chains": chains,
+            "data-dir": str(tmp_path / "data"),
+            "index-low-priority": False,
+        }
         config = tmp_path / "config.json"
         config.write_text(json.dumps({"p-chain-api": p_chain.url, "info-api": p_chain.url, **own}))
         process = await stack.enter_async_context(start_command("index", "run", "--config", config))
         assert (await process.read_line()).startswith("warpseal is indexing")
         folder = tmp_path / "data" / "88888"
 
-        await until(lambda: [_height(folder, chain) for chain in (honest, bombs)] == [honest.tip, bombs.tip])
+        await until(
+            lambda: [_height(folder, chain) for chain in (honest, bombs)] == [honest.tip, bombs.tip]
+        )
         await until(lambda: len(spoiled) == len(spoilers) and hostile[-1].requests)
         assert rows(folder, bombs, "SELECT unknown_logs FROM chain") == [(501,)]
         assert _peak_bytes(process.pid) < MAX_RESIDENT

@@ -61,7 +61,10 @@ def keyless_transaction() -> str:
         call = json.loads(line)
         if call["method"] == "eth_getBlockByNumber" and call["params"][0] == "0x2":
             (tx,) = call["result"]["transactions"]
-            fields = [tx[name] for name in ("nonce", "gasPrice", "gas", "to", "value", "input", "v", "r", "s")]
+            fields = [
+                tx[name]
+                for name in ("nonce", "gasPrice", "gas", "to", "value", "input", "v", "r", "s")
+            ]
             return "0x" + rlp([as_bytes(field) for field in fields]).hex()
     raise LookupError("the block was not recorded")
 
@@ -118,7 +121,9 @@ class IcmNode:
         if fee:
             await self.run(self.coin, "approve(address,uint256)", MESSENGER, 2 * fee)
         asset = self.coin if fee else bytes(20)
-        return sent(await self.run(MESSENGER, SEND, (to.id, to.receiver, (asset, fee), 200_000, [], body)))
+        return sent(
+            await self.run(MESSENGER, SEND, (to.id, to.receiver, (asset, fee), 200_000, [], body))
+        )
 
     async def receive(self, source: IcmNode, call: AddressedCall) -> None:
         """Deliver a message of another chain."""
@@ -134,7 +139,9 @@ def sent(receipt: dict[str, Any]) -> tuple[bytes, AddressedCall]:
     (warp,) = [log for log in receipt["logs"] if log["topics"][0] == "0x" + WARP.hex()]
     raw = unwrap_log_data(bytes.fromhex(warp["data"][2:]))
     assert raw is not None
-    return bytes.fromhex(first["topics"][1][2:]), AddressedCall.parse(UnsignedMessage.parse(raw).payload)
+    return bytes.fromhex(first["topics"][1][2:]), AddressedCall.parse(
+        UnsignedMessage.parse(raw).payload
+    )
 
 
 @asynccontextmanager
@@ -149,7 +156,9 @@ async def two_chains() -> AsyncIterator[tuple[IcmNode, IcmNode]]:
 
 def entry(node: IcmNode) -> EvmChain:
     """Return the entry of a chain."""
-    return EvmChain(node.id, (NodeEndpoint(node.chain.url),), index=EvmIndexing(traces=TraceMode.OFF))
+    return EvmChain(
+        node.id, (NodeEndpoint(node.chain.url),), index=EvmIndexing(traces=TraceMode.OFF)
+    )
 
 
 async def until_joined(folder: Path, index: Indexing, nodes: Sequence[IcmNode]) -> None:
@@ -180,7 +189,9 @@ async def verify(folder: Path, node: IcmNode) -> dict[str, IndexFinding]:
         return {finding.subject: finding for finding in await verifier.run(200, seed=1)}
 
 
-def failed_message(source: IcmNode, destination: IcmNode, message_id: bytes, height: int) -> JoinedMessage:
+def failed_message(
+    source: IcmNode, destination: IcmNode, message_id: bytes, height: int
+) -> JoinedMessage:
     """Return the first message, whose execution failed at a height, as indexes have it."""
     side: dict[str, Any] = {
         "message_id": message_id,
@@ -199,12 +210,18 @@ def failed_message(source: IcmNode, destination: IcmNode, message_id: bytes, hei
         "tx_fee": 0,
     }
     receive = ReceivedMessage(
-        **side, deliverer=destination.account, redeemer=destination.account, is_executed=False, has_failed=True
+        **side,
+        deliverer=destination.account,
+        redeemer=destination.account,
+        is_executed=False,
+        has_failed=True,
     )
     return JoinedMessage(receive, receive)
 
 
-async def execution_and_retry(obstacles: MessageObstacles, message: JoinedMessage) -> tuple[IcmExecution, IcmRetry]:
+async def execution_and_retry(
+    obstacles: MessageObstacles, message: JoinedMessage
+) -> tuple[IcmExecution, IcmRetry]:
     """Return why a message failed, and what to do."""
     block = await obstacles.describe(message, (), None)
     assert block is not UNSET
@@ -214,7 +231,9 @@ async def execution_and_retry(obstacles: MessageObstacles, message: JoinedMessag
     return block.execution, block.retry
 
 
-async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified(tmp_path: Path) -> None:
+async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified(
+    tmp_path: Path,
+) -> None:
     async with two_chains() as (a, b), AsyncExitStack() as stack:
         # Sent with a fee that is added to, sent again, received, failed, retried; received at once; never received.
         first_id, first = await a.send(b, b"first", fee=100)
@@ -236,21 +255,30 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
             assert (execution.succeeds, execution.gas_limit) == (succeeds, "200000")
             # Of the time when it failed, also if it would succeed now.
             assert execution.error == "not now"
-            assert execution.revert_data == hex_text(keccak(b"Error(string)")[:4] + encode(["string"], ["not now"]))
+            assert execution.revert_data == hex_text(
+                keccak(b"Error(string)")[:4] + encode(["string"], ["not now"])
+            )
             assert ("would fail again" in retry.text) == (retry.call is UNSET) == (not succeeds)
         assert failing[1].error == "TeleporterMessenger: retry execution failed"
         execution, retry = curable
         assert execution.gas_required is not UNSET
         assert 5_000 < int(execution.gas_required) < 30_000
         to_account = JoinedMessage(replace(failed.side, recipient=a.account), failed.received)
-        assert (await execution_and_retry(obstacles, to_account))[0].error == "the recipient has no code"
+        assert (await execution_and_retry(obstacles, to_account))[
+            0
+        ].error == "the recipient has no code"
         # The contract takes the call of the advice, with the gas of the advice, and no second time.
         assert retry.call is not UNSET
         assert retry.call.gas is not UNSET
         assert int(retry.call.gas) > int(execution.gas_required) + 21_000
         assert f"needs {retry.call.gas} gas" in retry.text
         gas = hex(int(retry.call.gas))
-        call = {"from": hex_text(b.account), "to": retry.call.to, "data": retry.call.data, "gas": gas}
+        call = {
+            "from": hex_text(b.account),
+            "to": retry.call.to,
+            "data": retry.call.data,
+            "gas": gas,
+        }
         await b.chain.rpc("eth_sendTransaction", call)
         await b.chain.mine()
         assert await b.chain.call(b.receiver, "received()", "uint256") == 2
@@ -264,18 +292,26 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         for log in (*lie.sent()[:1], *lie.fee_added(7), *lie.executed()):
             await a.run(a.liar, "log(bytes32[],bytes)", list(log.topics), log.data)
         await a.run(a.liar, "sendWarp(bytes)", lie.payload)
-        send_v2 = await a.run(a.messenger_v2, "send(bytes32,address,bytes)", b.id, b.receiver, b"version 2")
+        send_v2 = await a.run(
+            a.messenger_v2, "send(bytes32,address,bytes)", b.id, b.receiver, b"version 2"
+        )
         v2_id, call_v2 = sent(send_v2)
 
         options = IcmOptions(12_345, (MESSENGER, a.messenger_v2), is_indexed=lambda chain_id: True)
-        index = await stack.enter_async_context(indexing(tmp_path, [entry(a), entry(b)], icm=options))
+        index = await stack.enter_async_context(
+            indexing(tmp_path, [entry(a), entry(b)], icm=options)
+        )
         await until_joined(tmp_path, index, (a, b))
         assert_consistent(str(tmp_path))
         with reading(str(tmp_path), A) as connection:
             rows = {row[0]: (row[-3], row[-2], row[-1]) for row in stored_sends(connection, A)}
             assert stored_receives(connection, A)[0][0] == back_id
-            ((adapter,),) = connection.fetch("SELECT i.id FROM icm_sends s JOIN ids i ON i.key = s.warp_sender")
-            ((unknown, raw),) = connection.fetch("SELECT unknown_logs, (SELECT count(*) FROM warp_sends) FROM chain")
+            ((adapter,),) = connection.fetch(
+                "SELECT i.id FROM icm_sends s JOIN ids i ON i.key = s.warp_sender"
+            )
+            ((unknown, raw),) = connection.fetch(
+                "SELECT unknown_logs, (SELECT count(*) FROM warp_sends) FROM chain"
+            )
         assert rows == {
             first_id: (["fee", "resent", "receipt"], "executed", ""),
             second_id: (["receipt"], "executed", ""),
@@ -286,7 +322,11 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         assert (unknown, raw) == (3, 1)
         for node in (a, b):
             findings = await verify(tmp_path, node)
-            assert [finding for finding in findings.values() if finding.difference or not finding.is_compared] == []
+            assert [
+                finding
+                for finding in findings.values()
+                if finding.difference or not finding.is_compared
+            ] == []
             kinds = {subject.split(" ")[1] for subject in findings}
             functions = {"messageReceived", "getRelayerRewardAddress", "getReceiptQueueSize"}
             assert {"getMessageHash", "getFeeInfo", *functions} <= kinds
@@ -297,7 +337,9 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
             database.execute("UPDATE icm_sends SET body = x'11' WHERE nonce = 3")
             database.execute("UPDATE icm_receives SET redeemer = deliverer + 1")
         differences = {
-            subject.split(" ")[1] for subject, finding in (await verify(tmp_path, a)).items() if finding.difference
+            subject.split(" ")[1]
+            for subject, finding in (await verify(tmp_path, a)).items()
+            if finding.difference
         }
         assert differences == {"block", "getMessageHash", "getRelayerRewardAddress"}
 
@@ -306,17 +348,37 @@ async def test_no_retry_is_advised_that_a_messenger_of_version_2_always_refuses(
     async with open_anvil_chain() as chain:
         node = IcmNode(B, chain)
         messenger, receiver = await chain.deploy("MessengerV2"), await chain.deploy("Receiver")
-        fields: tuple[Any, ...] = (1, node.account, messenger, B, receiver, 200_000, [], [], b"first")
+        fields: tuple[Any, ...] = (
+            1,
+            node.account,
+            messenger,
+            B,
+            receiver,
+            200_000,
+            [],
+            [],
+            b"first",
+        )
         await node.run(messenger, f"fail(bytes32,{MESSAGE_V2})", A, fields)
         message = Message(
-            A, B, 1, node.account, receiver, 200_000, body=b"first", messenger=messenger, adapter=PRECOMPILE
+            A,
+            B,
+            1,
+            node.account,
+            receiver,
+            200_000,
+            body=b"first",
+            messenger=messenger,
+            adapter=PRECOMPILE,
         )
         receive = failed_message(node, node, message.id, 1).received
         assert receive is not None
         receive = replace(receive, messenger=messenger, recipient=receiver)
         side = replace(sent_message(message), messenger=messenger)
         upstream = connect_upstream(NodeSettings((), (), evm_chains=(entry(node),)), chain.session)
-        execution, retry = await execution_and_retry(silent_obstacles(upstream.chain_rpc), JoinedMessage(side, receive))
+        execution, retry = await execution_and_retry(
+            silent_obstacles(upstream.chain_rpc), JoinedMessage(side, receive)
+        )
     # The recipient would take the message.
     assert execution.succeeds is True
     assert (retry.action, retry.call) == ("none", UNSET)

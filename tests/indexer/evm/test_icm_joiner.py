@@ -34,10 +34,13 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def serving(history: IcmHistory, tips: dict[ChainID, int]) -> AsyncIterator[dict[ChainID, EvmReplayNode]]:
+async def serving(
+    history: IcmHistory, tips: dict[ChainID, int]
+) -> AsyncIterator[dict[ChainID, EvmReplayNode]]:
     """Serve both chains, each up to a height."""
     nodes = {
-        chain_id: EvmReplayNode(served(chain), tip=tips.get(chain_id)) for chain_id, chain in history.chains.items()
+        chain_id: EvmReplayNode(served(chain), tip=tips.get(chain_id))
+        for chain_id, chain in history.chains.items()
     }
     async with AsyncExitStack() as stack:
         for node in nodes.values():
@@ -45,7 +48,9 @@ async def serving(history: IcmHistory, tips: dict[ChainID, int]) -> AsyncIterato
         yield nodes
 
 
-async def until_joined(folder: Path, history: IcmHistory, index: Indexing, nodes: dict[ChainID, EvmReplayNode]) -> None:
+async def until_joined(
+    folder: Path, history: IcmHistory, index: Indexing, nodes: dict[ChainID, EvmReplayNode]
+) -> None:
     """Wait until all blocks are written, and their deliveries joined."""
     for node in nodes.values():
         await index.until_at(node.chain, node.chain.tip)
@@ -60,7 +65,9 @@ def history_of(seed: int) -> IcmHistory:
 
 
 @pytest.mark.parametrize("behind", [A, B])
-async def test_deliveries_are_joined_whichever_chain_is_ahead(tmp_path: Path, behind: ChainID) -> None:
+async def test_deliveries_are_joined_whichever_chain_is_ahead(
+    tmp_path: Path, behind: ChainID
+) -> None:
     history = history_of(21)
     async with serving(history, {behind: 2}) as nodes:
         chains = [entry(node.chain, node) for node in nodes.values()]
@@ -73,7 +80,9 @@ async def test_deliveries_are_joined_whichever_chain_is_ahead(tmp_path: Path, be
 
 
 @pytest.mark.parametrize("deleted", [A, B])
-async def test_an_index_that_is_made_again_is_joined_again(tmp_path: Path, deleted: ChainID) -> None:
+async def test_an_index_that_is_made_again_is_joined_again(
+    tmp_path: Path, deleted: ChainID
+) -> None:
     history = history_of(22)
     async with serving(history, {}) as nodes:
         chains = [entry(node.chain, node) for node in nodes.values()]
@@ -111,7 +120,9 @@ async def test_a_destination_that_another_process_indexes_is_polled(
     async with serving(history, {}) as nodes, AsyncExitStack() as stack:
         for chain_id, node in nodes.items():
             other = frozenset((A, B)) - {chain_id}
-            running = indexing(tmp_path, [entry(node.chain, node)], icm=OPTIONS, elsewhere=other, store=store)
+            running = indexing(
+                tmp_path, [entry(node.chain, node)], icm=OPTIONS, elsewhere=other, store=store
+            )
             await stack.enter_async_context(running)
         await until(lambda: all(epoch_of(places[chain_id], chain_id) for chain_id in (A, B)))
         await until(joined(places, history))

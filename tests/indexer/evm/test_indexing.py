@@ -48,9 +48,7 @@ from warpseal.upstream.node import open_sessions
 
 CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 
-RECIPIENTS = (
-    "SELECT transfers.key, ids.id FROM transfers JOIN ids ON ids.key = transfers.recipient ORDER BY transfers.key"
-)
+RECIPIENTS = "SELECT transfers.key, ids.id FROM transfers JOIN ids ON ids.key = transfers.recipient ORDER BY transfers.key"
 
 
 def changed(chain: ServedChain, height: int, change: dict[str, object]) -> bytes:
@@ -68,22 +66,30 @@ def sparse_chain(blocks: int, every: int = 4, seed: int = 3) -> ServedChain:
 
 @pytest.mark.parametrize("name", ["c-chain", "l1-0", "l1-1"])
 @pytest.mark.parametrize("network", ["localnet", "helicon"])
-async def test_a_recorded_chain_is_indexed_to_its_head(tmp_path: Path, network: str, name: str) -> None:
+async def test_a_recorded_chain_is_indexed_to_its_head(
+    tmp_path: Path, network: str, name: str
+) -> None:
     chain = recorded_chain(network, name)
     helicon = 0 if (network, name) == ("helicon", "c-chain") else None
     node = EvmReplayNode(chain)
-    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)], helicon=helicon) as index:
+    async with (
+        serving_evm(node),
+        indexing(tmp_path, [entry(chain, node)], helicon=helicon) as index,
+    ):
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
     counts = [len(json.loads(header)["transactions"]) for header in chain.headers]
-    assert [row[0] for row in rows(tmp_path, chain, "SELECT tx_count FROM blocks ORDER BY number")] == counts
+    assert [
+        row[0] for row in rows(tmp_path, chain, "SELECT tx_count FROM blocks ORDER BY number")
+    ] == counts
 
 
 def with_blooms(chain: ServedChain, bloom: str) -> ServedChain:
     """Return the chain with another bloom in all headers and receipts."""
     headers = [changed(chain, height, {"logsBloom": bloom}) for height in range(chain.tip + 1)]
     receipts = [
-        json.dumps([{**receipt, "logsBloom": bloom} for receipt in json.loads(raw)]).encode() for raw in chain.receipts
+        json.dumps([{**receipt, "logsBloom": bloom} for receipt in json.loads(raw)]).encode()
+        for raw in chain.receipts
     ]
     return dataclasses.replace(chain, headers=headers, receipts=receipts)
 
@@ -112,19 +118,30 @@ def background_tasks(context: EvmChainContext) -> list[BackgroundTask]:
     return [Tracer(context, 600.0), ContractResolver(context, EvmCaller(context.nodes))]
 
 
-async def test_after_acp_194_rows_do_not_depend_on_blooms_nor_on_pending_state(tmp_path: Path) -> None:
+async def test_after_acp_194_rows_do_not_depend_on_blooms_nor_on_pending_state(
+    tmp_path: Path,
+) -> None:
     """Blocks, events, messages, creations, also inside of transactions, and the kinds of contracts are the same."""
     chain = recorded_chain("helicon", "c-chain")
-    chain = dataclasses.replace(chain, traces={height: traces_of(chain, height) for height in range(chain.tip + 1)})
+    chain = dataclasses.replace(
+        chain, traces={height: traces_of(chain, height) for height in range(chain.tip + 1)}
+    )
     contents = []
     for bloom in (None, "0x" + "ff" * 256, "no bloom"):
         served = chain if bloom is None else with_blooms(chain, bloom)
-        node, folder = EvmReplayNode(served, first_trace=0, is_async=True), tmp_path / str(bloom)[:6]
+        node, folder = (
+            EvmReplayNode(served, first_trace=0, is_async=True),
+            tmp_path / str(bloom)[:6],
+        )
         async with serving_evm(node):
             entries = [entry(served, node, index=EvmIndexing())]
-            async with indexing(folder, entries, build_tasks=background_tasks, **AFTER_HELICON) as index:
+            async with indexing(
+                folder, entries, build_tasks=background_tasks, **AFTER_HELICON
+            ) as index:
                 await index.until_at(chain, chain.tip)
-                await until(lambda folder=folder: rows(folder, chain, UNFINISHED) == [(0, chain.tip)])  # type: ignore[misc]
+                await until(
+                    lambda folder=folder: rows(folder, chain, UNFINISHED) == [(0, chain.tip)]
+                )  # type: ignore[misc]
         assert not any(method.startswith("warp_") for method in node.call_counts)
         contents.append([rows(folder, chain, query) for query in FACTS])
     assert contents[1:] == contents[:1] * 2
@@ -132,7 +149,9 @@ async def test_after_acp_194_rows_do_not_depend_on_blooms_nor_on_pending_state(t
     assert (len(blocks), len(creations) > 2, len(contracts) > 2) == (chain.tip + 1, True, True)
 
 
-async def test_chains_have_a_schema_each_in_one_postgresql_database(tmp_path: Path, postgres_url: str) -> None:
+async def test_chains_have_a_schema_each_in_one_postgresql_database(
+    tmp_path: Path, postgres_url: str
+) -> None:
     chains = [recorded_chain("localnet", name) for name in ("c-chain", "l1-0", "l1-1")]
     nodes, store = [EvmReplayNode(chain, tip=4) for chain in chains], IndexSettings(postgres_url)
     async with serving_evm(*nodes):
@@ -176,7 +195,9 @@ def test_a_batch_follows_the_size_and_the_time_of_the_replies() -> None:
     assert size.value == 7
 
 
-async def test_receipts_are_read_one_by_one_from_a_node_without_block_receipts(tmp_path: Path) -> None:
+async def test_receipts_are_read_one_by_one_from_a_node_without_block_receipts(
+    tmp_path: Path,
+) -> None:
     chain = nft_blocks(6, txs=3)
     node = EvmReplayNode(chain, has_block_receipts=False)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
@@ -189,7 +210,10 @@ async def test_receipts_are_read_one_by_one_from_a_node_without_block_receipts(t
 
 async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path) -> None:
     chain = sparse_chain(400)
-    nodes = EvmReplayNode(chain, first=150, first_receipts=290), EvmReplayNode(chain, first=150, first_receipts=210)
+    nodes = (
+        EvmReplayNode(chain, first=150, first_receipts=290),
+        EvmReplayNode(chain, first=150, first_receipts=210),
+    )
     async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
         await index.until_at(chain, chain.tip)
     # The receipts of block 208 are gone; the blocks from 209 to 211 have no transactions.
@@ -202,7 +226,10 @@ async def test_a_node_that_is_down_at_the_first_start_is_waited_for_if_the_other
 ) -> None:
     chain = transfer_blocks(100, has_roots=False)
     pruned, archive = EvmReplayNode(chain, first_receipts=60), EvmReplayNode(chain, is_down=True)
-    async with serving_evm(pruned, archive), indexing(tmp_path, [entry(chain, pruned, archive)]) as index:
+    async with (
+        serving_evm(pruned, archive),
+        indexing(tmp_path, [entry(chain, pruned, archive)]) as index,
+    ):
         await until(lambda: pruned.call_counts["eth_getBlockReceipts"] > 50)
         assert index.height(chain) is None
         archive.is_down = False
@@ -215,7 +242,9 @@ async def test_a_first_height_that_is_not_there_yet_is_waited_for(tmp_path: Path
     node = EvmReplayNode(chain, tip=20)
     later = EvmIndexing(first_height=25, traces=TraceMode.OFF)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, index=later)]) as index:
-        await index.until_status(chain, lambda status: status.waiting == "block 25 is not there yet")
+        await index.until_status(
+            chain, lambda status: status.waiting == "block 25 is not there yet"
+        )
         node.tip = None
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(list(enumerate(chain.hashes))[25:])
@@ -232,7 +261,10 @@ async def test_a_state_synced_nodes_blocks_without_receipts_are_left_out(tmp_pat
 async def test_a_node_that_has_receipts_serves_where_another_one_lacks_them(tmp_path: Path) -> None:
     chain = transfer_blocks(300, has_roots=False)
     pruned, archive = EvmReplayNode(chain, first_receipts=250), EvmReplayNode(chain, tip=200)
-    async with serving_evm(pruned, archive), indexing(tmp_path, [entry(chain, pruned, archive)]) as index:
+    async with (
+        serving_evm(pruned, archive),
+        indexing(tmp_path, [entry(chain, pruned, archive)]) as index,
+    ):
         await until(lambda: index.height(chain) == 200)
         archive.tip = 260
         await index.until_at(chain, chain.tip)
@@ -243,7 +275,9 @@ async def test_receipts_that_are_not_there_yet_are_waited_for(tmp_path: Path) ->
     chain = transfer_blocks(20, has_roots=False)
     node = EvmReplayNode(chain, tip_receipts=12)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
-        status = await index.until_status(chain, lambda status: "no node has the next block" in status.waiting)
+        status = await index.until_status(
+            chain, lambda status: "no node has the next block" in status.waiting
+        )
         assert (index.height(chain), status.stopped) == (12, "")
         node.replies |= {"eth_getBlockReceipts": LENGTH_MISMATCH, "eth_getTransactionReceipt": None}
         node.tip_receipts = None
@@ -271,15 +305,24 @@ async def test_a_chain_stops_with_the_reason_if_no_node_has_right_receipts(
     node.receipts[height] = chain.receipts[receipts] if isinstance(receipts, int) else receipts
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
         status = await index.until_stopped(chain)
-        assert (status.stopped, status.stopped_at, index.height(chain)) == (reason, height, height - 1)
+        assert (status.stopped, status.stopped_at, index.height(chain)) == (
+            reason,
+            height,
+            height - 1,
+        )
         node.receipts.clear()
         await index.until_at(chain, chain.tip)
         await index.until_status(chain, lambda status: not status.stopped)
 
 
-async def test_gas_and_bloom_are_compared_unless_the_chain_executes_behind_acceptance(tmp_path: Path) -> None:
+async def test_gas_and_bloom_are_compared_unless_the_chain_executes_behind_acceptance(
+    tmp_path: Path,
+) -> None:
     chain = transfer_blocks(10, has_roots=False)
-    headers = {4: changed(chain, 4, {"gasUsed": "0x1"}), 6: changed(chain, 6, {"logsBloom": "0x" + "0" * 512})}
+    headers = {
+        4: changed(chain, 4, {"gasUsed": "0x1"}),
+        6: changed(chain, 6, {"logsBloom": "0x" + "0" * 512}),
+    }
     for height, reason in ((4, "wrong_gas"), (6, "wrong_bloom")):
         node = EvmReplayNode(chain, headers={height: headers[height]})
         async with serving_evm(node), indexing(tmp_path / reason, [entry(chain, node)]) as index:
@@ -314,7 +357,11 @@ async def test_a_changed_log_is_refused_by_the_receipts_root_and_another_node_is
     async with serving_evm(liar, good):
         async with indexing(tmp_path / "alone", [entry(chain, liar)]) as index:
             status = await index.until_stopped(chain)
-            assert (status.stopped, status.stopped_at, index.height(chain)) == ("wrong_receipts_root", 7, 6)
+            assert (status.stopped, status.stopped_at, index.height(chain)) == (
+                "wrong_receipts_root",
+                7,
+                6,
+            )
         async with indexing(tmp_path / "two", [entry(chain, liar, good)]) as index:
             await index.until_at(chain, chain.tip)
         async with indexing(tmp_path / "honest", [entry(chain, good)]) as index:
@@ -334,17 +381,25 @@ async def test_a_changed_erc20_log_is_refused_with_holders(tmp_path: Path) -> No
 async def test_after_helicon_events_are_compared_with_a_second_node(tmp_path: Path) -> None:
     chain = nft_blocks(12, seed=4, txs=1)
     lie = with_other_recipient(chain, 7)
-    liar, good, other = EvmReplayNode(chain, receipts=lie), EvmReplayNode(chain), EvmReplayNode(chain)
+    liar, good, other = (
+        EvmReplayNode(chain, receipts=lie),
+        EvmReplayNode(chain),
+        EvmReplayNode(chain),
+    )
     async with serving_evm(liar, good, other):
         async with indexing(tmp_path / "two", [entry(chain, liar, good)], helicon=0) as index:
             status = await index.until_stopped(chain)
             assert status.stopped == "nodes_disagree"
             assert "other events of block 7" in status.detail
-        async with indexing(tmp_path / "three", [entry(chain, liar, good, other)], helicon=0) as index:
+        async with indexing(
+            tmp_path / "three", [entry(chain, liar, good, other)], helicon=0
+        ) as index:
             await index.until_at(chain, chain.tip)
         async with indexing(tmp_path / "honest", [entry(chain, good)], helicon=0) as index:
             await index.until_at(chain, chain.tip)
-    assert rows(tmp_path / "three", chain, RECIPIENTS) == rows(tmp_path / "honest", chain, RECIPIENTS)
+    assert rows(tmp_path / "three", chain, RECIPIENTS) == rows(
+        tmp_path / "honest", chain, RECIPIENTS
+    )
 
 
 async def test_another_node_is_asked_if_a_nodes_blocks_cannot_be_right(tmp_path: Path) -> None:
@@ -424,11 +479,16 @@ async def test_blocks_are_read_from_the_node_that_has_them(tmp_path: Path) -> No
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
 
 
-async def test_a_node_that_returns_another_block_than_the_one_asked_for_denies_nothing(tmp_path: Path) -> None:
+async def test_a_node_that_returns_another_block_than_the_one_asked_for_denies_nothing(
+    tmp_path: Path,
+) -> None:
     chain = transfer_blocks(20, has_roots=False)
     good, confused = EvmReplayNode(chain), EvmReplayNode(chain)
     confused.headers = dict.fromkeys(range(1, 21), chain.headers[3])
-    async with serving_evm(good, confused), indexing(tmp_path, [entry(chain, confused, good)]) as index:
+    async with (
+        serving_evm(good, confused),
+        indexing(tmp_path, [entry(chain, confused, good)]) as index,
+    ):
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
 
@@ -470,12 +530,16 @@ async def test_another_hash_at_a_known_height_stops_the_chain(tmp_path: Path) ->
         # It stays stopped, also if the node has no newer block after a restart.
         node.tip = 30
         async with indexing(tmp_path, [entry(chain, node)]) as index:
-            status = await index.until_status(chain, lambda status: bool(status.stopped and status.node_height == 0))
+            status = await index.until_status(
+                chain, lambda status: bool(status.stopped and status.node_height == 0)
+            )
             assert status.stopped == "another_hash"
     assert written_hashes(tmp_path, chain) == dict(list(enumerate(chain.hashes))[:31])
 
 
-async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so(tmp_path: Path) -> None:
+async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so(
+    tmp_path: Path,
+) -> None:
     chain = transfer_blocks(30, has_roots=False)
     node = EvmReplayNode(chain)
     async with serving_evm(node):
@@ -489,11 +553,17 @@ async def test_a_chain_with_another_from_is_indexed_again_and_its_status_says_so
             node.tip_receipts = None
             await until(lambda: rows(tmp_path, chain, "SELECT min(number) FROM blocks") == [(12,)])
             await until(lambda: rows(tmp_path, chain, "SELECT max(number) FROM blocks") == [(30,)])
-            await until(lambda: rows(tmp_path, chain, "SELECT counted_to, counted_txs FROM chain") == [(12, 11)])
+            await until(
+                lambda: (
+                    rows(tmp_path, chain, "SELECT counted_to, counted_txs FROM chain") == [(12, 11)]
+                )
+            )
             await index.until_status(chain, lambda status: not status.waiting)
 
 
-async def test_holders_that_are_turned_on_rebuild_the_index_and_its_status_says_so(tmp_path: Path) -> None:
+async def test_holders_that_are_turned_on_rebuild_the_index_and_its_status_says_so(
+    tmp_path: Path,
+) -> None:
     chain = transfer_blocks(30)
     node = EvmReplayNode(chain)
     balances = "SELECT count(*) > 0 FROM balances"
@@ -518,7 +588,11 @@ async def test_a_file_that_is_deleted_is_made_again_and_readers_follow(tmp_path:
     chain = transfer_blocks(30, has_roots=False)
     node = EvmReplayNode(chain)
     url = evm_index_url(INDEX, tmp_path, chain.blockchain_id)
-    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index, EvmIndex(url, INDEX) as reader:
+    async with (
+        serving_evm(node),
+        indexing(tmp_path, [entry(chain, node)]) as index,
+        EvmIndex(url, INDEX) as reader,
+    ):
         await index.until_at(chain, chain.tip)
         before = await reader.freshness()
         assert before is not None
@@ -545,7 +619,10 @@ async def test_nodes_of_another_chain_stop_an_index_and_never_replace_it(tmp_pat
             await until(lambda: index.height(chain) == 20)
         async with indexing(tmp_path, [entry(chain, other)]) as index:
             status = await index.until_stopped(chain)
-            assert (status.stopped, other.chain.hashes[0] in status.detail) == ("another_chain", True)
+            assert (status.stopped, other.chain.hashes[0] in status.detail) == (
+                "another_chain",
+                True,
+            )
         node.tip = None
         async with indexing(tmp_path, [entry(chain, other, node)]) as index:
             await index.until_at(chain, chain.tip)
@@ -571,7 +648,10 @@ async def test_a_batch_that_takes_too_long_is_halved(tmp_path: Path) -> None:
 async def test_an_endless_reply_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:
     chain = transfer_blocks(20, has_roots=False)
     endless, good = EvmReplayNode(chain), EvmReplayNode(chain)
-    async with serving_evm(endless, good), indexing(tmp_path, [entry(chain, endless, good)]) as index:
+    async with (
+        serving_evm(endless, good),
+        indexing(tmp_path, [entry(chain, endless, good)]) as index,
+    ):
         endless.is_endless = True
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
@@ -586,7 +666,9 @@ async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path
     async with serving_evm(EvmReplayNode(chain.chain)) as (node,), open_sessions() as sessions:
         nodes = ChainNodes(entry(chain.chain, node), sessions, RPC)
         with ThreadPoolExecutor(1) as decoding:
-            source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding, BlockProver())
+            source = EvmBlockSource(
+                nodes, Retrier(Backoff(0.01, 0.05), {}), decoding, BlockProver()
+            )
             numbers: list[int] = []
             while len(numbers) < 13:
                 blocks = await source.read(len(numbers), 13 - len(numbers))
@@ -599,7 +681,10 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     chain = transfer_blocks(20, has_roots=False)
     node = EvmReplayNode(chain, tip=3)
     slow = replace(SETTINGS, poll_s=3_600.0)
-    async with serving_evm(node), indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index:
+    async with (
+        serving_evm(node),
+        indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index,
+    ):
         await until(lambda: index.height(chain) == 3)
         await until(lambda: node.call_counts["eth_subscribe"])
         for height in (4, 5, 6):
@@ -609,7 +694,9 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     assert call_count < 20
 
 
-async def test_an_unknown_type_of_transaction_stops_its_chain_alone_and_names_the_type(tmp_path: Path) -> None:
+async def test_an_unknown_type_of_transaction_stops_its_chain_alone_and_names_the_type(
+    tmp_path: Path,
+) -> None:
     chains = [transfer_blocks(20, seed, has_roots=False) for seed in (1, 2)]
     new, old = (EvmReplayNode(chain) for chain in chains)
     new.receipts[7] = chains[0].receipts[7].replace(b'"type":"0x2"', b'"type":"0x7f"')
@@ -617,7 +704,11 @@ async def test_an_unknown_type_of_transaction_stops_its_chain_alone_and_names_th
         entries = [entry(chain, node) for chain, node in zip(chains, (new, old), strict=True)]
         async with indexing(tmp_path, entries) as index:
             status = await index.until_stopped(chains[0])
-            assert (status.stopped, status.stopped_at, index.height(chains[0])) == ("unknown_type", 7, 6)
+            assert (status.stopped, status.stopped_at, index.height(chains[0])) == (
+                "unknown_type",
+                7,
+                6,
+            )
             assert status.detail == "transaction 0 has the unknown type 0x7f: upgrade Warpseal"
             assert rows(tmp_path, chains[0], "SELECT count(*) FROM blocks") == [(7,)]
             await index.until_at(chains[1], 20)
@@ -632,13 +723,17 @@ async def test_a_stop_or_a_slow_node_of_one_chain_delays_no_other(tmp_path: Path
     stopped.receipts[1] = b"[]"
     slow.delay_s = 3_600.0
     async with serving_evm(stopped, slow, good):
-        entries = [entry(chain, node) for chain, node in zip(chains, (stopped, slow, good), strict=True)]
+        entries = [
+            entry(chain, node) for chain, node in zip(chains, (stopped, slow, good), strict=True)
+        ]
         async with indexing(tmp_path, entries) as index:
             await index.until_at(chains[2], 20)
             assert (await index.until_stopped(chains[0])).stopped == "wrong_receipt_count"
 
 
-async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(tmp_path: Path) -> None:
+async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(
+    tmp_path: Path,
+) -> None:
     chain = transfer_blocks(60, has_roots=False)
     node = EvmReplayNode(chain)
     limited = EvmIndexing(traces=TraceMode.OFF, calls_per_s=100)
@@ -665,7 +760,9 @@ async def test_background_tasks_begin_when_a_block_is_written(tmp_path: Path) ->
 
     async with serving_evm(EvmReplayNode(chain)) as (node,):
         for _ in range(2):
-            async with indexing(tmp_path, [entry(chain, node)], build_tasks=lambda context: [Task(context)]) as index:
+            async with indexing(
+                tmp_path, [entry(chain, node)], build_tasks=lambda context: [Task(context)]
+            ) as index:
                 await index.until_at(chain, chain.tip)
                 await until(lambda: bool(heights))
             assert None not in heights
@@ -683,7 +780,9 @@ async def test_the_rate_is_in_the_status_as_soon_as_it_is_known_after_a_restart(
     async with serving_evm(node):
         for _ in range(2):
             async with indexing(tmp_path, [entry(chain, node)]) as index:
-                status = await index.until_status(chain, lambda status: status.rate_blocks_s is not None)
+                status = await index.until_status(
+                    chain, lambda status: status.rate_blocks_s is not None
+                )
                 assert status.rate_blocks_s is not None
                 assert status.eta_s is not None
                 assert 0 < status.eta_s <= 600 / status.rate_blocks_s

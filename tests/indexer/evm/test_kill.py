@@ -24,7 +24,9 @@ KILLS, ICM_KILLS = 100, 50
 async def test_after_100_kills_every_block_is_in_the_index_once(tmp_path: Path) -> None:
     chain = served_chain()
     # Few blocks at a time, since all that a killed process has read is lost.
-    node = EvmReplayNode(chain, tip=BLOCKS, most_in_batch=3, first_trace=0, call=NftState(chain).call)
+    node = EvmReplayNode(
+        chain, tip=BLOCKS, most_in_batch=3, first_trace=0, call=NftState(chain).call
+    )
     heights: list[int] = []
     async with serving_evm(node):
         arguments = ("-m", "tests.indexer.evm.killed", str(tmp_path), str(KILLS), "5", node.url)
@@ -47,13 +49,22 @@ async def test_after_100_kills_every_block_is_in_the_index_once(tmp_path: Path) 
         for facts in facts_of(chain):
             stored = consistency.stored_block(connection, facts.number)
             assert stored is not None
-            assert (stored.hash, stored.transfers, stored.tx_hashes) == (facts.hash, facts.transfers, facts.tx_hashes)
+            assert (stored.hash, stored.transfers, stored.tx_hashes) == (
+                facts.hash,
+                facts.transfers,
+                facts.tx_hashes,
+            )
     engine.dispose()
 
 
-async def test_after_50_kills_messages_and_deliveries_are_those_of_the_model(tmp_path: Path) -> None:
+async def test_after_50_kills_messages_and_deliveries_are_those_of_the_model(
+    tmp_path: Path,
+) -> None:
     history = icm_history()
-    nodes = [EvmReplayNode(served(chain), tip=BLOCKS, most_in_batch=3) for chain in history.chains.values()]
+    nodes = [
+        EvmReplayNode(served(chain), tip=BLOCKS, most_in_batch=3)
+        for chain in history.chains.values()
+    ]
     heights: list[int] = []
     async with serving_evm(nodes[0]), serving_evm(nodes[1]):
         urls = [node.url for node in nodes]

@@ -39,7 +39,9 @@ async def hang(writer: asyncio.StreamWriter) -> None:
 
 async def test_only_what_a_page_showed_is_fetched_of_old_tokens(setup: MetadataSetup) -> None:
     setup.mint(1, 2)
-    setup.add_document("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
+    setup.add_document(
+        "/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]}
+    )
     setup.contracts.uris |= {(setup.cat, 1): setup.url("/1"), (setup.cat, 2): setup.url("/2")}
     began_at = int(time.time())
     async with setup.running() as running_setup:
@@ -53,7 +55,9 @@ async def test_only_what_a_page_showed_is_fetched_of_old_tokens(setup: MetadataS
         assert token.metadata.attributes == '[{"trait_type":"Fur"}]'
         assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
         assert began_at <= token.metadata.metadata_last_updated_timestamp <= time.time() + 1
-        assert (await running_setup.token(2)).metadata == NftMetadata(index_status=MetadataStatus.UNINDEXED)
+        assert (await running_setup.token(2)).metadata == NftMetadata(
+            index_status=MetadataStatus.UNINDEXED
+        )
         assert running_setup.paths == {"/1": 1}
         await running_setup.show(1)
         assert running_setup.paths == {"/1": 1}
@@ -118,7 +122,9 @@ async def test_a_new_mint_that_a_page_shows_moves_up(setup: MetadataSetup) -> No
         assert sorted(order) == list(range(1, 10))
 
 
-async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(setup: MetadataSetup) -> None:
+async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(
+    setup: MetadataSetup,
+) -> None:
     setup.calls_per_s = 200
     setup.mint(1)
     async with setup.running() as running_setup:
@@ -142,7 +148,9 @@ async def test_all_tokens_are_fetched_with_the_mode_all(setup: MetadataSetup) ->
         setup.add_document(f"/{number}", {"name": str(number)})
     async with setup.running() as running_setup:
         await until(lambda: len(running_setup.paths) == 300)
-        assert [(await running_setup.until_fetched(number)).metadata.name for number in (0, 150, 299)] == [
+        assert [
+            (await running_setup.until_fetched(number)).metadata.name for number in (0, 150, 299)
+        ] == [
             "0",
             "150",
             "299",
@@ -202,10 +210,16 @@ async def test_every_outcome_has_its_status(setup: MetadataSetup) -> None:
             number: status for number, (_, status) in uris.items()
         }
         names = {
-            number: token.metadata.name for number, token in documents.items() if isinstance(token.metadata.name, str)
+            number: token.metadata.name
+            for number, token in documents.items()
+            if isinstance(token.metadata.name, str)
         }
         assert names == {1: "ok", 18: "packed", 20: "percent"}
-        assert documents[17].metadata.image_uri == documents[17].token_uri == running_setup.url("/image")
+        assert (
+            documents[17].metadata.image_uri
+            == documents[17].token_uri
+            == running_setup.url("/image")
+        )
         assert documents[9].token_uri == documents[2].token_uri == ""
         assert running_setup.paths["/private"] == 0
 
@@ -239,12 +253,18 @@ async def test_a_token_uri_that_is_a_medium_is_indexed_as_it_is(setup: MetadataS
                 assert getattr(metadata, media[path][2]) == running_setup.url(path)
             else:
                 assert metadata.name == "json"
-        assert (await running_setup.until_fetched(20)).metadata.animation_uri == "data:video/mp4;base64,AA"
-        assert (await running_setup.until_fetched(21)).metadata.index_status == MetadataStatus.INVALID_METADATA_JSON
+        assert (
+            await running_setup.until_fetched(20)
+        ).metadata.animation_uri == "data:video/mp4;base64,AA"
+        assert (
+            await running_setup.until_fetched(21)
+        ).metadata.index_status == MetadataStatus.INVALID_METADATA_JSON
 
 
 async def test_a_page_of_a_gateway_that_is_gone_hides_no_document(setup: MetadataSetup) -> None:
-    setup.settings = replace(FAST, gateways=Gateways((setup.url("/gone", PRIVATE), setup.url("", PRIVATE))))
+    setup.settings = replace(
+        FAST, gateways=Gateways((setup.url("/gone", PRIVATE), setup.url("", PRIVATE)))
+    )
     page = http_response(b"<html>for sale</html>", "200 OK", "Content-Type: text/html")
     setup.replies |= {"/gone/ipfs/QmA/1": page, "/gone/ipfs/QmB/2": page, "/ipfs/QmB/2": page}
     setup.add_document("/ipfs/QmA/1", {"name": "cat"})
@@ -279,7 +299,9 @@ async def test_without_a_node_the_status_is_unknown_until_a_retry(setup: Metadat
     async with setup.running() as running_setup:
         setup.node.replies["eth_call"] = (-32000, "header not found")
         await running_setup.show(1)
-        assert (await running_setup.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
+        assert (
+            await running_setup.until_fetched(1)
+        ).metadata.index_status == MetadataStatus.UNKNOWN
         del setup.node.replies["eth_call"]
 
         async def is_indexed() -> bool:
@@ -293,7 +315,8 @@ async def test_an_erc1155_token_has_its_id_in_uri_and_document(setup: MetadataSe
     setup.mint_gem(10)
     setup.contracts.uris[setup.gem, 10] = setup.url("/{id}.json")
     setup.add_document(
-        f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}}
+        f"/{digits}.json",
+        {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}},
     )
     async with setup.running() as running_setup:
         await running_setup.show(10, contract=running_setup.gem)
@@ -331,7 +354,9 @@ async def test_a_failed_fetch_is_tried_five_times_more(setup: MetadataSetup) -> 
 
         def is_over() -> bool:
             stored = rows(
-                running_setup.folder, running_setup.builder.chain, "SELECT attempts, next_attempt_at FROM documents"
+                running_setup.folder,
+                running_setup.builder.chain,
+                "SELECT attempts, next_attempt_at FROM documents",
             )
             return stored == [(6, None)]
 
@@ -350,20 +375,31 @@ async def test_retries_wait_longer_and_longer(setup: MetadataSetup) -> None:
         assert rows(running_setup.folder, running_setup.builder.chain, query) == [(1, 60)]
 
 
-async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(setup: MetadataSetup) -> None:
+async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(
+    setup: MetadataSetup,
+) -> None:
     setup.mint(1, 2)
     for number, wait_s in ((1, 7_200), (2, 5)):
         setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
-        setup.replies[f"/{number}"] = http_response(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
+        setup.replies[f"/{number}"] = http_response(
+            b"", "429 Too Many Requests", f"Retry-After: {wait_s}"
+        )
     async with setup.running() as running_setup:
         await running_setup.show(1, 2)
         tokens = [await running_setup.until_fetched(number) for number in (1, 2)]
-        assert {token.metadata.index_status for token in tokens} == {MetadataStatus.THROTTLED_TOKEN_URI}
+        assert {token.metadata.index_status for token in tokens} == {
+            MetadataStatus.THROTTLED_TOKEN_URI
+        }
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents ORDER BY token"
-        assert rows(running_setup.folder, running_setup.builder.chain, query) == [(1, 7_200), (1, 60)]
+        assert rows(running_setup.folder, running_setup.builder.chain, query) == [
+            (1, 7_200),
+            (1, 60),
+        ]
 
 
-async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(setup: MetadataSetup) -> None:
+async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(
+    setup: MetadataSetup,
+) -> None:
     setup.mint(1)
     setup.contracts.uris[setup.cat, 1] = setup.url("/1")
     setup.add_document("/1", {"name": "good"})
@@ -372,7 +408,9 @@ async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_
         first = (await running_setup.until_fetched(1)).metadata
         setup.replies["/1"] = http_response(b"", "500 Oops")
         requested_at = time.time()
-        assert (await running_setup.index.reindex(running_setup.cat, 1)).outcome is ReindexOutcome.ACCEPTED
+        assert (
+            await running_setup.index.reindex(running_setup.cat, 1)
+        ).outcome is ReindexOutcome.ACCEPTED
 
         async def is_new() -> bool:
             return (await running_setup.token(1)).metadata != first
@@ -384,11 +422,17 @@ async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_
         assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
         assert isinstance(first.metadata_last_updated_timestamp, int)
         assert token.metadata.metadata_last_updated_timestamp >= requested_at
-        assert token.metadata.metadata_last_updated_timestamp > first.metadata_last_updated_timestamp
-        assert (await running_setup.index.reindex(running_setup.cat, 1)).outcome is ReindexOutcome.TOO_EARLY
+        assert (
+            token.metadata.metadata_last_updated_timestamp > first.metadata_last_updated_timestamp
+        )
+        assert (
+            await running_setup.index.reindex(running_setup.cat, 1)
+        ).outcome is ReindexOutcome.TOO_EARLY
 
 
-async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(setup: MetadataSetup) -> None:
+async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(
+    setup: MetadataSetup,
+) -> None:
     setup.mint(*range(20))
     setup.replies["/silent"] = hang
     setup.add_document("/1", {"name": "one"})
@@ -402,7 +446,9 @@ async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_oth
 
 
 @pytest.mark.parametrize("where", ["server", "node"])
-async def test_a_reindex_request_ends_in_time_although_servers_or_nodes_hang(setup: MetadataSetup, where: str) -> None:
+async def test_a_reindex_request_ends_in_time_although_servers_or_nodes_hang(
+    setup: MetadataSetup, where: str
+) -> None:
     assert MetadataSettings().reindex_s < 20
     setup.settings = replace(FAST, reindex_s=1.2)
     setup.mint(1)
@@ -413,7 +459,12 @@ async def test_a_reindex_request_ends_in_time_although_servers_or_nodes_hang(set
             setup.node.delay_s = 60.0
         await running_setup.index.reindex(running_setup.cat, 1)
         status = (await running_setup.until_fetched(1)).metadata.index_status
-        assert status == {"server": MetadataStatus.UNREACHABLE_TOKEN_URI, "node": MetadataStatus.UNKNOWN}[where]
+        assert (
+            status
+            == {"server": MetadataStatus.UNREACHABLE_TOKEN_URI, "node": MetadataStatus.UNKNOWN}[
+                where
+            ]
+        )
 
 
 def update_log(contract: bytes, topic: str, *topics: int, data: bytes = b"") -> Log:
@@ -421,7 +472,9 @@ def update_log(contract: bytes, topic: str, *topics: int, data: bytes = b"") -> 
 
 
 @pytest.mark.parametrize("event", ["MetadataUpdate", "BatchMetadataUpdate", "URI", "Upgraded"])
-async def test_events_renew_metadata_once_in_ten_minutes_and_contract(setup: MetadataSetup, event: str) -> None:
+async def test_events_renew_metadata_once_in_ten_minutes_and_contract(
+    setup: MetadataSetup, event: str
+) -> None:
     contract = setup.gem if event == "URI" else setup.cat
     setup.mint(7)
     setup.mint_gem(7)
@@ -430,15 +483,24 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(setup: Met
     text = b"ipfs://new"
     log = {
         "MetadataUpdate": update_log(contract, "MetadataUpdate(uint256)", data=word(7)),
-        "BatchMetadataUpdate": update_log(contract, "BatchMetadataUpdate(uint256,uint256)", data=word(0) + word(9)),
-        "URI": update_log(contract, "URI(string,uint256)", 7, data=word(32) + word(len(text)) + text.ljust(32, b"\0")),
+        "BatchMetadataUpdate": update_log(
+            contract, "BatchMetadataUpdate(uint256,uint256)", data=word(0) + word(9)
+        ),
+        "URI": update_log(
+            contract,
+            "URI(string,uint256)",
+            7,
+            data=word(32) + word(len(text)) + text.ljust(32, b"\0"),
+        ),
         "Upgraded": Log(contract, update_log(contract, "Upgraded(address)", 1).topics),
     }[event]
     async with setup.running() as running_setup:
         await running_setup.show(7, contract=contract)
         assert (await running_setup.until_fetched(7, contract)).metadata.name == "old"
         setup.add_document("/7", {"name": "new"})
-        running_setup.builder.add([Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)])
+        running_setup.builder.add(
+            [Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)]
+        )
 
         async def is_new() -> bool:
             return (await running_setup.token(7, contract)).metadata.name == "new"
@@ -446,10 +508,16 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(setup: Met
         await until(is_new)
         fetched = running_setup.paths["/7"]
         for _ in range(3):
-            running_setup.builder.add([Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)])
-        await running_setup.indexer.until_at(running_setup.builder.chain, running_setup.builder.height)
+            running_setup.builder.add(
+                [Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)]
+            )
+        await running_setup.indexer.until_at(
+            running_setup.builder.chain, running_setup.builder.height
+        )
         ((is_pending, due_at),) = rows(
-            running_setup.folder, running_setup.builder.chain, "SELECT is_pending, due_at FROM updates"
+            running_setup.folder,
+            running_setup.builder.chain,
+            "SELECT is_pending, due_at FROM updates",
         )
         assert is_pending
         assert due_at > time.time() + 500
@@ -462,10 +530,14 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(setup: Metada
     slow = [setup.builder.address(f"slow {number}") for number in range(10)]
     for contract in slow:
         setup.mint(*range(10), contract=contract)
-        setup.contracts.uris |= {(contract, number): f"http://127.0.0.2:{setup.port}/slow" for number in range(10)}
+        setup.contracts.uris |= {
+            (contract, number): f"http://127.0.0.2:{setup.port}/slow" for number in range(10)
+        }
     setup.replies["/slow"] = hang
     setup.mint(*range(5))
-    setup.contracts.uris |= {(setup.cat, number): setup.url("/fast", PRIVATE) for number in range(5)}
+    setup.contracts.uris |= {
+        (setup.cat, number): setup.url("/fast", PRIVATE) for number in range(5)
+    }
     setup.settings = replace(setup.settings, allowed_hosts=((PRIVATE, None),))
     setup.add_document("/fast", {"name": "fast"})
     async with setup.running() as running_setup:
@@ -473,10 +545,14 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(setup: Metada
             assert (await running_setup.until_fetched(number)).metadata.name == "fast"
         assert running_setup.paths["/slow"] == 2
         # What did not fit into the queue was postponed, and shows no time of an attempt.
-        query = "SELECT count(*) FROM documents WHERE updated_at = 0 AND next_attempt_at IS NOT NULL"
+        query = (
+            "SELECT count(*) FROM documents WHERE updated_at = 0 AND next_attempt_at IS NOT NULL"
+        )
         assert rows(running_setup.folder, running_setup.builder.chain, query) > [(0,)]
         postponed = [
-            (await running_setup.token(number, contract)).metadata for contract in slow for number in range(10)
+            (await running_setup.token(number, contract)).metadata
+            for contract in slow
+            for number in range(10)
         ]
         assert set(postponed) == {NftMetadata(index_status=MetadataStatus.UNINDEXED)}
 

@@ -38,11 +38,22 @@ from tests.indexer.evm.metadata_servers import (
 )
 from tests.peers.test_connection import certificate
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchedDocument, FetchFailed, FetchLane, open_fetcher
+from warpseal.indexer.evm.fetcher import (
+    DocumentFetcher,
+    FetchedDocument,
+    FetchFailed,
+    FetchLane,
+    open_fetcher,
+)
 from warpseal.indexer.settings import MetadataSettings, gateway_url
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.settings import InvalidSetting
-from warpseal.upstream.address_policy import AddressPolicy, IpAddress, allowed_host, is_global_address
+from warpseal.upstream.address_policy import (
+    AddressPolicy,
+    IpAddress,
+    allowed_host,
+    is_global_address,
+)
 
 UNREACHABLE = MetadataStatus.UNREACHABLE_TOKEN_URI
 THROTTLED = MetadataStatus.THROTTLED_TOKEN_URI
@@ -70,7 +81,9 @@ class FetcherSetup:
     async def fetch(self, url: URL | None = None, timeout_s: float = 60.0) -> FetchedDocument:
         return await finish(self.fetcher.fetch(url or self.url(), FetchLane.BACKGROUND, timeout_s))
 
-    async def failure(self, url: URL | None = None, timeout_s: float = 60.0) -> tuple[MetadataStatus, str]:
+    async def failure(
+        self, url: URL | None = None, timeout_s: float = 60.0
+    ) -> tuple[MetadataStatus, str]:
         with pytest.raises(FetchFailed) as raised:
             await self.fetch(url, timeout_s)
         return raised.value.status, str(raised.value)
@@ -78,7 +91,9 @@ class FetcherSetup:
 
 @asynccontextmanager
 async def open_setup(
-    serve: Serve, names: Mapping[str, Sequence[list[str]]] = NAMES, settings: MetadataSettings = SETTINGS
+    serve: Serve,
+    names: Mapping[str, Sequence[list[str]]] = NAMES,
+    settings: MetadataSettings = SETTINGS,
 ) -> AsyncIterator[FetcherSetup]:
     async with (
         twin_servers(serve, respond_with(http_response(b"secret"))) as (public, private),
@@ -91,7 +106,14 @@ async def open_setup(
 
 @pytest.mark.parametrize(
     "text",
-    ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"],
+    [
+        "8.8.8.8",
+        "1.1.1.1",
+        "2606:4700:4700::1111",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+        "2002:808:808::1",
+    ],
 )
 def test_public_addresses_are_global(text: str) -> None:
     assert is_global_address(ip_address(text))
@@ -201,11 +223,16 @@ async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
     ],
 )
 async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
-    async with http_server(respond_with(http_response()), PRIVATE) as inside, dns_server({}) as (_, resolver):
+    async with (
+        http_server(respond_with(http_response()), PRIVATE) as inside,
+        dns_server({}) as (_, resolver),
+    ):
         policy = AddressPolicy(ports=frozenset((80, inside.port)))
         async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
             with pytest.raises(FetchFailed) as raised:
-                await finish(fetcher.fetch(URL(text.format(port=inside.port)), FetchLane.BACKGROUND, 60.0))
+                await finish(
+                    fetcher.fetch(URL(text.format(port=inside.port)), FetchLane.BACKGROUND, 60.0)
+                )
         assert raised.value.status is UNREACHABLE
         assert inside.connections == 0
 
@@ -224,7 +251,10 @@ async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
     ],
 )
 async def test_a_gateway_is_reached_only_below_its_own_path(path: str) -> None:
-    async with http_server(respond_with(http_response()), PRIVATE) as gateway, dns_server({}) as (_, resolver):
+    async with (
+        http_server(respond_with(http_response()), PRIVATE) as gateway,
+        dns_server({}) as (_, resolver),
+    ):
         settings = replace(SETTINGS, gateways=Gateways((f"http://{PRIVATE}:{gateway.port}",)))
         policy = AddressPolicy(settings.exempt_servers)
         async with open_fetcher(settings, policy, resolver) as fetcher:
@@ -232,17 +262,30 @@ async def test_a_gateway_is_reached_only_below_its_own_path(path: str) -> None:
             with pytest.raises(FetchFailed, match="refused: a path outside"):
                 await finish(fetcher.fetch(URL(base + path), FetchLane.BACKGROUND, 60.0))
             assert gateway.connections == 0
-            await finish(fetcher.fetch(URL(base + "/ipfs/Qm/1.json?a=.."), FetchLane.BACKGROUND, 60.0))
+            await finish(
+                fetcher.fetch(URL(base + "/ipfs/Qm/1.json?a=.."), FetchLane.BACKGROUND, 60.0)
+            )
             gateway.serve = respond_with(redirect_to("/x"))
             with pytest.raises(FetchFailed, match="refused: a path outside"):
-                await finish(fetcher.fetch(URL(base + "/ipfs/Qm/2.json"), FetchLane.BACKGROUND, 60.0))
+                await finish(
+                    fetcher.fetch(URL(base + "/ipfs/Qm/2.json"), FetchLane.BACKGROUND, 60.0)
+                )
 
 
 @pytest.mark.parametrize(
-    "text", ["https://8.8.8.8:8443/", "http://8.8.8.8:22/", "http://user@8.8.8.8/", "http://user:key@8.8.8.8/"]
+    "text",
+    [
+        "https://8.8.8.8:8443/",
+        "http://8.8.8.8:22/",
+        "http://user@8.8.8.8/",
+        "http://user:key@8.8.8.8/",
+    ],
 )
 async def test_other_ports_and_userinfo_are_refused(text: str) -> None:
-    async with dns_server({}) as (_, resolver), open_fetcher(SETTINGS, dns_resolver=resolver) as fetcher:
+    async with (
+        dns_server({}) as (_, resolver),
+        open_fetcher(SETTINGS, dns_resolver=resolver) as fetcher,
+    ):
         with pytest.raises(FetchFailed, match="refused"):
             await finish(fetcher.fetch(URL(text), FetchLane.BACKGROUND, 60.0))
 
@@ -277,7 +320,9 @@ async def test_three_redirects_are_followed_and_no_fourth() -> None:
 )
 async def test_each_redirect_is_checked_like_the_first_url(location: str) -> None:
     async with open_setup(respond_with(http_response())) as setup:
-        setup.public.serve = respond_with(redirect_to(location.format(port=setup.public.port)), redirect_to("http://["))
+        setup.public.serve = respond_with(
+            redirect_to(location.format(port=setup.public.port)), redirect_to("http://[")
+        )
         assert (await setup.failure())[0] is UNREACHABLE
         assert setup.private.connections == 0
 
@@ -291,7 +336,9 @@ async def test_each_redirect_is_checked_like_the_first_url(location: str) -> Non
         ("304 Not Modified", UNREACHABLE),
     ],
 )
-async def test_an_http_error_is_unreachable_or_throttled(http_status: str, status: MetadataStatus) -> None:
+async def test_an_http_error_is_unreachable_or_throttled(
+    http_status: str, status: MetadataStatus
+) -> None:
     async with open_setup(respond_with(http_response(b"{}", http_status))) as setup:
         assert (await setup.failure())[0] is status
 
@@ -305,7 +352,9 @@ async def test_an_http_error_is_unreachable_or_throttled(http_status: str, statu
         ("404 Not Found", "Retry-After: 7200", None),
     ],
 )
-async def test_the_wait_that_a_server_asks_for_is_read(status: str, header: str, wait_s: float | None) -> None:
+async def test_the_wait_that_a_server_asks_for_is_read(
+    status: str, header: str, wait_s: float | None
+) -> None:
     async with open_setup(respond_with(http_response(b"{}", status, header))) as setup:
         with pytest.raises(FetchFailed) as raised:
             await setup.fetch()
@@ -323,7 +372,10 @@ def respond_with_bomb(wbits: int, encoding: str) -> Serve:
 
     async def serve(head: str, writer: asyncio.StreamWriter) -> None:
         compressor = zlib.compressobj(9, wbits=wbits)
-        bomb = b"".join(compressor.compress(b"\0" * 1_000_000) for _ in range(100)) + compressor.flush()
+        bomb = (
+            b"".join(compressor.compress(b"\0" * 1_000_000) for _ in range(100))
+            + compressor.flush()
+        )
         writer.write(http_response(bomb, "200 OK", f"Content-Encoding: {encoding}"))
 
     return serve
@@ -343,9 +395,19 @@ EMPTY_BLOCKS = b"3fc\r\n" + b"\0\0\0\xff\xff" * 204 + b"\r\n"
         respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{"),
         respond_without_end(CHUNKED + b"\r\n", KILOBYTE),
         respond_without_end(b"HTTP/1.0 200 OK\r\n\r\n", b"a" * 1024),
-        respond_without_end(CHUNKED + b"Content-Encoding: deflate\r\n\r\n2\r\n\x78\x9c\r\n", EMPTY_BLOCKS),
+        respond_without_end(
+            CHUNKED + b"Content-Encoding: deflate\r\n\r\n2\r\n\x78\x9c\r\n", EMPTY_BLOCKS
+        ),
     ],
-    ids=["gzip bomb", "deflate bomb", "1 MiB + 1", "declared", "chunks", "no length", "blocks that inflate to nothing"],
+    ids=[
+        "gzip bomb",
+        "deflate bomb",
+        "1 MiB + 1",
+        "declared",
+        "chunks",
+        "no length",
+        "blocks that inflate to nothing",
+    ],
 )
 async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: Serve) -> None:
     async with open_setup(serve) as setup:
@@ -384,9 +446,15 @@ async def test_a_flood_outside_of_the_body_ends_in_bounded_memory(serve: Serve) 
 
 async def test_a_compressed_document_is_decompressed() -> None:
     content = b"a" * SETTINGS.max_document_bytes
-    for encoding, body in (("gzip", gzip.compress(content)), ("deflate", zlib.compress(content)), ("x-gzip", b"")):
+    for encoding, body in (
+        ("gzip", gzip.compress(content)),
+        ("deflate", zlib.compress(content)),
+        ("x-gzip", b""),
+    ):
         packed = body or gzip.compress(content)
-        async with open_setup(respond_with(http_response(packed, "200 OK", f"Content-Encoding: {encoding}"))) as setup:
+        async with open_setup(
+            respond_with(http_response(packed, "200 OK", f"Content-Encoding: {encoding}"))
+        ) as setup:
             assert (await setup.fetch()).content == content
 
 
@@ -406,7 +474,9 @@ async def test_a_content_encoding_that_names_no_compression_is_none(names: tuple
         http_response(gzip.compress(b"{}" * 100)[:-9], "200 OK", "Content-Encoding: gzip"),
         http_response(b"no gzip", "200 OK", "Content-Encoding: gzip"),
         http_response(b"{}", "200 OK", "Content-Encoding: br"),
-        http_response(gzip.compress(gzip.compress(b"{}")), "200 OK", "Content-Encoding: gzip, gzip"),
+        http_response(
+            gzip.compress(gzip.compress(b"{}")), "200 OK", "Content-Encoding: gzip, gzip"
+        ),
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nA: " + b"a" * 100_000 + b"\r\n\r\n",
         b"SSH-2.0-x\r\n",
@@ -435,7 +505,9 @@ async def test_a_server_that_drips_or_is_silent_is_unreachable_in_time(serve: Se
 
 
 async def test_each_redirect_has_the_time_that_the_requests_before_it_left() -> None:
-    async with open_setup(respond_with(redirect_to("/2"), redirect_to("/3"), http_response())) as setup:
+    async with open_setup(
+        respond_with(redirect_to("/2"), redirect_to("/3"), http_response())
+    ) as setup:
         request, timeouts = setup.fetcher._request, list[float]()
 
         async def note_timeout(url: URL, timeout_s: float) -> FetchedDocument | URL:
@@ -458,37 +530,56 @@ async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: 
     (tmp_path / "server.pem").write_bytes(pem + key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "server.pem")
-    async with http_server(respond_with(http_response()), tls=tls) as server, dns_server(NAMES) as (_, resolver):
+    async with (
+        http_server(respond_with(http_response()), tls=tls) as server,
+        dns_server(NAMES) as (_, resolver),
+    ):
         policy = AddressPolicy(ports=frozenset((server.port,)), is_allowed=counts_as_public)
         async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
             with pytest.raises(FetchFailed, match="certificate error"):
-                await finish(fetcher.fetch(URL(f"https://public.test:{server.port}/"), FetchLane.BACKGROUND, 60.0))
+                await finish(
+                    fetcher.fetch(
+                        URL(f"https://public.test:{server.port}/"), FetchLane.BACKGROUND, 60.0
+                    )
+                )
         assert server.heads == []
 
 
-async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_neither_cookies_nor_proxies_of_the_environment_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with open_setup(respond_with(http_response(b"{}", "200 OK", "Set-Cookie: a=b"))) as setup:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{setup.private.port}")
         await setup.fetch()
         await setup.fetch()
         assert setup.private.connections == 0
-        assert not any("cookie" in head.lower() or "referer" in head.lower() for head in setup.public.heads)
+        assert not any(
+            "cookie" in head.lower() or "referer" in head.lower() for head in setup.public.heads
+        )
 
 
 async def test_configured_gateways_and_allowed_hosts_may_be_at_any_address_and_port() -> None:
     async with http_server(respond_with(http_response(b"inside")), PRIVATE) as inside:
         exempt = replace(
             SETTINGS,
-            gateways=Gateways((gateway_url(f"http://127.0.0.1:{inside.port}/ipfs/", "g"),), SETTINGS.gateways.arweave),
+            gateways=Gateways(
+                (gateway_url(f"http://127.0.0.1:{inside.port}/ipfs/", "g"),),
+                SETTINGS.gateways.arweave,
+            ),
             allowed_hosts=(allowed_host("LocalHost", "h"),),
         )
-        async with dns_server({}) as (dns, resolver), open_fetcher(exempt, dns_resolver=resolver) as fetcher:
+        async with (
+            dns_server({}) as (dns, resolver),
+            open_fetcher(exempt, dns_resolver=resolver) as fetcher,
+        ):
             for name in ("127.0.0.1", "localhost"):
                 url = URL(f"http://{name}:{inside.port}/ipfs/x")
                 assert (await fetcher.fetch(url, FetchLane.BACKGROUND, 60.0)).content == b"inside"
             with pytest.raises(FetchFailed, match="refused: port"):
-                await fetcher.fetch(URL(f"http://127.0.0.1:{inside.port + 1}/x"), FetchLane.BACKGROUND, 60.0)
+                await fetcher.fetch(
+                    URL(f"http://127.0.0.1:{inside.port + 1}/x"), FetchLane.BACKGROUND, 60.0
+                )
             assert not dns.queries
 
 
@@ -507,7 +598,9 @@ def test_allowed_hosts_have_a_port_or_none(text: str, parsed: tuple[str, int | N
     assert allowed_host(text, "metadata-allowed-hosts[0]") == parsed
 
 
-@pytest.mark.parametrize("text", ["", "http://a.test", "a.test/x", "a.test:", "a.test:99999", "u@a.test", "[x"])
+@pytest.mark.parametrize(
+    "text", ["", "http://a.test", "a.test/x", "a.test:", "a.test:99999", "u@a.test", "[x"]
+)
 def test_a_malformed_allowed_host_is_named(text: str) -> None:
     with pytest.raises(InvalidSetting, match=r"metadata-allowed-hosts\[0\]"):
         allowed_host(text, "metadata-allowed-hosts[0]")

@@ -30,7 +30,13 @@ def take_all(queue: DocumentQueue[str]) -> list[str]:
 
 def test_hosts_take_turns_and_so_do_the_contracts_of_a_host() -> None:
     queue = new_queue()
-    for host, contract, job in [("a", "x", "1"), ("a", "x", "2"), ("a", "y", "3"), ("a", "x", "4"), ("b", "z", "5")]:
+    for host, contract, job in [
+        ("a", "x", "1"),
+        ("a", "x", "2"),
+        ("a", "y", "3"),
+        ("a", "x", "4"),
+        ("b", "z", "5"),
+    ]:
         assert list(queue.add(0, fetch(host, contract, job))) == []
     assert take_all(queue) == ["1", "5", "3", "2", "4"]
 
@@ -101,13 +107,18 @@ def test_long_uris_fill_the_queue_as_well() -> None:
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "take", "finish"]), st.integers(0, 1), st.sampled_from("abc"), st.sampled_from("xyz")
+        st.sampled_from(["add", "take", "finish"]),
+        st.integers(0, 1),
+        st.sampled_from("abc"),
+        st.sampled_from("xyz"),
     )
 )
 
 
 @given(OPERATIONS)
-def test_every_document_is_taken_or_displaced_once(operations: list[tuple[str, int, str, str]]) -> None:
+def test_every_document_is_taken_or_displaced_once(
+    operations: list[tuple[str, int, str, str]],
+) -> None:
     queue = new_queue()
     added: list[str] = []
     gone: list[str] = []

@@ -20,7 +20,12 @@ from tests.indexer.evm.test_indexing import with_other_recipient
 from tests.indexer.evm_chains import ServedChain, nft_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.blocks import decode_block
-from warpseal.chains.evm.checks import BlockContradiction, DisprovenBlock, UnprovenBlock, check_receipts_root
+from warpseal.chains.evm.checks import (
+    BlockContradiction,
+    DisprovenBlock,
+    UnprovenBlock,
+    check_receipts_root,
+)
 from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -74,7 +79,10 @@ async def test_many_receipts_are_proven_in_another_process(
     """Also if they are more than an area of the shared memory takes, and if there are more calls than areas."""
     monkeypatch.setattr("warpseal.indexer.evm.prover._AREA_BYTES", area_bytes)
     assert sum(memoryview(block.receipts).nbytes for block in unproven_blocks()) > INLINE_BYTES
-    calls = (prover.find_disproven(unproven_blocks(wrong=wrong), NoThread()) for wrong in (7, None, 3, None, 9))
+    calls = (
+        prover.find_disproven(unproven_blocks(wrong=wrong), NoThread())
+        for wrong in (7, None, 3, None, 9)
+    )
     first, right, second, other, last = await asyncio.gather(*calls)
     assert right is None
     assert other is None
@@ -109,7 +117,9 @@ async def test_without_its_process_blocks_are_proven_on_the_thread_of_the_chain(
     await until(lambda: not active_children())
     with ThreadPoolExecutor(1) as thread:
         for _ in range(3):
-            results = await asyncio.gather(*(prover.find_disproven(blocks, thread) for _ in range(3)))
+            results = await asyncio.gather(
+                *(prover.find_disproven(blocks, thread) for _ in range(3))
+            )
             for disproven in results:
                 assert_wrong_root(disproven, 7)
     warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
@@ -131,11 +141,18 @@ async def test_a_process_that_cannot_be_started_is_not_needed(
 
 
 async def test_a_changed_log_is_refused_by_the_process(tmp_path: Path) -> None:
-    liar, good = EvmReplayNode(CHAIN, receipts=with_other_recipient(CHAIN, 17)), EvmReplayNode(CHAIN)
+    liar, good = (
+        EvmReplayNode(CHAIN, receipts=with_other_recipient(CHAIN, 17)),
+        EvmReplayNode(CHAIN),
+    )
     async with serving_evm(liar, good):
         async with indexing(tmp_path / "alone", [entry(CHAIN, liar)]) as index:
             status = await index.until_stopped(CHAIN)
-            assert (status.stopped, status.stopped_at, index.height(CHAIN)) == ("wrong_receipts_root", 17, 16)
+            assert (status.stopped, status.stopped_at, index.height(CHAIN)) == (
+                "wrong_receipts_root",
+                17,
+                16,
+            )
             assert index.indexer.prover.starts == 1
         async with indexing(tmp_path / "two", [entry(CHAIN, liar, good)]) as index:
             await index.until_at(CHAIN, CHAIN.tip)

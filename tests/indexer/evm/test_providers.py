@@ -43,7 +43,9 @@ def reply_of(node: EvmReplayNode, change: Callable[[bytes], web.Response]) -> Re
     return respond
 
 
-def refuse(node: EvmReplayNode, reply: Callable[[], web.Response], is_refused: Callable[[bytes], bool]) -> Respond:
+def refuse(
+    node: EvmReplayNode, reply: Callable[[], web.Response], is_refused: Callable[[bytes], bool]
+) -> Respond:
     """Answer some bodies with another reply."""
 
     async def respond(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -91,10 +93,16 @@ async def test_a_method_that_a_gateway_forbids_alone_is_done_without(tmp_path: P
 async def test_an_error_in_the_body_of_a_forbidden_call_is_read(tmp_path: Path) -> None:
     chain = blocks()
     node = EvmReplayNode(chain)
-    error = {"jsonrpc": "2.0", "id": 0, "error": {"code": -32001, "message": "this method is not in the list"}}
+    error = {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "error": {"code": -32001, "message": "this method is not in the list"},
+    }
     reply = json.dumps(error)
     node.respond = refuse(
-        node, lambda: web.Response(status=403, text=reply), lambda body: BLOCK_RECEIPTS.encode() in body
+        node,
+        lambda: web.Response(status=403, text=reply),
+        lambda body: BLOCK_RECEIPTS.encode() in body,
     )
     await assert_indexed(tmp_path, chain, node)
 
@@ -112,7 +120,9 @@ class SingleBlocksFail(EvmReplayNode):
         return b"null"
 
 
-@pytest.mark.parametrize("fail", [partial(Refused, -32000, "cannot read"), None, web.HTTPInternalServerError])
+@pytest.mark.parametrize(
+    "fail", [partial(Refused, -32000, "cannot read"), None, web.HTTPInternalServerError]
+)
 async def test_a_block_whose_receipts_call_fails_alone_is_read_by_single_receipts(
     tmp_path: Path, fail: Callable[[], Exception] | None
 ) -> None:
@@ -124,15 +134,21 @@ async def test_a_block_whose_receipts_call_fails_alone_is_read_by_single_receipt
     assert node.call_counts["eth_getTransactionReceipt"] <= 8
 
 
-async def test_a_chain_that_waits_for_minutes_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_chain_that_waits_for_minutes_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     chain = blocks(20)
     node = EvmReplayNode(chain, tip_receipts=12)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
-        await index.until_status(chain, lambda status: "no node has the next block" in status.waiting)
+        await index.until_status(
+            chain, lambda status: "no node has the next block" in status.waiting
+        )
         records = await log_two_waits(caplog)
         # A call that is under way when the clock is set forward ends as too slow.
         lack = re.compile("its receipts: node 0: eth_get(Block|Transaction)Receipts?: null")
-        status = await index.until_status(chain, lambda status: lack.search(status.waiting) is not None)
+        status = await index.until_status(
+            chain, lambda status: lack.search(status.waiting) is not None
+        )
         assert status.waiting_since
         node.tip_receipts = None
         await index.until_at(chain, chain.tip)
@@ -156,7 +172,9 @@ async def test_a_chain_whose_provider_refuses_the_key_says_so(tmp_path: Path) ->
         await index.until_at(chain, chain.tip)
 
 
-def encoded(name: str | None, pack: Callable[[bytes], bytes] = bytes, **fields: Any) -> Callable[[bytes], web.Response]:
+def encoded(
+    name: str | None, pack: Callable[[bytes], bytes] = bytes, **fields: Any
+) -> Callable[[bytes], web.Response]:
     headers = {} if name is None else {"Content-Encoding": name}
     return lambda body: web.Response(body=pack(body), headers=headers, **fields)
 
@@ -196,8 +214,14 @@ async def test_a_right_reply_in_another_encoding_is_read(
     [
         (encoded("br"), "the response is compressed (br), which was not requested"),
         (encoded("gzip"), "the compressed response is damaged"),
-        (encoded("gzip", lambda body: gzip.compress(body)[:-9]), "the compressed response is cut off"),
-        (lambda body: web.Response(text="<html>"), "the reply is no JSON-RPC response (HTTP 200, HTML)"),
+        (
+            encoded("gzip", lambda body: gzip.compress(body)[:-9]),
+            "the compressed response is cut off",
+        ),
+        (
+            lambda body: web.Response(text="<html>"),
+            "the reply is no JSON-RPC response (HTTP 200, HTML)",
+        ),
     ],
 )
 async def test_a_reply_that_cannot_be_read_is_waited_out_and_stops_no_chain(
@@ -231,7 +255,9 @@ async def test_a_node_whose_block_cannot_be_read_is_left_for_another_one(tmp_pat
 async def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     node = EvmReplayNode(blocks(1))
     packed = gzip.compress(bytes(100 * 1024 * 1024), 9)
-    node.respond = reply_of(node, lambda body: web.Response(body=packed, headers={"Content-Encoding": "gzip"}))
+    node.respond = reply_of(
+        node, lambda body: web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+    )
     async with serving_evm(node), open_chain_nodes(node.url) as nodes:
         with pytest.raises(CallFailure) as error:
             await nodes.nodes[0].call_batch([rpc_call("eth_chainId")])
@@ -248,7 +274,10 @@ def hang_up(request: web.Request) -> web.Response:
     "ending",
     [
         hang_up,
-        *(lambda request, status=status: web.Response(status=status) for status in (400, 403, 404, 413, 418, 500, 502)),
+        *(
+            lambda request, status=status: web.Response(status=status)
+            for status in (400, 403, 404, 413, 418, 500, 502)
+        ),
         lambda request: web.Response(status=403, text="[]"),
         lambda request: web.Response(text="too many calls"),
         lambda request: web.Response(body=b"[]", headers={"Content-Encoding": "br"}),
@@ -280,5 +309,7 @@ async def test_a_provider_that_refuses_the_key_is_no_busy_node(status: int) -> N
     async with serving_evm(node), open_chain_nodes(node.url) as nodes:
         with pytest.raises(CallFailure) as error:
             await nodes.nodes[0].call_batch([rpc_call(BLOCK_RECEIPTS, "0x1")])
-        assert nodes.failures() == {0: f"HTTP {status} (HTML): the provider refuses this key or address"}
+        assert nodes.failures() == {
+            0: f"HTTP {status} (HTML): the provider refuses this key or address"
+        }
     assert (error.value.failure, error.value.status) == (NodeFailure.HTTP_STATUS, status)

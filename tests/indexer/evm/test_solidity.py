@@ -63,10 +63,16 @@ class Indexed:
         return {int(item.token_id): int(str(item.balance)) for item in page.items}
 
     async def holders(
-        self, contract: bytes, threshold: int = 0, since: int | None = None, until: int | None = None
+        self,
+        contract: bytes,
+        threshold: int = 0,
+        since: int | None = None,
+        until: int | None = None,
     ) -> dict[bytes, int]:
         """Return the balances of the holders of an ERC-20 contract."""
-        page = await self.index.holders_above(HolderQuery(contract, threshold, TimeRange(since, until)), ALL)
+        page = await self.index.holders_above(
+            HolderQuery(contract, threshold, TimeRange(since, until)), ALL
+        )
         assert page is not None
         return {holder.address: holder.balance for holder in page.items}
 
@@ -75,7 +81,9 @@ class Indexed:
         page = await self.index.deployments(creator, ALL)
         return {raw(item.address): item for item in page.items}
 
-    async def until_called(self, creator: bytes, contracts: Iterable[bytes]) -> dict[bytes, DeployedContract]:
+    async def until_called(
+        self, creator: bytes, contracts: Iterable[bytes]
+    ) -> dict[bytes, DeployedContract]:
         """Wait until the contracts have been called; return them."""
         deployments: dict[bytes, DeployedContract] = {}
 
@@ -109,13 +117,18 @@ async def indexed(
     index: EvmIndexing | None = None,
 ) -> AsyncIterator[Indexed]:
     """Index the chain up to its head, with all traces."""
-    entry = EvmChain(BLOCKCHAIN, (NodeEndpoint(chain.url),), index=index or EvmIndexing(has_holders=True))
+    entry = EvmChain(
+        BLOCKCHAIN, (NodeEndpoint(chain.url),), index=index or EvmIndexing(has_holders=True)
+    )
     async with (
         indexing(folder, [entry], store=settings, build_tasks=tasks) as running,
         EvmIndex(evm_index_url(settings, folder, BLOCKCHAIN), settings) as reader,
     ):
         await until(
-            lambda: (chain_indexer := running.indexer.chains[BLOCKCHAIN].indexer) is not None and chain_indexer.height
+            lambda: (
+                (chain_indexer := running.indexer.chains[BLOCKCHAIN].indexer) is not None
+                and chain_indexer.height
+            )
         )
         indexed = Indexed(reader)
         await until_indexed(indexed, chain, is_traced=tasks is build_tasks)
@@ -127,7 +140,11 @@ async def until_indexed(indexed: Indexed, chain: AnvilChain, *, is_traced: bool 
 
     async def is_indexed() -> bool:
         freshness = await indexed.index.freshness()
-        return freshness is not None and freshness.height == head and (freshness.traced_height == head or not is_traced)
+        return (
+            freshness is not None
+            and freshness.height == head
+            and (freshness.traced_height == head or not is_traced)
+        )
 
     await until(is_indexed)
 
@@ -137,13 +154,17 @@ async def owners_of(chain: AnvilChain, contract: bytes, ids: Iterable[int]) -> d
     owners = {}
     for token_id in ids:
         try:
-            owners[token_id] = raw(await chain.call(contract, "ownerOf(uint256)", "address", token_id))
+            owners[token_id] = raw(
+                await chain.call(contract, "ownerOf(uint256)", "address", token_id)
+            )
         except CallReverted:
             continue
     return owners
 
 
-async def balances_of(chain: AnvilChain, contract: bytes, owner: bytes, ids: Sequence[int]) -> dict[int, int]:
+async def balances_of(
+    chain: AnvilChain, contract: bytes, owner: bytes, ids: Sequence[int]
+) -> dict[int, int]:
     """Return what a contract says of the balances of an address, without those of 0."""
     signature = "balanceOfBatch(address[],uint256[])"
     balances = await chain.call(contract, signature, "uint256[]", [owner] * len(ids), list(ids))
@@ -181,34 +202,54 @@ async def test_every_form_of_transfer_moves_tokens(tmp_path: Path, chain: AnvilC
         assert await index.balances(bob, editions) == {7: 15, 8: 5, 2**256 - 1: 2**255}
         for owner in (alice, bob):
             ids = (7, 8, 9, 2**256 - 1)
-            assert await index.balances(owner, editions) == await balances_of(chain, editions, owner, ids)
+            assert await index.balances(owner, editions) == await balances_of(
+                chain, editions, owner, ids
+            )
 
 
-async def test_an_index_from_a_later_block_shows_the_amounts_of_the_node(tmp_path: Path, chain: AnvilChain) -> None:
+async def test_an_index_from_a_later_block_shows_the_amounts_of_the_node(
+    tmp_path: Path, chain: AnvilChain
+) -> None:
     _, alice, bob = chain.accounts[:3]
     editions = await chain.deploy("Editions")
-    for owner, token_id, amount in ((alice, 7, 10), (alice, 8, 5), (alice, 2**256 - 1, 2**256 - 1), (bob, 9, 3)):
+    for owner, token_id, amount in (
+        (alice, 7, 10),
+        (alice, 8, 5),
+        (alice, 2**256 - 1, 2**256 - 1),
+        (bob, 9, 3),
+    ):
         await chain.send(editions, "mint(address,uint256,uint256)", owner, token_id, amount)
     begin = EvmIndexing(first_height=await chain.mine() + 1, metadata=MetadataMode.OFF)
     for token_id, amount in ((7, 4), (8, 5), (2**256 - 1, 2**255)):
-        await chain.send(editions, "move(address,address,uint256,uint256)", alice, bob, token_id, amount)
+        await chain.send(
+            editions, "move(address,address,uint256,uint256)", alice, bob, token_id, amount
+        )
     await chain.mine()
     holdings: dict[bytes, dict[int, int]] = {}
     async with (
         indexed(tmp_path, chain, build_untraced, index=begin) as index,
-        evm_setup(chain_id=BLOCKCHAIN, more_urls=[chain.url], index_reader=index.index, index=begin) as setup,
+        evm_setup(
+            chain_id=BLOCKCHAIN, more_urls=[chain.url], index_reader=index.index, index=begin
+        ) as setup,
     ):
         for owner in (alice, bob):
             path = f"/v1/chains/{id_text(BLOCKCHAIN)}/addresses/0x{owner.hex()}/balances:listCollectibles"
             page = await ask(setup, path, contractAddress="0x" + editions.hex())
-            holdings[owner] = {int(item["tokenId"]): int(item["balance"]) for item in page.body["collectibleBalances"]}
+            holdings[owner] = {
+                int(item["tokenId"]): int(item["balance"])
+                for item in page.body["collectibleBalances"]
+            }
     # Token 9 has not moved since, so that the index does not know it.
     ids = (7, 8, 2**256 - 1)
-    assert holdings == {owner: await balances_of(chain, editions, owner, ids) for owner in (alice, bob)}
+    assert holdings == {
+        owner: await balances_of(chain, editions, owner, ids) for owner in (alice, bob)
+    }
     assert holdings[alice] == {7: 6, 2**256 - 1: 2**255 - 1}
 
 
-async def test_coins_and_transfers_without_erc165_are_no_nfts(tmp_path: Path, chain: AnvilChain) -> None:
+async def test_coins_and_transfers_without_erc165_are_no_nfts(
+    tmp_path: Path, chain: AnvilChain
+) -> None:
     sender, alice = chain.accounts[:2]
     coin, one_topic = await chain.deploy("Coin"), await chain.deploy("OneTopicCoin")
     await chain.send(coin, "transfer(address,uint256)", alice, 5)
@@ -218,10 +259,15 @@ async def test_coins_and_transfers_without_erc165_are_no_nfts(tmp_path: Path, ch
         assert (await index.index.tokens(coin, ALL)).items == ()
         assert (await index.index.tokens(one_topic, ALL)).items == ()
         called = await index.until_called(sender, [coin, one_topic])
-        assert [called[contract].erc_type for contract in (coin, one_topic)] == [ErcType.ERC20, ErcType.UNKNOWN]
+        assert [called[contract].erc_type for contract in (coin, one_topic)] == [
+            ErcType.ERC20,
+            ErcType.UNKNOWN,
+        ]
 
 
-async def test_every_holder_of_a_coin_has_the_balance_that_the_contract_says(tmp_path: Path, chain: AnvilChain) -> None:
+async def test_every_holder_of_a_coin_has_the_balance_that_the_contract_says(
+    tmp_path: Path, chain: AnvilChain
+) -> None:
     sender, people, random = chain.accounts[0], chain.accounts[1:8], Random(4)
     coin, late = await chain.deploy("Coin"), await chain.deploy("OneTopicCoin")
     begin = await block_of(chain)
@@ -234,8 +280,13 @@ async def test_every_holder_of_a_coin_has_the_balance_that_the_contract_says(tmp
             for _ in range(6):
                 for _ in range(random.randrange(4)):
                     # One to oneself, or of more than there is, changes nothing.
-                    arguments = (random.choice([sender, *people]), random.choice((0, 1, 700, 10**9)))
-                    await chain.send(coin, "transfer(address,uint256)", *arguments, sender=random.choice(people))
+                    arguments = (
+                        random.choice([sender, *people]),
+                        random.choice((0, 1, 700, 10**9)),
+                    )
+                    await chain.send(
+                        coin, "transfer(address,uint256)", *arguments, sender=random.choice(people)
+                    )
                 await chain.mine()
             await until_indexed(index, chain)
             holders = await index.holders(coin)
@@ -255,7 +306,9 @@ async def block_of(chain: AnvilChain) -> int:
     return int(block["timestamp"], 16)
 
 
-async def test_contracts_have_the_kind_name_and_symbol_that_they_say(tmp_path: Path, chain: AnvilChain) -> None:
+async def test_contracts_have_the_kind_name_and_symbol_that_they_say(
+    tmp_path: Path, chain: AnvilChain
+) -> None:
     sender, alice = chain.accounts[:2]
     contracts = {
         "Coin": await chain.deploy("Coin"),
@@ -286,22 +339,32 @@ async def test_contracts_have_the_kind_name_and_symbol_that_they_say(tmp_path: P
 
 def described(contract: DeployedContract) -> tuple[Any, ...]:
     fields = (contract.name, contract.symbol, contract.decimals)
-    return contract.erc_type.value, *(field if isinstance(field, str | int) else None for field in fields)
+    return contract.erc_type.value, *(
+        field if isinstance(field, str | int) else None for field in fields
+    )
 
 
-async def test_hostile_contracts_have_no_kind_and_hold_up_no_other(tmp_path: Path, chain: AnvilChain) -> None:
+async def test_hostile_contracts_have_no_kind_and_hold_up_no_other(
+    tmp_path: Path, chain: AnvilChain
+) -> None:
     sender = chain.accounts[0]
-    hostile = [await chain.deploy(name) for name in ("Bomb", "Burner", "Mimic", "BadOffsets", "Stutterer")]
+    hostile = [
+        await chain.deploy(name) for name in ("Bomb", "Burner", "Mimic", "BadOffsets", "Stutterer")
+    ]
     yes_sayer, coin = await chain.deploy("YesSayer"), await chain.deploy("Coin")
     async with indexed(tmp_path, chain) as index:
         called = await index.until_called(sender, [*hostile, yes_sayer, coin])
-        assert [described(called[contract]) for contract in hostile] == [("UNKNOWN", None, None, None)] * 5
+        assert [described(called[contract]) for contract in hostile] == [
+            ("UNKNOWN", None, None, None)
+        ] * 5
         # ERC-20 cannot be denied: each of its replies is well-formed.
         assert described(called[yes_sayer]) == ("ERC-20", "", "", 1)
         assert described(called[coin]) == ("ERC-20", "Plain Coin", "COIN", 6)
 
 
-async def test_hostile_logs_are_no_transfers_and_stop_nothing(tmp_path: Path, chain: AnvilChain) -> None:
+async def test_hostile_logs_are_no_transfers_and_stop_nothing(
+    tmp_path: Path, chain: AnvilChain
+) -> None:
     alice, bob = chain.accounts[1:3]
     bomb, false_editions = await chain.deploy("LogBomb"), await chain.deploy("FalseEditions")
     await chain.send(bomb, "logShapes()")
@@ -332,7 +395,9 @@ async def test_factories_are_the_creators_of_what_stays(tmp_path: Path, chain: A
     tx_hashes.append(await chain.send(factory, "create2(bytes32)", bytes(32)))
     ordered = await chain.send(office, "order()")
     await chain.mine()
-    creations = [[raw(log["data"])[-20:] for log in await logs_of(chain, tx_hash)] for tx_hash in tx_hashes]
+    creations = [
+        [raw(log["data"])[-20:] for log in await logs_of(chain, tx_hash)] for tx_hash in tx_hashes
+    ]
     assert list(map(len, creations)) == [1, 1, 1, 0, 1, 0]
     (from_office,) = [raw(log["data"])[-20:] for log in await logs_of(chain, ordered)]
     inner = raw(await chain.call(creations[1][0], "inner()", "address"))
@@ -396,19 +461,28 @@ async def test_random_histories_end_with_the_owners_and_balances_of_the_contract
                 for _ in range(random.randrange(6)):
                     contract = random.choice((collection, first, consecutive, editions))
                     # Many of them revert: the token is not there, or not theirs.
-                    await send_at_random(chain, random, contract, people, is_editions=contract == editions)
+                    await send_at_random(
+                        chain, random, contract, people, is_editions=contract == editions
+                    )
                 await chain.mine()
             await until_indexed(index, chain)
             for contract in (collection, first, consecutive):
                 assert await index.owners(contract) == await owners_of(chain, contract, ids)
             for owner in people:
-                assert await index.balances(owner, editions) == await balances_of(chain, editions, owner, ids)
+                assert await index.balances(owner, editions) == await balances_of(
+                    chain, editions, owner, ids
+                )
         for contract in (collection, first, consecutive):
             assert await index.owners(contract)
 
 
 async def send_at_random(
-    chain: AnvilChain, random: Random, contract: bytes, people: Sequence[bytes], *, is_editions: bool
+    chain: AnvilChain,
+    random: Random,
+    contract: bytes,
+    people: Sequence[bytes],
+    *,
+    is_editions: bool,
 ) -> None:
     sender, to, token_id = random.choice(people), random.choice(people), random.randrange(8)
     if not is_editions:
@@ -424,9 +498,13 @@ async def send_at_random(
     amounts = [random.randrange(4) for _ in ids]
     match random.randrange(5):
         case 0:
-            await chain.send(contract, "mint(address,uint256,uint256)", to, token_id, random.randrange(10))
+            await chain.send(
+                contract, "mint(address,uint256,uint256)", to, token_id, random.randrange(10)
+            )
         case 1:
-            await chain.send(contract, "burn(address,uint256,uint256)", sender, token_id, random.randrange(3))
+            await chain.send(
+                contract, "burn(address,uint256,uint256)", sender, token_id, random.randrange(3)
+            )
         case 2:
             await chain.send(contract, "mintBatch(address,uint256[],uint256[])", to, ids, amounts)
         case 3:

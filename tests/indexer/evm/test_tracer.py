@@ -41,7 +41,9 @@ def make_chain(heights: int, creating: Sequence[int]) -> ServedChain:
     for height in range(1, heights + 1):
         chain.add([Tx(SENDER, FACTORY, gas_used=CREATING_GAS if height in creating else 21_000)])
     traces = {height: trace_of(chain.chain, height) for height in creating}
-    return replace(chain.chain, traces={height: json.dumps(trace).encode() for height, trace in traces.items()})
+    return replace(
+        chain.chain, traces={height: json.dumps(trace).encode() for height, trace in traces.items()}
+    )
 
 
 def trace_of(chain: ServedChain, height: int) -> list[dict[str, Any]]:
@@ -77,19 +79,27 @@ class Traced:
 
 
 @asynccontextmanager
-async def tracing(folder: Path, *nodes: EvmReplayNode, gap_retry_s: float = 600.0) -> AsyncIterator[Traced]:
+async def tracing(
+    folder: Path, *nodes: EvmReplayNode, gap_retry_s: float = 600.0
+) -> AsyncIterator[Traced]:
     """Index the chain of these nodes with traces, up to its tip."""
     chain = nodes[0].chain
     async with (
         serving_evm(*nodes),
-        indexing(folder, [entry(chain, *nodes)], build_tasks=lambda context: [Tracer(context, gap_retry_s)]) as running,
+        indexing(
+            folder,
+            [entry(chain, *nodes)],
+            build_tasks=lambda context: [Tracer(context, gap_retry_s)],
+        ) as running,
     ):
         await running.until_at(chain, chain.tip)
         async with EvmIndex(evm_index_url(INDEX, folder, chain.blockchain_id), INDEX) as index:
             yield Traced(index)
 
 
-async def test_creations_inside_of_transactions_are_found_with_their_factory(tmp_path: Path) -> None:
+async def test_creations_inside_of_transactions_are_found_with_their_factory(
+    tmp_path: Path,
+) -> None:
     chain = make_chain(10, [3, 7])
     async with tracing(tmp_path, EvmReplayNode(chain, first_trace=0)) as traced:
         await traced.until_traced(10)
@@ -97,7 +107,9 @@ async def test_creations_inside_of_transactions_are_found_with_their_factory(tmp
         assert (int(newest.address, 16), int(oldest.address, 16)) == (7, 3)
         assert bytes.fromhex(newest.deployment_details.deployer_address[2:]) == SENDER
         assert newest.deployment_details.tx_hash == json.loads(chain.headers[7])["transactions"][0]
-        assert int(newest.deployment_details.deployer_contract_address or "", 16) == int.from_bytes(FACTORY)
+        assert int(newest.deployment_details.deployer_contract_address or "", 16) == int.from_bytes(
+            FACTORY
+        )
 
 
 async def test_blocks_whose_transactions_used_too_little_gas_are_not_traced(tmp_path: Path) -> None:
@@ -108,7 +120,9 @@ async def test_blocks_whose_transactions_used_too_little_gas_are_not_traced(tmp_
     assert node.call_counts[TRACE_METHOD] == 1 + 1
 
 
-async def test_without_a_node_that_traces_nothing_counts_as_traced_and_a_later_one_traces_all(tmp_path: Path) -> None:
+async def test_without_a_node_that_traces_nothing_counts_as_traced_and_a_later_one_traces_all(
+    tmp_path: Path,
+) -> None:
     chain = make_chain(10, [3, 7])
     untraced = EvmReplayNode(chain)
     async with tracing(tmp_path, untraced) as traced:
@@ -207,7 +221,9 @@ async def test_a_node_that_is_behind_traces_blocks_once_it_has_them(tmp_path: Pa
 async def test_a_malformed_trace_is_a_gap_of_its_own_block(tmp_path: Path) -> None:
     chain = make_chain(10, [3, 5, 7])
     broken = {**chain.traces, 5: b'[{"result":{"type":"CREATE","from":"0x12"}},7]'}
-    async with tracing(tmp_path, EvmReplayNode(replace(chain, traces=broken), first_trace=0)) as traced:
+    async with tracing(
+        tmp_path, EvmReplayNode(replace(chain, traces=broken), first_trace=0)
+    ) as traced:
         await traced.until_traced(4)
         assert await traced.created() == [7, 3]
 
@@ -219,7 +235,9 @@ async def test_a_creation_below_a_thousand_calls_is_found(tmp_path: Path) -> Non
     outer, inner = json.dumps(traced_tx["result"])[:-1], json.dumps(create)
     nested = f'{outer},"calls":[' * 1_000 + inner[1:-1] + "]}" * 1_000
     deep = {2: f'[{{"txHash":"{traced_tx["txHash"]}","result":{nested}}}]'.encode()}
-    async with tracing(tmp_path, EvmReplayNode(replace(chain, traces=deep), first_trace=0)) as traced:
+    async with tracing(
+        tmp_path, EvmReplayNode(replace(chain, traces=deep), first_trace=0)
+    ) as traced:
         await traced.until_traced(3)
         assert await traced.created() == [2]
 
@@ -254,7 +272,9 @@ async def test_gaps_are_filled_by_a_node_that_is_busy_now_and_then(tmp_path: Pat
         assert len(await traced.created()) == 600
 
 
-async def test_hashes_of_transactions_that_a_trace_lacks_come_from_the_block(tmp_path: Path) -> None:
+async def test_hashes_of_transactions_that_a_trace_lacks_come_from_the_block(
+    tmp_path: Path,
+) -> None:
     chain = make_chain(5, [3])
     trace = trace_of(chain, 3)
     del trace[0]["txHash"]
@@ -268,7 +288,9 @@ async def test_hashes_of_transactions_that_a_trace_lacks_come_from_the_block(tmp
 async def test_a_trace_of_other_transactions_is_not_taken(tmp_path: Path) -> None:
     chain = make_chain(10, [3, 7])
     traces = {**chain.traces, 3: json.dumps([*trace_of(chain, 7)] * 2).encode()}
-    async with tracing(tmp_path, EvmReplayNode(replace(chain, traces=traces), first_trace=0)) as traced:
+    async with tracing(
+        tmp_path, EvmReplayNode(replace(chain, traces=traces), first_trace=0)
+    ) as traced:
         await traced.until_traced(2)
         assert await traced.created() == [7]
 
@@ -322,7 +344,9 @@ async def test_new_blocks_are_traced_as_they_come(tmp_path: Path) -> None:
     node = EvmReplayNode(chain, tip=10, first_trace=0)
     async with (
         serving_evm(node),
-        indexing(tmp_path, [entry(chain, node)], build_tasks=lambda context: [Tracer(context)]) as running,
+        indexing(
+            tmp_path, [entry(chain, node)], build_tasks=lambda context: [Tracer(context)]
+        ) as running,
         EvmIndex(evm_index_url(INDEX, tmp_path, chain.blockchain_id), INDEX) as index,
     ):
         traced = Traced(index)

@@ -52,14 +52,21 @@ ROWS = "chain: the rows of the index against each other"
 
 
 def write_index(
-    folder: Path, chain: ServedChain, rules: BlockRules = L1, first: int = 0, *, has_holders: bool = False
+    folder: Path,
+    chain: ServedChain,
+    rules: BlockRules = L1,
+    first: int = 0,
+    *,
+    has_holders: bool = False,
 ) -> Path:
     """Write the index of a chain from a height on; return its file."""
     rules = replace(rules, has_erc20=has_holders)
     url = evm_index_url(SETTINGS, folder, chain.blockchain_id)
     writer = EvmIndexWriter(writing_evm_index(url, SETTINGS, chain.blockchain_id), SETTINGS)
     facts = facts_of(chain, rules)[first:]
-    identity = EvmChainIdentity(chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first, has_holders)
+    identity = EvmChainIdentity(
+        chain.blockchain_id, chain.evm_chain_id, chain.genesis_hash, first, has_holders
+    )
     writer.start(identity)
     writer.begin(first, facts[0].parent_hash)
     candidates = writer.candidates(facts)
@@ -72,16 +79,22 @@ def write_index(
 
 
 @asynccontextmanager
-async def verifying(folder: Path, node: EvmReplayNode, rules: BlockRules = L1) -> AsyncIterator[EvmIndexVerifier]:
+async def verifying(
+    folder: Path, node: EvmReplayNode, rules: BlockRules = L1
+) -> AsyncIterator[EvmIndexVerifier]:
     """Serve a node, and yield the verifier of its chain."""
     chain_id = node.chain.blockchain_id
     async with serving_evm(node), open_sessions() as sessions:
         entry = EvmChain(chain_id, rpc=(NodeEndpoint(node.url),), index=EvmIndexing())
         nodes = ChainNodes(entry, sessions, EvmRpcSettings())
-        yield EvmIndexVerifier("chain", nodes, rules, evm_index_url(SETTINGS, folder, chain_id), SETTINGS)
+        yield EvmIndexVerifier(
+            "chain", nodes, rules, evm_index_url(SETTINGS, folder, chain_id), SETTINGS
+        )
 
 
-async def verify(folder: Path, node: EvmReplayNode, rules: BlockRules = L1, count: int = 40) -> dict[str, IndexFinding]:
+async def verify(
+    folder: Path, node: EvmReplayNode, rules: BlockRules = L1, count: int = 40
+) -> dict[str, IndexFinding]:
     """Verify the index of a folder against a node; return the findings by subject."""
     async with verifying(folder, node, rules) as verifier:
         return {finding.subject: finding for finding in await verifier.run(count, seed=1)}
@@ -89,12 +102,16 @@ async def verify(folder: Path, node: EvmReplayNode, rules: BlockRules = L1, coun
 
 @pytest.mark.parametrize("chain", ["c-chain", "l1-0", "l1-1"])
 @pytest.mark.parametrize("network", ["localnet", "helicon"])
-async def test_the_index_of_a_recorded_chain_is_right(tmp_path: Path, network: str, chain: str) -> None:
+async def test_the_index_of_a_recorded_chain_is_right(
+    tmp_path: Path, network: str, chain: str
+) -> None:
     served = recorded_chain(network, chain)
     rules = HELICON if (network, chain) == ("helicon", "c-chain") else L1
     write_index(tmp_path, served, rules)
     findings = await verify(tmp_path, EvmReplayNode(served), rules)
-    assert [finding for finding in findings.values() if finding.difference or not finding.is_compared] == []
+    assert [
+        finding for finding in findings.values() if finding.difference or not finding.is_compared
+    ] == []
     assert {f"chain: block {number}" for number in range(served.tip + 1)} & findings.keys()
 
 
@@ -110,18 +127,24 @@ def nft_index(tmp_path_factory: pytest.TempPathFactory, nfts: ServedChain) -> Pa
     return write_index(tmp_path_factory.mktemp("index"), nfts, has_holders=True)
 
 
-async def test_owners_and_balances_equal_those_of_the_contracts(tmp_path: Path, nfts: ServedChain) -> None:
+async def test_owners_and_balances_equal_those_of_the_contracts(
+    tmp_path: Path, nfts: ServedChain
+) -> None:
     write_index(tmp_path, nfts, has_holders=True)
     findings = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call))
     assert [
-        finding for finding in findings.values() if finding.difference or finding.remark or not finding.is_compared
+        finding
+        for finding in findings.values()
+        if finding.difference or finding.remark or not finding.is_compared
     ] == []
     for kind in ("ERC-721 token", "ERC-1155 token", "ERC-20 balance"):
         assert any(subject.startswith(f"chain: {kind}") for subject in findings)
 
 
 FIRST = "(owner, token) = (SELECT owner, token FROM holdings LIMIT 1)"
-LAST_721, LAST_1155 = (f"token = (SELECT max(token) FROM owners WHERE token & 1 = {bit})" for bit in (0, 1))
+LAST_721, LAST_1155 = (
+    f"token = (SELECT max(token) FROM owners WHERE token & 1 = {bit})" for bit in (0, 1)
+)
 LAST_TRANSFER = "key = (SELECT max(key) FROM transfers WHERE recipient > 1)"
 LAST_BALANCE = "(holder, block) = (SELECT holder, block FROM balances ORDER BY block DESC LIMIT 1)"
 A_COIN_HOLDER = "asset > 0 AND holder = (SELECT max(holder) FROM holders WHERE asset > 0)"
@@ -172,7 +195,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_row_is_found_without_a_node(tmp_path: Path, nft_index: Path, damage: str) -> None:
+def test_a_damaged_row_is_found_without_a_node(
+    tmp_path: Path, nft_index: Path, damage: str
+) -> None:
     file = _copy(nft_index, tmp_path)
     _change(file, DAMAGES[damage])
     engine = reading_index(StoreUrl.for_file(file), SETTINGS)
@@ -210,7 +235,9 @@ async def test_a_fact_that_differs_from_the_node_is_wrong(
     monkeypatch.setattr(consistency, "sample_tokens", lambda *args, **kwargs: [])
     findings = await verify(tmp_path, EvmReplayNode(nfts), count=100)
     assert {
-        subject: finding.difference.partition(":")[0] for subject, finding in findings.items() if finding.difference
+        subject: finding.difference.partition(":")[0]
+        for subject, finding in findings.items()
+        if finding.difference
     } == {"chain: block 4": damage}
 
 
@@ -228,8 +255,24 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_error(tmp_path
     chain = MadeUpChain(7)
     honest, silent, twice = chain.address("honest"), chain.address("silent"), chain.address("twice")
     ann, bob = chain.address("ann"), chain.address("bob")
-    chain.add([Tx(ann, honest, [erc721_transfer(contract, ZERO, ann, 5) for contract in (honest, silent)])])
-    chain.add([Tx(ann, twice, [erc721_transfer(twice, bob, ann, 5), erc1155_transfer(twice, bob, ann, 6, 9)])])
+    chain.add(
+        [
+            Tx(
+                ann,
+                honest,
+                [erc721_transfer(contract, ZERO, ann, 5) for contract in (honest, silent)],
+            )
+        ]
+    )
+    chain.add(
+        [
+            Tx(
+                ann,
+                twice,
+                [erc721_transfer(twice, bob, ann, 5), erc1155_transfer(twice, bob, ann, 6, 9)],
+            )
+        ]
+    )
     write_index(tmp_path, chain.chain)
     state = NftState(chain.chain)
     # It moved the token without an event.
@@ -238,8 +281,14 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_error(tmp_path
     state.balances[twice, 6, ann] = 0
     node = EvmReplayNode(chain.chain, call=state.call, replies={"eth_getLogs": []})
     findings = await verify(tmp_path, node, count=60)
-    assert [finding for finding in findings.values() if finding.difference or not finding.is_compared] == []
-    remarks = {subject.split(" held")[0]: finding.remark for subject, finding in findings.items() if finding.remark}
+    assert [
+        finding for finding in findings.values() if finding.difference or not finding.is_compared
+    ] == []
+    remarks = {
+        subject.split(" held")[0]: finding.remark
+        for subject, finding in findings.items()
+        if finding.remark
+    }
     assert len(remarks) == 3
     assert sum("contradict each other" in remark for remark in remarks.values()) == 2
     assert sum("the index has all of them" in remark for remark in remarks.values()) == 1
@@ -270,7 +319,9 @@ async def test_a_wrong_owner_after_a_missing_transfer_is_an_error(tmp_path: Path
     async with verifying(tmp_path, node) as verifier:
         findings = {finding.subject: finding for finding in await verifier.run(1, seed=2)}
     assert findings[ROWS].difference == ""
-    (reason,) = [finding.difference for subject, finding in findings.items() if " held by " in subject]
+    (reason,) = [
+        finding.difference for subject, finding in findings.items() if " held by " in subject
+    ]
     assert "block 2: transfers" in reason
 
 
@@ -283,13 +334,20 @@ def coin_chain() -> ServedChain:
     ann, bob = chain.address("ann"), chain.address("bob")
     chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, ann, 50)])])
     chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, bob, 7)])])
-    chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 20), erc20_transfer(COIN, bob, ann, 5)])])
+    chain.add(
+        [Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 20), erc20_transfer(COIN, bob, ann, 5)])]
+    )
     return chain.chain
 
 
-async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> dict[str, IndexFinding]:
+async def verify_balances(
+    folder: Path, chain: ServedChain, state: NftState
+) -> dict[str, IndexFinding]:
     """Verify the index of a chain of coins; return the findings of balances that have an error or a remark."""
-    logs = [{"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]} for number in (1, 2, 3)]
+    logs = [
+        {"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]}
+        for number in (1, 2, 3)
+    ]
     node = EvmReplayNode(chain, call=state.call, replies={"eth_getLogs": logs})
     findings = await verify(folder, node, count=20)
     assert all(finding.is_compared for finding in findings.values())
@@ -301,7 +359,9 @@ async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> 
     }
 
 
-async def test_balances_that_change_without_events_are_reported_and_are_no_error(tmp_path: Path) -> None:
+async def test_balances_that_change_without_events_are_reported_and_are_no_error(
+    tmp_path: Path,
+) -> None:
     chain = coin_chain()
     write_index(tmp_path, chain, has_holders=True)
     state = NftState(chain)
@@ -312,7 +372,9 @@ async def test_balances_that_change_without_events_are_reported_and_are_no_error
     assert (finding.difference, "the index has all of them" in finding.remark) == ("", True)
 
 
-async def test_balances_of_a_contract_with_contradicting_events_are_no_error(tmp_path: Path) -> None:
+async def test_balances_of_a_contract_with_contradicting_events_are_no_error(
+    tmp_path: Path,
+) -> None:
     chain = MadeUpChain(9)
     ann, bob = chain.address("ann"), chain.address("bob")
     chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 50)])])
@@ -348,7 +410,9 @@ async def test_nothing_is_compared_with_a_node_at_another_height_without_the_sta
     assert [subject for subject, finding in findings.items() if finding.is_compared] == [ROWS]
 
 
-async def test_all_holdings_are_compared_after_one_block_in_one_batch(tmp_path: Path, nfts: ServedChain) -> None:
+async def test_all_holdings_are_compared_after_one_block_in_one_batch(
+    tmp_path: Path, nfts: ServedChain
+) -> None:
     state, blocks = NftState(nfts), list[Any]()
 
     def call(to: bytes, data: bytes, block: Any) -> bytes | None:
@@ -358,7 +422,9 @@ async def test_all_holdings_are_compared_after_one_block_in_one_batch(tmp_path: 
     write_index(tmp_path, nfts, has_holders=True)
     node = EvmReplayNode(nfts, call=call)
     findings = await verify(tmp_path, node, count=15)
-    holdings = [subject for subject in findings if " token " in subject or " balance of " in subject]
+    holdings = [
+        subject for subject in findings if " token " in subject or " balance of " in subject
+    ]
     assert set(blocks) == {hex(nfts.tip)}
     assert len(blocks) == len(holdings) == max(node.batch_sizes) > 15
 
@@ -368,7 +434,8 @@ async def test_holdings_are_compared_while_the_chain_grows_and_the_node_keeps_no
 ) -> None:
     facts = facts_of(nfts, L1)
     states = [
-        NftState(dataclasses.replace(nfts, receipts=nfts.receipts[: height + 1])) for height in range(nfts.tip + 1)
+        NftState(dataclasses.replace(nfts, receipts=nfts.receipts[: height + 1]))
+        for height in range(nfts.tip + 1)
     ]
     url = evm_index_url(SETTINGS, tmp_path, nfts.blockchain_id)
     writer = EvmIndexWriter(writing_evm_index(url, SETTINGS, nfts.blockchain_id), SETTINGS)
@@ -396,7 +463,11 @@ async def test_holdings_are_compared_while_the_chain_grows_and_the_node_keeps_no
         findings = await verifier.run(17, seed=1)
         await growing
     await asyncio.to_thread(writer.close)
-    assert [finding for finding in findings if finding.difference or finding.remark or not finding.is_compared] == []
+    assert [
+        finding
+        for finding in findings
+        if finding.difference or finding.remark or not finding.is_compared
+    ] == []
     assert sum(" token " in finding.subject for finding in findings) >= 10
 
 

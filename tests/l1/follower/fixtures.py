@@ -28,7 +28,9 @@ from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 
 BANFF_S = 1_700_000_000
-FAST = FollowerSettings(follow_poll_s=0.02, retry_first_s=0.02, retry_cap_s=0.05, retry_stopped_s=0.05)
+FAST = FollowerSettings(
+    follow_poll_s=0.02, retry_first_s=0.02, retry_cap_s=0.05, retry_stopped_s=0.05
+)
 
 
 def recorded_blocks() -> list[bytes]:
@@ -82,7 +84,11 @@ class Chain:
         other.raw = self.raw[: height + 1]
         other._parent = BlockID(other.id_at(height))
         while other.tip < self.tip:
-            other.put(lambda parent, at: PBlock.build("BanffStandardBlock", parent, at, BANFF_S + at + 1).raw)
+            other.put(
+                lambda parent, at: (
+                    PBlock.build("BanffStandardBlock", parent, at, BANFF_S + at + 1).raw
+                )
+            )
         return other
 
 
@@ -131,7 +137,9 @@ class ChainNode(RecordedNode):
     def _upgrades(self, _: Any) -> Any:
         if self.etna_s is None:
             return {}
-        return {"etnaTime": datetime.fromtimestamp(self.etna_s, UTC).isoformat().replace("+00:00", "Z")}
+        return {
+            "etnaTime": datetime.fromtimestamp(self.etna_s, UTC).isoformat().replace("+00:00", "Z")
+        }
 
 
 class KnownRanges:
@@ -195,14 +203,22 @@ class MemoryStore:
         return tuple(self.read_ranges)
 
     async def append(
-        self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
+        self,
+        chain_id: ChainID,
+        read: BlockRange,
+        transactions: Sequence[L1Transaction],
+        origins: Sequence[Origin],
     ) -> None:
         await asyncio.sleep(0)
         if self.is_down:
             raise StoreDown("set by the test")
         for known_range in self.read_ranges:
-            assert known_range.high + 1 != read.low or read.low_parent_id == known_range.high_block_id
-            assert read.high + 1 != known_range.low or known_range.low_parent_id == read.high_block_id
+            assert (
+                known_range.high + 1 != read.low or read.low_parent_id == known_range.high_block_id
+            )
+            assert (
+                read.high + 1 != known_range.low or known_range.low_parent_id == read.high_block_id
+            )
         self.read_ranges.add(read)
         self.appended.append(read)
         self.transactions.update({tx.tx_id: tx for tx in transactions})
@@ -232,9 +248,15 @@ class SettableLeadership(Leadership):
 
 
 @asynccontextmanager
-async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000, quorum: int = 1) -> AsyncIterator[PBlocksClient]:
+async def nodes_of(
+    *nodes: RecordedNode, per_s: int = 1_000, quorum: int = 1
+) -> AsyncIterator[PBlocksClient]:
     """Serve nodes and yield the client of their blocks. quorum: how many of them must agree."""
-    limits: dict[str, Any] = {"calls_per_s": 8 * per_s, "calls_in_flight": 64, "retry_failed_after_s": 0.05}
+    limits: dict[str, Any] = {
+        "calls_per_s": 8 * per_s,
+        "calls_in_flight": 64,
+        "retry_failed_after_s": 0.05,
+    }
     async with open_upstream(*nodes, p_chain_quorum=quorum, **limits) as upstream:
         yield upstream.blocks
 

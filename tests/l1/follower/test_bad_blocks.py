@@ -96,7 +96,9 @@ async def test_a_newer_parser_continues_at_the_block_that_stopped_the_follower()
 
 async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> None:
     chain, store = Chain(60), MemoryStore()
-    lying = ChainNode(chain=chain, lies={30: Chain(31, salt=b"other").raw[30], 10: chain.raw[11], 5: b"no block"})
+    lying = ChainNode(
+        chain=chain, lies={30: Chain(31, salt=b"other").raw[30], 10: chain.raw[11], 5: b"no block"}
+    )
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
@@ -112,7 +114,10 @@ async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> 
 async def test_a_false_tip_is_detected_if_another_node_has_the_right_block() -> None:
     chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})
-    async with nodes_of(lying, ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(lying, ChainNode(chain=chain)) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: is_done(follower.progress()))
     assert store.spans == [(0, 59)]
     newest = store.read_ranges.newest
@@ -125,9 +130,14 @@ async def test_a_node_that_adds_blocks_of_its_own_to_the_chain_is_outvoted(forge
     """The liar is asked first; its blocks link to each other and to the block below."""
     chain, store = Chain(64), MemoryStore()
     fork = chain.fork(63 - forged)
-    lying = ChainNode(chain=chain, lies={height: fork.raw[height] for height in range(64 - forged, 64)}, tip=59)
+    lying = ChainNode(
+        chain=chain, lies={height: fork.raw[height] for height in range(64 - forged, 64)}, tip=59
+    )
     honest = ChainNode(chain=chain, tip=59), ChainNode(chain=chain, tip=59)
-    async with nodes_of(lying, *honest, quorum=2) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(lying, *honest, quorum=2) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: is_done(follower.progress()))
         lying.tip = 1_000
         for node in honest:
@@ -187,12 +197,21 @@ async def test_a_new_block_with_another_parent_stops_the_follower() -> None:
 @pytest.mark.parametrize("extra", [0, 2, 40])
 async def test_another_chain_stops_a_restarted_follower(extra: int) -> None:
     store = MemoryStore()
-    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(ChainNode(chain=Chain(20))) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: is_done(follower.progress()))
     other = Chain(20 + extra, salt=b"restarted")
-    async with nodes_of(ChainNode(chain=other)) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(ChainNode(chain=other)) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: follower.progress().stopped is not None)
-        assert (follower.progress().stopped, follower.progress().stopped_at) == ("another_chain", 19)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == (
+            "another_chain",
+            19,
+        )
     assert store.spans == [(0, 19)]
 
 
@@ -203,13 +222,19 @@ async def test_another_chain_stops_a_running_follower() -> None:
         await until(lambda: is_done(follower.progress()))
         node.chain = Chain(25, salt=b"restarted")
         await until(lambda: follower.progress().stopped is not None)
-        assert (follower.progress().stopped, follower.progress().stopped_at) == ("another_chain", 19)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == (
+            "another_chain",
+            19,
+        )
     assert store.spans == [(0, 19)]
 
 
 async def test_a_fork_below_the_newest_block_stops_a_restarted_follower() -> None:
     chain, store = Chain(40), MemoryStore()
-    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(ChainNode(chain=chain)) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: is_done(follower.progress()))
     forked = chain.fork(35)
     forked.grow(30)
@@ -220,10 +245,16 @@ async def test_a_fork_below_the_newest_block_stops_a_restarted_follower() -> Non
         blocks.max_calls_per_s = 8
         async with following(blocks, store, FROM_0) as follower:
             await until(lambda: follower.progress().stopped is not None)
-            assert (follower.progress().stopped, follower.progress().stopped_at) == ("wrong_parent", 40)
+            assert (follower.progress().stopped, follower.progress().stopped_at) == (
+                "wrong_parent",
+                40,
+            )
             node.lies.clear()
             await until(lambda: follower.progress().stopped != "wrong_parent")
-            assert (follower.progress().stopped, follower.progress().stopped_at) == ("another_chain", 39)
+            assert (follower.progress().stopped, follower.progress().stopped_at) == (
+                "another_chain",
+                39,
+            )
     assert store.spans == [(0, 39)]
 
 
@@ -240,18 +271,31 @@ async def test_a_backfill_that_does_not_meet_the_newest_blocks_stops_below_them(
             node.lies |= {height: fork.raw[height] for height in range(36, 58)}
             store.up()
             await until(lambda: follower.progress().stopped is not None)
-            assert (follower.progress().stopped, follower.progress().stopped_at) == ("wrong_parent", 57)
+            assert (follower.progress().stopped, follower.progress().stopped_at) == (
+                "wrong_parent",
+                57,
+            )
             assert store.spans == [(58, 59), (0, 56)]
 
 
 async def test_a_registration_with_an_invalid_message_is_undecodable() -> None:
-    registering = next(tx.unsigned for tx in recorded_l1_txs() if isinstance(tx.unsigned, RegisterL1ValidatorTx))
+    registering = next(
+        tx.unsigned for tx in recorded_l1_txs() if isinstance(tx.unsigned, RegisterL1ValidatorTx)
+    )
     broken = P_TX.build(replace(registering, message=bytes(10)))
     chain, store = Chain(20), MemoryStore()
-    chain.put(lambda parent, height: PBlock.build("BanffStandardBlock", parent, height, 1, (broken,)).raw)
-    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
+    chain.put(
+        lambda parent, height: PBlock.build("BanffStandardBlock", parent, height, 1, (broken,)).raw
+    )
+    async with (
+        nodes_of(ChainNode(chain=chain)) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: follower.progress().stopped is not None)
-        assert (follower.progress().stopped, follower.progress().stopped_at) == ("undecodable_block", 20)
+        assert (follower.progress().stopped, follower.progress().stopped_at) == (
+            "undecodable_block",
+            20,
+        )
 
 
 async def test_an_internal_error_stops_only_the_follower() -> None:
@@ -261,7 +305,10 @@ async def test_an_internal_error_stops_only_the_follower() -> None:
         raise RuntimeError("a bug")
 
     store.append = broken  # type: ignore[method-assign, assignment]
-    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(ChainNode(chain=Chain(20))) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: follower.progress().stopped == "internal_error")
 
 
@@ -272,5 +319,8 @@ async def test_store_ranges_that_contradict_the_blocks_stop_the_follower() -> No
         raise BlockRangesMismatch("block 20 was read with another id")
 
     store.append = disagree  # type: ignore[method-assign, assignment]
-    async with nodes_of(ChainNode(chain=Chain(20))) as blocks, following(blocks, store, FROM_0) as follower:
+    async with (
+        nodes_of(ChainNode(chain=Chain(20))) as blocks,
+        following(blocks, store, FROM_0) as follower,
+    ):
         await until(lambda: follower.progress().stopped == "another_chain")

@@ -16,6 +16,11 @@ async def test_the_first_block_at_or_after_a_time_is_found(without_time: int) ->
         reads += 1
         return None if height < without_time else 100 + height // 3
 
-    for time_s, first in ((0, without_time), (104, max(without_time, 12)), (105, max(without_time, 15)), (111, 31)):
+    for time_s, first in (
+        (0, without_time),
+        (104, max(without_time, 12)),
+        (105, max(without_time, 15)),
+        (111, 31),
+    ):
         assert await find_first_block(time_s, 30, time_of) == first
     assert reads <= 4 * 6

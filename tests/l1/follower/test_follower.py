@@ -50,9 +50,14 @@ def recorded_chain() -> Chain:
     return chain
 
 
-async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_the_recorded_network() -> None:
+async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_the_recorded_network() -> (
+    None
+):
     chain, store = recorded_chain(), MemoryStore()
-    async with nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks, following(blocks, store) as follower:
+    async with (
+        nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks,
+        following(blocks, store) as follower,
+    ):
         await until(lambda: is_done(follower.progress()))
     transactions = sorted(store.transactions.values(), key=lambda tx: tx.height)
     assert [(tx.height, tx.position, tx.kind) for tx in transactions] == [
@@ -104,13 +109,20 @@ async def test_the_newest_blocks_are_read_first_and_then_those_from_the_first_of
         (110, 117),
     ]
     assert (status.height, status.first_height, target_height(status)) == (119, 50, 50)
-    assert (fraction(status), remaining_blocks(status), status.eta_s, follower.blocks_read) == (1.0, 0, None, 70)
+    assert (fraction(status), remaining_blocks(status), status.eta_s, follower.blocks_read) == (
+        1.0,
+        0,
+        None,
+        70,
+    )
     assert status.stopped is None
     assert status.is_leader
 
 
 @pytest.mark.parametrize(("etna_s", "first"), [(None, 0), (BANFF_S, 30)])
-async def test_all_blocks_are_read_if_the_time_of_etna_is_unknown(etna_s: int | None, first: int) -> None:
+async def test_all_blocks_are_read_if_the_time_of_etna_is_unknown(
+    etna_s: int | None, first: int
+) -> None:
     chain, store = Chain(60, apricot=30), MemoryStore()
     node = ChainNode(chain=chain, etna_s=etna_s)
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
@@ -188,7 +200,11 @@ async def test_a_restart_during_the_backfill_reads_no_block_twice() -> None:
             starts += 1
             store.up(down_after=4)
             async with following(blocks, store) as follower:
-                await until(lambda: follower.progress().waiting_for == "store" or is_done(follower.progress()))
+                await until(
+                    lambda: (
+                        follower.progress().waiting_for == "store" or is_done(follower.progress())
+                    )
+                )
     assert starts == 7
     heights = [height for read in store.appended for height in range(read.low, read.high + 1)]
     assert sorted(heights) == list(range(1, 200))
@@ -285,7 +301,12 @@ async def test_a_follower_without_leadership_reports_the_progress_of_the_leader(
         ):
             await until(lambda: fraction(second.progress()) == 1)
             result = second.progress()
-    assert (result.height, result.lag_blocks, remaining_blocks(result), result.is_leader) == (19, 0, 0, False)
+    assert (result.height, result.lag_blocks, remaining_blocks(result), result.is_leader) == (
+        19,
+        0,
+        0,
+        False,
+    )
     assert len(nodes[1].requested_heights) < 8
 
 
@@ -321,7 +342,9 @@ async def test_a_follower_without_leadership_reports_the_ranges_of_the_store() -
         async with following(blocks, store) as follower:
             await until(lambda: is_done(follower.progress()))
         async with following(blocks, store, leadership=SettableLeadership(held=False)) as other:
-            await until(lambda: other.progress().height == 19 and other.progress().node_height == 19)
+            await until(
+                lambda: other.progress().height == 19 and other.progress().node_height == 19
+            )
             assert not other.progress().is_leader
 
 
@@ -335,7 +358,9 @@ async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCapt
         async with following(blocks, store, replace(FAST, log_every_s=0.01)) as follower:
             await until(lambda: follower.progress().waiting_for == "store")
             status, progress = follower.progress(), follower_detail(follower)
-            await until(lambda: any(line.__dict__.get("remaining_blocks") == 54 for line in caplog.records))
+            await until(
+                lambda: any(line.__dict__.get("remaining_blocks") == 54 for line in caplog.records)
+            )
             store.up()
             await until(lambda: is_done(follower.progress()))
             assert follower_detail(follower) == FollowerProgress(from_="1", to="1", percent=100.0)
@@ -351,7 +376,9 @@ async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCapt
 async def test_following_can_be_switched_off() -> None:
     node = ChainNode(chain=Chain(20))
     async with nodes_of(node) as blocks:
-        follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
+        follower = PChainFollower(
+            blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False)
+        )
         await follower.run()
     assert node.calls.total() == 0
     assert (follower_detail(follower), follower_state(follower)) == (

@@ -34,11 +34,15 @@ def blocks_of(folder: Path) -> Iterator[IndexedBlocks]:
 
 
 @pytest.mark.parametrize("has_index_api", [False, True])
-async def test_the_index_has_every_block_from_genesis_to_its_tip(tmp_path: Path, has_index_api: bool) -> None:
+async def test_the_index_has_every_block_from_genesis_to_its_tip(
+    tmp_path: Path, has_index_api: bool
+) -> None:
     async with serving(ReplayNode(has_index=has_index_api)) as replay:
         await index_all(tmp_path, replay, settings=ONLY_P)
     with blocks_of(tmp_path) as blocks:
-        blocks_read = await asyncio.gather(*(blocks.block_at(height) for height in range(19, 0, -1)))
+        blocks_read = await asyncio.gather(
+            *(blocks.block_at(height) for height in range(19, 0, -1))
+        )
     assert blocks_read == [RAW_BLOCKS[height] for height in range(19, 0, -1)]
 
 
@@ -77,7 +81,9 @@ async def test_blocks_below_the_beginning_of_the_index_are_not_found(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [None, b"", b"this is no database" * 1_000])
-async def test_an_index_that_cannot_be_read_has_no_blocks(tmp_path: Path, content: bytes | None) -> None:
+async def test_an_index_that_cannot_be_read_has_no_blocks(
+    tmp_path: Path, content: bytes | None
+) -> None:
     if content is not None:
         (tmp_path / "index.db").write_bytes(content)
     with blocks_of(tmp_path) as blocks:
@@ -85,7 +91,9 @@ async def test_an_index_that_cannot_be_read_has_no_blocks(tmp_path: Path, conten
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_block_with_flipped_bytes_is_not_indexed_for_the_follower(tmp_path: Path, seed: int) -> None:
+async def test_a_block_with_flipped_bytes_is_not_indexed_for_the_follower(
+    tmp_path: Path, seed: int
+) -> None:
     async with serving(ReplayNode()) as replay:
         await index_all(tmp_path, replay, settings=ONLY_P)
     flip_stored_bytes(tmp_path, Random(seed), share=0.02 if seed else 1.0)
@@ -94,7 +102,9 @@ async def test_a_block_with_flipped_bytes_is_not_indexed_for_the_follower(tmp_pa
             assert await blocks.block_at(height) in (None, RAW_BLOCKS[height])
 
 
-async def test_a_follower_reads_the_blocks_from_the_node_that_are_damaged_in_the_index(tmp_path: Path) -> None:
+async def test_a_follower_reads_the_blocks_from_the_node_that_are_damaged_in_the_index(
+    tmp_path: Path,
+) -> None:
     replay = ReplayNode()
     async with serving(replay), upstream_of(replay) as upstream:
         await index_all(tmp_path, replay, settings=ONLY_P)
@@ -106,7 +116,9 @@ async def test_a_follower_reads_the_blocks_from_the_node_that_are_damaged_in_the
     assert store.spans == [(1, replay.tip("P"))]
 
 
-async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of_the_node(tmp_path: Path) -> None:
+async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of_the_node(
+    tmp_path: Path,
+) -> None:
     replay = ReplayNode()
     async with serving(replay), upstream_of(replay) as upstream:
         async with indexing(tmp_path, replay, settings=ONLY_P) as indexer:

@@ -23,13 +23,22 @@ ABOUT_L1S = {
     "IncreaseL1ValidatorBalanceTx",
     "DisableL1ValidatorTx",
 }
-STORY = Plan(validators=2, l1s=(L1Plan(validators=3, spare=1),), messages=0, height=40, etna_height=12, nodes=2)
+STORY = Plan(
+    validators=2,
+    l1s=(L1Plan(validators=3, spare=1),),
+    messages=0,
+    height=40,
+    etna_height=12,
+    nodes=2,
+)
 
 
 @asynccontextmanager
 async def blocks_of(network: SimulatedNetwork) -> AsyncIterator[PBlocksClient]:
     uris = [node.uri for node in network.nodes]
-    settings = build_settings(*uris, calls_per_s=8_000, calls_in_flight=64, retry_failed_after_s=0.05)
+    settings = build_settings(
+        *uris, calls_per_s=8_000, calls_in_flight=64, retry_failed_after_s=0.05
+    )
     async with open_session() as session:
         yield connect(session, settings).blocks
 
@@ -90,19 +99,29 @@ async def test_transactions_of_one_block_keep_their_order() -> None:
         height = p_chain.accept(*together)
         async with following(blocks, store) as follower:
             await until(lambda: is_done(follower.progress()))
-    rows = sorted((tx for tx in store.transactions.values() if tx.height == height), key=lambda tx: tx.position)
-    assert [(tx.position, tx.tx_id) for tx in rows] == [(1, together[1].tx_id), (2, together[2].tx_id)]
+    rows = sorted(
+        (tx for tx in store.transactions.values() if tx.height == height),
+        key=lambda tx: tx.position,
+    )
+    assert [(tx.position, tx.tx_id) for tx in rows] == [
+        (1, together[1].tx_id),
+        (2, together[2].tx_id),
+    ]
 
 
 async def test_every_transaction_is_found_although_nodes_limit_lag_or_fail() -> None:
     store = MemoryStore()
     async with SimulatedNetwork(STORY) as network, blocks_of(network) as blocks:
         first, second = network.nodes
-        first.rpc.outages["platform.getBlockByHeight"] = Outage(OutageKind.TOO_MANY, retry_after_s=1)
+        first.rpc.outages["platform.getBlockByHeight"] = Outage(
+            OutageKind.TOO_MANY, retry_after_s=1
+        )
         second.lag = 3
         async with following(blocks, store) as follower:
             # The first node serves no blocks, and the second node lacks the newest.
-            await until(lambda: follower.progress().waiting_for == "nodes" and second.rpc.calls.total() > 10)
+            await until(
+                lambda: follower.progress().waiting_for == "nodes" and second.rpc.calls.total() > 10
+            )
             assert store.spans == []
             first.rpc.outages.clear()
             second.lag = 0

@@ -8,7 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.eventually import until
-from tests.l1.follower.fixtures import Chain, ChainNode, following, is_done, nodes_of, recorded_blocks, recorded_l1_txs
+from tests.l1.follower.fixtures import (
+    Chain,
+    ChainNode,
+    following,
+    is_done,
+    nodes_of,
+    recorded_blocks,
+    recorded_l1_txs,
+)
 from warpseal.l1.followed_block import parse_followed_block
 from warpseal.store.locks import Leadership
 from warpseal.store.migrate import MIGRATIONS, Migrations
@@ -24,7 +32,9 @@ async def store_in(folder: Path, url: str = "") -> AsyncIterator[Store]:
         yield store
 
 
-async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_store(tmp_path: Path) -> None:
+async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_store(
+    tmp_path: Path,
+) -> None:
     chain = Chain(0)
     chain.raw = recorded_blocks()
     async with nodes_of(ChainNode(chain=chain, etna_s=0)) as blocks, store_in(tmp_path) as store:
@@ -41,7 +51,9 @@ async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_sto
         origin = await store.l1.origin(transaction.validation_id)
         assert origin is not None
         assert origin.validation_id == transaction.validation_id
-        assert [change.tx_id for change in await store.l1.changes(transaction.validation_id)] == [removal.id]
+        assert [change.tx_id for change in await store.l1.changes(transaction.validation_id)] == [
+            removal.id
+        ]
 
 
 async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) -> None:
@@ -58,7 +70,12 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
             async with store_in(tmp_path) as store:
                 read_count = len(node.requested_heights)
                 async with following(blocks, store.l1) as follower:
-                    await until(lambda: len(node.requested_heights) > read_count + 30 or is_done(follower.progress()))  # noqa: B023
+                    await until(
+                        lambda: (
+                            len(node.requested_heights) > read_count + 30
+                            or is_done(follower.progress())
+                        )
+                    )  # noqa: B023
                 spans.append([(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)])
             if len(spans) < 4:
                 chain.grow(12)
@@ -97,7 +114,9 @@ async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_oth
         ):
             await until(lambda: is_done(first.progress()))
             second_lead = await others.enter_async_context(contending(second_store))
-            second = await others.enter_async_context(following(second_blocks, second_store.l1, leadership=second_lead))
+            second = await others.enter_async_context(
+                following(second_blocks, second_store.l1, leadership=second_lead)
+            )
             chain.grow(1, txs[0])
             await until(lambda: first.progress().height == 40)
             assert first.progress().is_leader
@@ -112,7 +131,9 @@ async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_oth
         assert await first_store.l1.transaction(txs[1].id) is not None
 
 
-async def test_a_store_with_gaps_of_an_earlier_version_is_upgraded_and_completed(tmp_path: Path) -> None:
+async def test_a_store_with_gaps_of_an_earlier_version_is_upgraded_and_completed(
+    tmp_path: Path,
+) -> None:
     """Earlier versions read the newest blocks first, and left gaps when they were killed."""
     txs = recorded_l1_txs()
     chain = Chain(10)
@@ -138,7 +159,9 @@ async def test_a_store_with_gaps_of_an_earlier_version_is_upgraded_and_completed
         async with following(blocks_client, store.l1) as follower:
             follower.subscribe(lambda tx: reported.append(tx.height))
             await until(lambda: is_done(follower.progress()))
-        assert [(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)] == [(1, chain.tip)]
+        assert [(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)] == [
+            (1, chain.tip)
+        ]
         stored = await store.l1.newest(100)
     # Each transaction is there once, and those above the lowest range were reported: some were in the gaps.
     assert sorted(tx.height for tx in stored) == heights

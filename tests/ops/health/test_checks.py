@@ -44,7 +44,9 @@ def run_check(check: HealthCheck) -> CheckOutcome:
     return outcome
 
 
-def connected(weight: int, subnet_id: SubnetID = PRIMARY_NETWORK, total: int = 100) -> SubnetReadiness:
+def connected(
+    weight: int, subnet_id: SubnetID = PRIMARY_NETWORK, total: int = 100
+) -> SubnetReadiness:
     missing = (Validator(b"k" * 48, total - weight, (NODE,)),) if weight < total else ()
     return SubnetReadiness(subnet_id, True, weight, total, missing)
 
@@ -118,11 +120,17 @@ def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
         setup.now, setup.progress = moment, replace(AT_TIP, height=height, node_height=tip)
         outcome = run_check(check)
         consensus = outcome.message["engine"]["consensus"]
-        assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
+        assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (
+            longest,
+            tip - height,
+        )
         result = f"engine: consensus: block processing too long: {longest} > 2m0s"
         assert outcome.error == (result if fails else None)
         if tip > height:
-            assert outcome.message["engine"]["vm"] == {"nodeHeight": tip, "nodeLastAcceptedID": None}
+            assert outcome.message["engine"]["vm"] == {
+                "nodeHeight": tip,
+                "nodeLastAcceptedID": None,
+            }
 
 
 def test_lag_is_no_failure_during_backfill() -> None:
@@ -174,7 +182,9 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
         lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
         lambda: {"P": setup.chain()},
     )
-    assert run_check(boot) == CheckOutcome([id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped")
+    assert run_check(boot) == CheckOutcome(
+        [id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped"
+    )
     weights[SUBNET] = 67
     assert run_check(boot).message == [id_text(PRIMARY_NETWORK)]
     weights[PRIMARY_NETWORK] = 100
@@ -183,7 +193,9 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
     assert run_check(boot).error == "subnets not bootstrapped"
     weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
     setup.progress = replace(BACKFILLING, height=9, node_height=30)
-    assert run_check(boot) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
+    assert run_check(boot) == CheckOutcome([], None), (
+        "the tip that there was at first; backfill never counts"
+    )
 
 
 @pytest.mark.parametrize(("weight", "fails"), [(100, False), (67, False), (66, True), (0, True)])
@@ -191,7 +203,11 @@ def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
     check = quorum_check(SUBNET, lambda _: connected(weight, SUBNET))
     assert (check.name, check.tags) == (f"quorum-{id_text(SUBNET)}", frozenset({id_text(SUBNET)}))
     outcome = run_check(check)
-    assert outcome.message == {"connectedWeight": str(weight), "requiredWeight": "67", "totalWeight": "100"}
+    assert outcome.message == {
+        "connectedWeight": str(weight),
+        "requiredWeight": "67",
+        "totalWeight": "100",
+    }
     assert (outcome.error is not None) is fails
 
 
@@ -227,7 +243,9 @@ def test_the_network_is_healthy_while_messages_are_sent_and_received() -> None:
         ({"sent": 1, "unsent": 99}, "messages failure send rate 0.99 > 0.9"),
     ],
 )
-def test_an_unhealthy_network_has_the_error_texts_of_avalanchego(change: dict[str, Any], result: str) -> None:
+def test_an_unhealthy_network_has_the_error_texts_of_avalanchego(
+    change: dict[str, Any], result: str
+) -> None:
     assert network(replace(GOOD, **change)).error == f"network layer is unhealthy reason: {result}"
 
 
@@ -259,7 +277,9 @@ def test_the_router_fails_with_too_many_or_too_old_outstanding_requests(
     assert set(outcome.message) == {"longestRunningRequest", "outstandingRequests"}
 
 
-@pytest.mark.parametrize(("offset", "fails"), [(None, False), (29.9, False), (-29.9, False), (31.0, True), (-31, True)])
+@pytest.mark.parametrize(
+    ("offset", "fails"), [(None, False), (29.9, False), (-29.9, False), (31.0, True), (-31, True)]
+)
 def test_the_clock_may_be_off_by_30_s(offset: float | None, fails: bool) -> None:
     assert (run_check(clock_check(lambda: offset, 30.0)).error is not None) is fails
 
@@ -286,11 +306,15 @@ async def test_low_disk_space_is_a_warning_below_the_first_limit_and_a_failure_b
 
 
 def test_the_database_check_reports_the_error_of_the_store() -> None:
-    assert run_check(database_check(lambda: StoreStatus("sqlite:///store.db", True))) == CheckOutcome()
+    assert (
+        run_check(database_check(lambda: StoreStatus("sqlite:///store.db", True))) == CheckOutcome()
+    )
     check = database_check(lambda: StoreStatus("sqlite:///store.db", False, reason="no disk"))
     assert run_check(check) == CheckOutcome(error="the store is down: no disk")
     assert check.degraded is not None
-    assert list(check.degraded()) == ["the store is down: no disk; signatures are kept in memory until it is up"]
+    assert list(check.degraded()) == [
+        "the store is down: no disk; signatures are kept in memory until it is up"
+    ]
 
 
 def test_an_indexer_that_is_silent_for_two_intervals_fails() -> None:
@@ -305,7 +329,9 @@ def test_an_indexer_that_is_silent_for_two_intervals_fails() -> None:
 def test_reports_in_the_indexes_count_if_no_process_of_this_machine_fills_them() -> None:
     def error(silence_s: float | None, report_age_s: float | None) -> str | None:
         settings = HealthSettings(check_frequency_s=1)
-        return run_check(indexer_check(lambda: silence_s, settings, tuple, lambda: report_age_s)).error
+        return run_check(
+            indexer_check(lambda: silence_s, settings, tuple, lambda: report_age_s)
+        ).error
 
     assert error(None, None) == "nothing was heard of the indexer yet"
     assert error(None, 20) is None

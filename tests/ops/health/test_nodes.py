@@ -71,7 +71,11 @@ async def error_of(nodes: FakeNodes) -> str | None:
 
 async def test_heights_are_reported_by_position_in_the_configured_lists() -> None:
     outcome = await poll_and_check(FakeNodes([12, 12], [5]))
-    messages = {"p-chain-api[0]": {"height": 12}, "p-chain-api[1]": {"height": 12}, "info-api[0]": {}}
+    messages = {
+        "p-chain-api[0]": {"height": 12},
+        "p-chain-api[1]": {"height": 12},
+        "info-api[0]": {},
+    }
     assert outcome == CheckOutcome({"nodes": messages, "proposedHeight": 7})
 
 
@@ -79,7 +83,9 @@ async def test_a_stale_proposed_height_fails_even_if_the_nodes_answer() -> None:
     nodes = FakeNodes([12], is_fresh=False, last=None)
     assert await error_of(nodes) == STALE_HEIGHT
     outcome = nodes.monitor().check().run()
-    assert outcome == CheckOutcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), "also before the first poll"
+    assert outcome == CheckOutcome({"nodes": {}, "proposedHeight": None}, STALE_HEIGHT), (
+        "also before the first poll"
+    )
 
 
 async def test_a_failed_node_is_reported_but_is_no_failure_while_another_works() -> None:
@@ -91,7 +97,10 @@ async def test_a_failed_node_is_reported_but_is_no_failure_while_another_works()
 @pytest.mark.parametrize(
     ("nodes", "result"),
     [
-        (FakeNodes([PublicFailure.TIMEOUT, PublicFailure.REFUSED]), "no node of p-chain-api can be used"),
+        (
+            FakeNodes([PublicFailure.TIMEOUT, PublicFailure.REFUSED]),
+            "no node of p-chain-api can be used",
+        ),
         (FakeNodes([12], [PublicFailure.HTTP_STATUS]), "no node of info-api can be used"),
         (FakeNodes([12, PublicFailure.WRONG_NETWORK]), "p-chain-api[1] is of another network"),
     ],
@@ -108,9 +117,14 @@ async def test_the_first_node_of_a_list_may_lag_for_a_limited_time() -> None:
     assert (await poll_and_check(nodes, monitor)).error is None
     nodes.now += 120
     outcome = await poll_and_check(nodes, monitor)
-    assert (outcome.error, outcome.message["nodes"]["p-chain-api[0]"]) == (None, {"height": 10, "behindFor": "2m0s"})
+    assert (outcome.error, outcome.message["nodes"]["p-chain-api[0]"]) == (
+        None,
+        {"height": 10, "behindFor": "2m0s"},
+    )
     nodes.now += 1
-    assert (await poll_and_check(nodes, monitor)).error == "p-chain-api[0] is behind the others for longer than 2m0s"
+    assert (
+        await poll_and_check(nodes, monitor)
+    ).error == "p-chain-api[0] is behind the others for longer than 2m0s"
     nodes.heights = [12, 12]
     assert (await poll_and_check(nodes, monitor)).error is None
 
@@ -125,7 +139,9 @@ async def test_a_lagging_node_that_is_not_first_is_reported_but_is_no_failure() 
     assert outcome.message["nodes"]["p-chain-api[1]"] == {"height": 10, "behindFor": "16m40s"}
 
 
-async def test_a_node_that_forges_heights_does_not_make_the_others_late_if_several_must_agree() -> None:
+async def test_a_node_that_forges_heights_does_not_make_the_others_late_if_several_must_agree() -> (
+    None
+):
     nodes = FakeNodes([1_012, 12, 10])
     monitor = nodes.monitor(quorum=2)
     await monitor.poll()

@@ -46,7 +46,9 @@ class Clock:
 
 @dataclass
 class RegistrySetup:
-    registry: HealthRegistry = field(default_factory=lambda: HealthRegistry(HealthSettings(), Clock()))
+    registry: HealthRegistry = field(
+        default_factory=lambda: HealthRegistry(HealthSettings(), Clock())
+    )
 
     def checks(self) -> dict[str, Any]:
         checks: dict[str, Any] = to_builtins(self.registry.health().checks)
@@ -67,7 +69,9 @@ async def running(registry: HealthRegistry) -> AsyncIterator[None]:
 async def test_a_new_check_fails_as_not_yet_run() -> None:
     setup = RegistrySetup()
     setup.registry.register(HealthCheck("a", FlakyComponent().check))
-    assert setup.checks() == {"a": {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}}
+    assert setup.checks() == {
+        "a": {"error": "not yet run", "timestamp": "0001-01-01T00:00:00Z", "duration": 0}
+    }
     assert not setup.registry.health().healthy
 
 
@@ -111,7 +115,8 @@ async def test_a_latched_check_that_passed_is_not_run_again() -> None:
 async def test_readiness_has_startup_checks_only() -> None:
     setup = RegistrySetup()
     setup.registry.register(
-        HealthCheck("a", FlakyComponent("broken").check), HealthCheck("b", FlakyComponent().check, is_startup=True)
+        HealthCheck("a", FlakyComponent("broken").check),
+        HealthCheck("b", FlakyComponent().check, is_startup=True),
     )
     await setup.registry.run_checks(("a", "b"))
     assert list(setup.registry.readiness().checks) == ["b"]
@@ -129,9 +134,14 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
-    component, registry = FlakyComponent("not yet"), HealthRegistry(HealthSettings(check_frequency_s=3600))
+    component, registry = (
+        FlakyComponent("not yet"),
+        HealthRegistry(HealthSettings(check_frequency_s=3600)),
+    )
     registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await registry.run_checks(("a",))
@@ -142,9 +152,14 @@ async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(ca
     assert logged(caplog) == []
 
 
-async def test_a_check_that_fails_for_longer_than_an_interval_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_fails_for_longer_than_an_interval_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
-    component, registry = FlakyComponent("broken"), HealthRegistry(HealthSettings(check_frequency_s=0.0))
+    component, registry = (
+        FlakyComponent("broken"),
+        HealthRegistry(HealthSettings(check_frequency_s=0.0)),
+    )
     registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await registry.run_checks(("a",))
@@ -155,7 +170,9 @@ async def test_a_check_that_fails_for_longer_than_an_interval_is_logged_once(cap
     assert logged(caplog) == ["health check failed", "health check passes again"]
 
 
-async def test_a_check_that_has_passed_once_is_logged_as_soon_as_it_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_has_passed_once_is_logged_as_soon_as_it_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     component, registry = FlakyComponent(), HealthRegistry(HealthSettings(check_frequency_s=3600))
     registry.register(HealthCheck("a", component.check))
     await registry.run_checks(("a",))
@@ -164,7 +181,9 @@ async def test_a_check_that_has_passed_once_is_logged_as_soon_as_it_fails(caplog
     assert logged(caplog) == ["health check failed"]
 
 
-async def test_a_check_that_raises_fails_with_the_text_of_the_exception(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_raises_fails_with_the_text_of_the_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def check() -> CheckOutcome:
         raise RuntimeError("out of order")
 
@@ -199,8 +218,14 @@ async def test_a_check_registered_while_the_registry_runs_is_run_immediately() -
 
 
 async def test_a_trigger_runs_prompt_checks_only() -> None:
-    registry, prompt, other = HealthRegistry(HealthSettings(check_frequency_s=3600)), FlakyComponent(), FlakyComponent()
-    registry.register(HealthCheck("prompt", prompt.check, is_prompt=True), HealthCheck("other", other.check))
+    registry, prompt, other = (
+        HealthRegistry(HealthSettings(check_frequency_s=3600)),
+        FlakyComponent(),
+        FlakyComponent(),
+    )
+    registry.register(
+        HealthCheck("prompt", prompt.check, is_prompt=True), HealthCheck("other", other.check)
+    )
     async with running(registry):
         await until(lambda: prompt.runs == other.runs == 1)
         for count in range(2, 5):
@@ -221,7 +246,10 @@ async def test_many_triggers_at_once_run_a_check_once() -> None:
 
 
 async def test_a_check_that_never_passed_is_run_again_soon() -> None:
-    registry, component = HealthRegistry(HealthSettings(check_frequency_s=3600)), FlakyComponent("not yet")
+    registry, component = (
+        HealthRegistry(HealthSettings(check_frequency_s=3600)),
+        FlakyComponent("not yet"),
+    )
     registry.register(HealthCheck("a", component.check))
     async with running(registry):
         await until(lambda: component.runs >= 1)
@@ -251,7 +279,9 @@ def test_timestamps_have_nanoseconds_like_those_of_avalanchego(unix_ns: int, tex
 
 async def test_a_request_runs_a_check_whose_result_is_too_old() -> None:
     setup, fresh, aged = RegistrySetup(), FlakyComponent(), FlakyComponent()
-    setup.registry.register(HealthCheck("fresh", fresh.check), HealthCheck("aged", aged.check, max_age_s=5.0))
+    setup.registry.register(
+        HealthCheck("fresh", fresh.check), HealthCheck("aged", aged.check, max_age_s=5.0)
+    )
     await setup.registry.run_checks(["fresh", "aged"])
     with stopped_clock() as clock:
         clock.advance(4.0)
@@ -285,14 +315,20 @@ def test_one_check_is_read_by_ready_by_the_status_and_by_the_doctor() -> None:
     registry = HealthRegistry(HealthSettings())
     errors: dict[SubnetID | None, str] = {PRIMARY_NETWORK: "too little weight", L1: "no weight"}
     quorums = [
-        HealthCheck(subnet_id.hex(), blocking_error=partial(errors.get, subnet_id), subnet_id=subnet_id)
+        HealthCheck(
+            subnet_id.hex(), blocking_error=partial(errors.get, subnet_id), subnet_id=subnet_id
+        )
         for subnet_id in (PRIMARY_NETWORK, L1)
     ]
     height = HealthCheck("height", blocking_error=lambda: errors.get(None))
-    registry.register(*quorums, height, HealthCheck("store", degraded=lambda: ["the store is down"]))
+    registry.register(
+        *quorums, height, HealthCheck("store", degraded=lambda: ["the store is down"])
+    )
     assert registry.blocking_errors() == ["too little weight", "no weight"]
     errors[None] = "stale"
-    assert registry.blocking_errors([L1]) == ["stale", "no weight"], "what concerns all subnets comes first"
+    assert registry.blocking_errors([L1]) == ["stale", "no weight"], (
+        "what concerns all subnets comes first"
+    )
     del errors[L1]
     assert registry.blocking_errors([L1]) == ["stale"]
     assert registry.degraded() == ["the store is down"]

@@ -55,7 +55,9 @@ def test_each_record_belongs_to_one_logger(logger: str, fields: dict[str, str], 
 def test_every_package_that_logs_has_a_logger() -> None:
     source = Path(warpseal.__file__).parent
     logging_packages = {
-        file.relative_to(source).with_suffix("").parts[1 if file.is_relative_to(source / "ops") else 0]
+        file.relative_to(source)
+        .with_suffix("")
+        .parts[1 if file.is_relative_to(source / "ops") else 0]
         for file in source.rglob("*/*.py")
         if "logging.getLogger(__name__)" in file.read_text()
     }
@@ -167,7 +169,9 @@ def test_without_files_reopening_changes_nothing() -> None:
     assert lines(display.getvalue()) == ["log files reopened files=0"]
 
 
-def test_a_file_that_cannot_be_written_is_displayed_once_and_used_again_later(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_displayed_once_and_used_again_later(
+    tmp_path: Path,
+) -> None:
     _, display = attach_loggers(tmp_path)
     log, file = logging.getLogger("warpseal.peers"), tmp_path / "peers.log"
     file.mkdir()

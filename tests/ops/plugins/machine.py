@@ -31,7 +31,9 @@ ended = threading.Event()
 
 def write_event(line: str) -> None:
     """Append a line to the event file in the folder of the executable; the test reads it."""
-    with open(os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.events"), "a") as file:
+    with open(
+        os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.events"), "a"
+    ) as file:
         file.write(f"{line}\n")
 
 
@@ -59,14 +61,18 @@ def terminated(_number: int, _frame: object) -> None:
 
 def method(function: object) -> grpc.RpcMethodHandler:
     """Return the gRPC handler of a function without arguments."""
-    return grpc.unary_unary_rpc_method_handler(function, Empty.FromString, lambda reply: reply.SerializeToString())
+    return grpc.unary_unary_rpc_method_handler(
+        function, Empty.FromString, lambda reply: reply.SerializeToString()
+    )
 
 
 def main() -> None:
     """Serve vm.VM, report the address, and wait for SIGTERM."""
     signal.signal(signal.SIGTERM, terminated)
     write_event(f"pid {os.getpid()}")
-    write_event("environment " + " ".join(sorted(name for name in os.environ if name != "LC_CTYPE")))
+    write_event(
+        "environment " + " ".join(sorted(name for name in os.environ if name != "LC_CTYPE"))
+    )
     if CHARACTER == "floods":
         flood = b"x" * 100 + b"\n"
         for _ in range(5_000):
@@ -87,7 +93,10 @@ def main() -> None:
             response_deserializer=Empty.FromString,
         )
         try:
-            initialize(InitializeRequest(protocol_version=PROTOCOL_VERSION, addr=f"{host}:{port}"), timeout=10)
+            initialize(
+                InitializeRequest(protocol_version=PROTOCOL_VERSION, addr=f"{host}:{port}"),
+                timeout=10,
+            )
         except grpc.RpcError as error:
             write_event(f"refused {error.code().name}")
             sys.exit(1)

@@ -30,7 +30,9 @@ def test_the_file_adds_aliases(tmp_path: Path) -> None:
     assert aliases.aliases_of(parse_vm_id(EVM)) == ("evm", "coreth")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"x": ["y"]}', f'{{"{vm_id(3)}": ["evm"]}}', f'{{"{vm_id(3)}": "x"}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"x": ["y"]}', f'{{"{vm_id(3)}": ["evm"]}}', f'{{"{vm_id(3)}": "x"}}']
+)
 def test_a_malformed_alias_file_ends_the_start(tmp_path: Path, text: str) -> None:
     file = tmp_path / "aliases.json"
     file.write_text(text)

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import finish, until
-from tests.ops.plugins.machines import install, is_alive, no_node, open_files, read_events, registry, vm_id
+from tests.ops.plugins.machines import (
+    install,
+    is_alive,
+    no_node,
+    open_files,
+    read_events,
+    registry,
+    vm_id,
+)
 from warpseal.cli.process import run_on_loop
 from warpseal.errors import CallRefused
 from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry, VMAliases, parse_vm_id
@@ -27,7 +35,9 @@ async def test_a_good_plugin_is_loaded_once_and_its_process_ends(
     plugin = install(tmp_path, vm_id(1))
     plugins = registry(tmp_path)
     assert await plugins.load() == LoadedVMs({vm_id(1): ()}, {})
-    assert [record.outcome for record in caplog.records if record.msg == "plugin probed"] == ["v1.2.3"]  # type: ignore[attr-defined]
+    assert [record.outcome for record in caplog.records if record.msg == "plugin probed"] == [
+        "v1.2.3"
+    ]  # type: ignore[attr-defined]
     lines = read_events(plugin)
     assert lines[-2:] == ["shutdown", "sigterm"]
     assert not is_alive(int(lines[0].split()[1]))
@@ -47,7 +57,9 @@ async def test_a_plugin_gets_the_engine_address_and_variables_of_grpc_and_go_onl
     assert seen.split()[1:] == sorted(["AVALANCHE_VM_RUNTIME_ENGINE_ADDR", "GODEBUG", *grpc])
 
 
-async def test_plugin_output_is_logged_by_vm_factory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_plugin_output_is_logged_by_vm_factory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     install(tmp_path, vm_id(1))
     with caplog.at_level(logging.INFO, "vm-factory"):
         await registry(tmp_path).load()
@@ -60,21 +72,28 @@ async def test_a_flood_of_output_is_bounded_and_the_plugin_still_loads(
     install(tmp_path, vm_id(1), "floods")
     with caplog.at_level(logging.INFO, "vm-factory"):
         assert (await registry(tmp_path).load()).new_vms == {vm_id(1): ()}
-    lines = [record for record in caplog.records if record.name == "vm-factory" and record.levelno == logging.INFO]
+    lines = [
+        record
+        for record in caplog.records
+        if record.name == "vm-factory" and record.levelno == logging.INFO
+    ]
     assert 0 < len(lines) <= 100
     assert all(len(record.getMessage()) <= 80 for record in lines)
     (dropped,) = [record for record in caplog.records if "dropped_bytes" in vars(record)]
     assert vars(dropped)["dropped_bytes"] > 400_000
 
 
-async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(tmp_path: Path) -> None:
+async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(
+    tmp_path: Path,
+) -> None:
     plugin = install(tmp_path, vm_id(1), protocol_version=44)
     failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
     assert failed.startswith(
         "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
     )
     assert (
-        f"Expected is version {NEWEST} (avalanchego 1.15.3), and {plugin} has version 44 (avalanchego 1.14.1)" in failed
+        f"Expected is version {NEWEST} (avalanchego 1.15.3), and {plugin} has version 44 (avalanchego 1.14.1)"
+        in failed
     )
     assert "refused FAILED_PRECONDITION" in read_events(plugin)
 
@@ -86,7 +105,9 @@ async def test_a_plugin_without_a_handshake_fails_after_the_timeout(tmp_path: Pa
     assert loaded == LoadedVMs({}, {vm_id(1): NOT_FOUND})
 
 
-async def test_a_plugin_that_exits_early_fails_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_plugin_that_exits_early_fails_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     install(tmp_path, vm_id(1), "ends early")
     with caplog.at_level(logging.INFO, "vm-factory"):
         loaded = await finish(registry(tmp_path, handshake_s=3_600).load())
@@ -147,7 +168,9 @@ async def test_a_file_that_cannot_be_executed_fails_with_the_system_error(tmp_pa
         {},
         {
             vm_id(1): f"failed to start process: fork/exec {plugin}: permission denied",
-            vm_id(2): f"failed to start process: fork/exec {tmp_path / vm_id(2)}: exec format error",
+            vm_id(
+                2
+            ): f"failed to start process: fork/exec {tmp_path / vm_id(2)}: exec format error",
         },
     )
 
@@ -199,7 +222,9 @@ async def test_a_plugin_may_be_named_by_an_alias_of_its_machine(tmp_path: Path) 
     assert loaded == LoadedVMs({vm_id(7): ("subnetevm", "custom")}, {})
 
 
-async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_folder_is_not(tmp_path: Path) -> None:
+async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_folder_is_not(
+    tmp_path: Path,
+) -> None:
     missing = tmp_path / "plugins"
     with pytest.raises(CallRefused, match=f"^open {missing}: no such file or directory$"):
         await registry(missing).load()
@@ -213,7 +238,8 @@ async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_fol
 
 
 @pytest.mark.parametrize(
-    ("node", "expected"), [(43, "43 (avalanchego 1.13.5)"), (None, f"{NEWEST} (avalanchego 1.15.3)"), (90, "90")]
+    ("node", "expected"),
+    [(43, "43 (avalanchego 1.13.5)"), (None, f"{NEWEST} (avalanchego 1.15.3)"), (90, "90")],
 )
 async def test_the_protocol_is_that_of_the_node_else_the_newest_version(
     tmp_path: Path, node: int | None, expected: str

@@ -35,12 +35,18 @@ class ReadProfile:
     def amount_of(self, function: str) -> int:
         """Return what all stacks amount to that a function is in, by the end of its name."""
         return sum(
-            sample.amount for sample in self.samples if any(name.endswith(function) for name in sample.functions)
+            sample.amount
+            for sample in self.samples
+            if any(name.endswith(function) for name in sample.functions)
         )
 
     def count_of(self, function: str) -> int:
         """Return how often a function was seen."""
-        return sum(sample.count for sample in self.samples if any(name.endswith(function) for name in sample.functions))
+        return sum(
+            sample.count
+            for sample in self.samples
+            if any(name.endswith(function) for name in sample.functions)
+        )
 
 
 def read_profile(file: Path) -> ReadProfile:

@@ -12,16 +12,29 @@ from tests.ops.profiles.read_profile import go_rows, go_top, read_profile
 from warpseal.ops.profiles.profiler import ProfileContents, encode
 from warpseal.runtime.stack_samples import Frame, StackTotal
 
-FRAMES = st.builds(Frame, st.text(max_size=5), st.sampled_from(["", "a.py", "b.py"]), st.integers(0, 99), st.just(1))
+FRAMES = st.builds(
+    Frame,
+    st.text(max_size=5),
+    st.sampled_from(["", "a.py", "b.py"]),
+    st.integers(0, 99),
+    st.just(1),
+)
 TOTALS = st.lists(
-    st.builds(StackTotal, st.lists(FRAMES, max_size=5).map(tuple), st.integers(0, 2**40), st.integers(0, 2**62)),
+    st.builds(
+        StackTotal,
+        st.lists(FRAMES, max_size=5).map(tuple),
+        st.integers(0, 2**40),
+        st.integers(0, 2**62),
+    ),
     max_size=8,
 )
 INNER, OUTER = Frame("Codec.decode", "codec.py", 12, 10), Frame("main", "main.py", 3, 1)
 
 
 def contents(totals: list[StackTotal]) -> ProfileContents:
-    return ProfileContents("samples", "cpu", "nanoseconds", totals, 1_700_000_000 * 10**9, 10**10, 10**7)
+    return ProfileContents(
+        "samples", "cpu", "nanoseconds", totals, 1_700_000_000 * 10**9, 10**10, 10**7
+    )
 
 
 @given(TOTALS)
@@ -32,7 +45,10 @@ def test_stacks_survive_encoding_and_decoding(
     file.write_bytes(encode(contents(totals)))
     read = read_profile(file)
     assert read.units == (("samples", "count"), ("cpu", "nanoseconds"))
-    assert [(sample.functions, sample.files, sample.lines, sample.count, sample.amount) for sample in read.samples] == [
+    assert [
+        (sample.functions, sample.files, sample.lines, sample.count, sample.amount)
+        for sample in read.samples
+    ] == [
         (
             tuple(frame.function for frame in total.stack),
             tuple(frame.file for frame in total.stack),
@@ -56,7 +72,13 @@ def test_a_profile_stores_each_text_function_and_location_once(tmp_path: Path) -
 
 def test_go_tool_pprof_shows_the_written_totals(tmp_path: Path) -> None:
     file = tmp_path / "cpu.profile"
-    file.write_bytes(encode(contents([StackTotal((INNER, OUTER), 3, 30_000_000), StackTotal((OUTER,), 1, 10_000_000)])))
+    file.write_bytes(
+        encode(
+            contents(
+                [StackTotal((INNER, OUTER), 3, 30_000_000), StackTotal((OUTER,), 1, 10_000_000)]
+            )
+        )
+    )
     assert "Type: cpu" in go_top(file)
     rows = go_rows(file)
     assert (rows["Codec.decode"][0], rows["main"][0], rows["main"][3]) == ("30ms", "10ms", "40ms")

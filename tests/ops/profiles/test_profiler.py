@@ -20,7 +20,13 @@ from tests.eventually import TIMEOUT_S, until
 from tests.ops.profiles.read_profile import Sample, go_rows, go_top, read_profile
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
-from warpseal.ops.profiles.profiler import STALL, AlreadyRunning, NotRunning, ProfileNotWritten, Profiler
+from warpseal.ops.profiles.profiler import (
+    STALL,
+    AlreadyRunning,
+    NotRunning,
+    ProfileNotWritten,
+    Profiler,
+)
 from warpseal.ops.profiles.samples import NATIVE, PROFILER
 from warpseal.runtime import locks
 from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
@@ -63,7 +69,9 @@ def busy_without_the_interpreter(cpu_s: float, stay: Callable[[], object] = lamb
     stay()
 
 
-async def profile_threads(profiler: Profiler, *work: Callable[[float, Callable[[], object]], None]) -> None:
+async def profile_threads(
+    profiler: Profiler, *work: Callable[[float, Callable[[], object]], None]
+) -> None:
     """Profile one thread for each function, while the main thread serves its event loop.
 
     CPU time after the last sample of a thread would not be attributed, so each stays in its function until then.
@@ -91,8 +99,12 @@ def be_sampled() -> None:
         math.factorial(50)
 
 
-async def test_cpu_time_is_attributed_to_threads_and_functions(profiler: Profiler, tmp_path: Path) -> None:
-    await profile_threads(profiler, busy_in_python, busy_in_another_function, busy_without_the_interpreter)
+async def test_cpu_time_is_attributed_to_threads_and_functions(
+    profiler: Profiler, tmp_path: Path
+) -> None:
+    await profile_threads(
+        profiler, busy_in_python, busy_in_another_function, busy_without_the_interpreter
+    )
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
     assert profile.units == (("samples", "count"), ("cpu", "nanoseconds"))
     for function in ("busy_in_python", "busy_in_another_function", "busy_without_the_interpreter"):
@@ -102,7 +114,9 @@ async def test_cpu_time_is_attributed_to_threads_and_functions(profiler: Profile
     assert profile.raw.duration_nanos > WORK_S * 1e9
 
 
-async def test_the_samples_add_up_to_the_cpu_time_of_the_process(profiler: Profiler, tmp_path: Path) -> None:
+async def test_the_samples_add_up_to_the_cpu_time_of_the_process(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     before_ns = time.process_time_ns()
     await profile_threads(profiler, busy_in_python)
     used_ns = time.process_time_ns() - before_ns
@@ -113,7 +127,9 @@ async def test_the_samples_add_up_to_the_cpu_time_of_the_process(profiler: Profi
     assert 0 < profile.amount_of(PROFILER) < 0.1 * total
 
 
-async def test_cpu_time_of_the_main_thread_is_attributed_to_its_coroutines(profiler: Profiler, tmp_path: Path) -> None:
+async def test_cpu_time_of_the_main_thread_is_attributed_to_its_coroutines(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     async def serve() -> None:
         busy_in_python(WORK_S, be_sampled)
 
@@ -133,7 +149,9 @@ async def test_go_reads_the_cpu_profile(profiler: Profiler, tmp_path: Path) -> N
     assert go_rows(file)["busy_in_python"][3].endswith("s")
 
 
-def test_a_profile_is_taken_on_the_event_loop_of_the_daemon(profiler: Profiler, tmp_path: Path) -> None:
+def test_a_profile_is_taken_on_the_event_loop_of_the_daemon(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     run_on_loop(profile_threads(profiler, busy_in_python))
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
     assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
@@ -159,7 +177,10 @@ async def test_a_new_profile_replaces_the_previous_file(profiler: Profiler, tmp_
     await profile_threads(profiler, busy_in_python)
     await profile_threads(profiler, busy_in_another_function)
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    assert (profile.amount_of("busy_in_python"), profile.amount_of("busy_in_another_function") > 0) == (0, True)
+    assert (
+        profile.amount_of("busy_in_python"),
+        profile.amount_of("busy_in_another_function") > 0,
+    ) == (0, True)
 
 
 async def test_short_lived_threads_are_sampled(profiler: Profiler, tmp_path: Path) -> None:
@@ -175,7 +196,9 @@ async def test_short_lived_threads_are_sampled(profiler: Profiler, tmp_path: Pat
     assert 0.2e9 < profile.amount_of("busy_in_python") < 0.7e9
 
 
-async def test_files_and_folder_are_not_readable_by_other_users(profiler: Profiler, tmp_path: Path) -> None:
+async def test_files_and_folder_are_not_readable_by_other_users(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     await profiler.write_locks()
     folder = folder_of(tmp_path)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o750
@@ -185,7 +208,12 @@ async def test_files_and_folder_are_not_readable_by_other_users(profiler: Profil
 async def test_an_unusable_folder_fails_every_profile(tmp_path: Path) -> None:
     (tmp_path / "profiles").write_text("a file")
     profiler = Profiler(tmp_path / "profiles")
-    for act in (profiler.start_cpu, profiler.write_memory, profiler.write_locks, profiler.write_stacks):
+    for act in (
+        profiler.start_cpu,
+        profiler.write_memory,
+        profiler.write_locks,
+        profiler.write_stacks,
+    ):
         with pytest.raises(ProfileNotWritten, match=f"^open {tmp_path / 'profiles'}"):
             await act()
     with pytest.raises(NotRunning):
@@ -199,7 +227,9 @@ class LiveObject:
         self.text = f"a text that only this one has: {number}"
 
 
-async def test_memory_is_grouped_by_type_and_the_rest_is_native(profiler: Profiler, tmp_path: Path) -> None:
+async def test_memory_is_grouped_by_type_and_the_rest_is_native(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     live_objects = [LiveObject(number) for number in range(2_000)]
     kept_bytes = [bytearray(3_000_000)]
     await profiler.write_memory()
@@ -222,12 +252,16 @@ async def test_shared_objects_are_counted_once(profiler: Profiler, tmp_path: Pat
     assert 5_000_000 <= amount < 60_000_000
 
 
-async def test_garbage_is_collected_before_memory_is_measured(profiler: Profiler, tmp_path: Path) -> None:
+async def test_garbage_is_collected_before_memory_is_measured(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     first, second = LiveObject(1), LiveObject(2)
     first.other, second.other = second, first  # type: ignore[attr-defined]
     del first, second
     await profiler.write_memory()
-    assert read_profile(folder_of(tmp_path) / "mem.profile").count_of("test_profiler.LiveObject") == 0
+    assert (
+        read_profile(folder_of(tmp_path) / "mem.profile").count_of("test_profiler.LiveObject") == 0
+    )
 
 
 async def test_the_event_loop_runs_while_memory_is_measured(profiler: Profiler) -> None:
@@ -245,7 +279,9 @@ async def test_the_event_loop_runs_while_memory_is_measured(profiler: Profiler) 
     assert turns > 10
 
 
-async def test_waits_are_counted_from_the_first_start_and_after_the_stop(profiler: Profiler, tmp_path: Path) -> None:
+async def test_waits_are_counted_from_the_first_start_and_after_the_stop(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     lock = AsyncLock()
 
     async def contend() -> None:
@@ -269,7 +305,9 @@ async def test_waits_are_counted_from_the_first_start_and_after_the_stop(profile
     assert "Type: delay" in go_top(file)
 
 
-async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(profiler: Profiler, tmp_path: Path) -> None:
+async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     def stall() -> None:
         time.sleep(0.2)
 
@@ -283,7 +321,9 @@ async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(profiler: 
         samples = read_profile(folder_of(tmp_path) / "lock.profile").samples
         of_stalls = [sample for sample in samples if sample.functions[0] == STALL]
         stalls[:] = [
-            sample for sample in of_stalls if any(name.endswith("<locals>.stall") for name in sample.functions)
+            sample
+            for sample in of_stalls
+            if any(name.endswith("<locals>.stall") for name in sample.functions)
         ]
         return bool(stalls)
 
@@ -295,7 +335,9 @@ async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(profiler: 
     assert stalled.amount > 0.15e9 * stalled.count
 
 
-async def test_the_stacks_of_threads_and_tasks_are_written(profiler: Profiler, tmp_path: Path) -> None:
+async def test_the_stacks_of_threads_and_tasks_are_written(
+    profiler: Profiler, tmp_path: Path
+) -> None:
     async def waits_here() -> None:
         await asyncio.sleep(60)
 

@@ -25,7 +25,12 @@ CONFIG = "platform.getValidatorFeeConfig"
 CURRENT = "platform.getCurrentValidators"
 AT = 1_795_226_807
 # With a capacity at which the price stays.
-FUJI_FEE = {"capacity": 10_000, "target": 10_000, "minPrice": 512, "excessConversionConstant": 51_937_021}
+FUJI_FEE = {
+    "capacity": 10_000,
+    "target": 10_000,
+    "minPrice": 512,
+    "excessConversionConstant": 51_937_021,
+}
 AT_MINIMUM = {"excess": 0, "price": 512, "timestamp": "2026-11-21T02:06:47Z"}
 # Of one fee curve: as many terms and seconds as thirty days at the capacity of mainnet take, and a little more.
 MOST_STEPS = 9_000_000
@@ -46,9 +51,13 @@ class Observed:
     connecting: frozenset[NodeID] = frozenset()
     since: list[float] = field(default_factory=list)
 
-    async def connected_since(self, node_ids: Iterable[NodeID], since_unix_s: float) -> Mapping[NodeID, bool]:
+    async def connected_since(
+        self, node_ids: Iterable[NodeID], since_unix_s: float
+    ) -> Mapping[NodeID, bool]:
         self.since.append(since_unix_s)
-        return {node_id: self.connected[node_id] for node_id in node_ids if node_id in self.connected}
+        return {
+            node_id: self.connected[node_id] for node_id in node_ids if node_id in self.connected
+        }
 
 
 @dataclass
@@ -101,7 +110,11 @@ async def forecasting(
 
 
 def build_service(
-    services: ValidatorServices, observed: Observed, clock: Clock, executor: Executor | None = None, **timing: Any
+    services: ValidatorServices,
+    observed: Observed,
+    clock: Clock,
+    executor: Executor | None = None,
+    **timing: Any,
 ) -> ForecastService:
     return ForecastService(
         ForecastReader(services.upstream.platform, lambda: None),

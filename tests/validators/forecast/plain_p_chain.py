@@ -42,7 +42,9 @@ class PlainRun:
     left: Mapping[bytes, int]
 
 
-def run_plainly(config: L1FeeConfig, active: int, excess: int, balances: Mapping[bytes, int], seconds: int) -> PlainRun:
+def run_plainly(
+    config: L1FeeConfig, active: int, excess: int, balances: Mapping[bytes, int], seconds: int
+) -> PlainRun:
     """Run blocks at seconds 0, 1, ... `seconds`, with a fixed number of active validators on the network."""
     prices = plain_prices(config, active, excess)
     left = dict(balances)

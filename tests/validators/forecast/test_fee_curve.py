@@ -69,10 +69,17 @@ def test_costs_and_covered_seconds_equal_the_tables_of_avalanchego(
     assert curve.seconds_covered(total - 1) == seconds - 1
 
 
-@given(configs, st.integers(0, 80), st.integers(0, 300_000), st.lists(st.integers(0, 3_000), min_size=1, max_size=4))
+@given(
+    configs,
+    st.integers(0, 80),
+    st.integers(0, 300_000),
+    st.lists(st.integers(0, 3_000), min_size=1, max_size=4),
+)
 @example(L1FeeConfig(0, 512, 5_000), 1, 0, [3_000, 1, 2_999])
 @example(L1FeeConfig(40, 2048, 100_000), 0, 300_000, [3_000, 129, 128])
-def test_a_cost_is_the_ledgers(config: L1FeeConfig, active: int, excess: int, spans: list[int]) -> None:
+def test_a_cost_is_the_ledgers(
+    config: L1FeeConfig, active: int, excess: int, spans: list[int]
+) -> None:
     curve = FeeCurve(config, active, excess)
     for seconds in spans:
         assert curve.cost(seconds) == l1_fee_cost(config, active, excess, seconds)
@@ -187,11 +194,17 @@ def test_more_balance_never_lasts_shorter_and_more_time_never_costs_less(
 
 
 @given(hostile_configs, hostile_counts, hostile_excesses, st.integers(0, 50))
-def test_a_cost_of_hostile_numbers_is_the_ledgers(config: L1FeeConfig, active: int, excess: int, seconds: int) -> None:
-    assert FeeCurve(config, active, excess).cost(seconds) == l1_fee_cost(config, active, excess, seconds)
+def test_a_cost_of_hostile_numbers_is_the_ledgers(
+    config: L1FeeConfig, active: int, excess: int, seconds: int
+) -> None:
+    assert FeeCurve(config, active, excess).cost(seconds) == l1_fee_cost(
+        config, active, excess, seconds
+    )
 
 
-def test_behind_the_exact_steps_a_fee_is_at_most_a_thousandth_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_the_exact_steps_a_fee_is_at_most_a_thousandth_too_high(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("warpseal.validators.forecast.fee_curve._EXACT_STEPS", 40_000)
     config, balance = L1FeeConfig(0, 1, 20_000), 10**11
     coarse = FeeCurve(config, 1, 0)
@@ -265,7 +278,9 @@ def test_a_forecast_takes_few_steps_whatever_a_node_returns(
             assert balance < curve.cost(seconds + 1)
 
 
-def test_each_forecast_makes_a_curve_more_exact_until_all_of_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_forecast_makes_a_curve_more_exact_until_all_of_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("warpseal.validators.forecast.fee_curve._FORECAST_STEPS", 5_000)
     config, seconds, exact = FUJI.l1_fee, 40_000, FeeCurve(FUJI.l1_fee, 20_000, 0)
     costs = [share_fee_curve(config, 20_000, 0).cost(seconds) for _ in range(60)]
@@ -273,16 +288,27 @@ def test_each_forecast_makes_a_curve_more_exact_until_all_of_it_is(monkeypatch: 
     assert max(costs) <= costs[-1] + costs[-1] // 1_000
 
 
-@pytest.mark.parametrize("files", [("localnet/platform", "localnet/ledger"), ("helicon/l1-fees",)], ids=lambda x: x[0])
-def test_recorded_balances_are_as_funded_less_the_fee_until_the_recorded_time(files: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "files", [("localnet/platform", "localnet/ledger"), ("helicon/l1-fees",)], ids=lambda x: x[0]
+)
+def test_recorded_balances_are_as_funded_less_the_fee_until_the_recorded_time(
+    files: tuple[str, ...],
+) -> None:
     replies = recorded_replies(files)
-    (config,), (state,) = replies["platform.getValidatorFeeConfig"], replies["platform.getValidatorFeeState"]
+    (config,), (state,) = (
+        replies["platform.getValidatorFeeConfig"],
+        replies["platform.getValidatorFeeState"],
+    )
     curve = FeeCurve(
-        L1FeeConfig(config["target"], config["minPrice"], config["excessConversionConstant"]), 3, state["excess"]
+        L1FeeConfig(config["target"], config["minPrice"], config["excessConversionConstant"]),
+        3,
+        state["excess"],
     )
     assert curve.price == state["price"]
     as_of_s = int(datetime.fromisoformat(state["timestamp"]).timestamp())
-    validators = {record["validationID"]: record for record in replies["platform.getL1Validator"] if record}
+    validators = {
+        record["validationID"]: record for record in replies["platform.getL1Validator"] if record
+    }
     active = [record for record in validators.values() if int(record["balance"])]
     assert len(active) == 3
     for validator in active:

@@ -21,7 +21,12 @@ from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
-from warpseal.validators.forecast.service import ActiveSource, FeeStates, ForecastReader, SubnetReading
+from warpseal.validators.forecast.service import (
+    ActiveSource,
+    FeeStates,
+    ForecastReader,
+    SubnetReading,
+)
 from warpseal.warp.ids import SubnetID, id_text
 
 STATE = "platform.getValidatorFeeState"
@@ -33,7 +38,11 @@ LOCAL = L1FeeConfig(10_000, 1, 865_617, 20_000)
 
 def state_json(excess: int, second: int, config: L1FeeConfig = LOCAL) -> dict[str, Any]:
     """Return a fee state some seconds after the recorded one."""
-    return {"excess": excess, "price": l1_fee_price(config, excess), "timestamp": f"2026-11-21T02:07:{second:02}Z"}
+    return {
+        "excess": excess,
+        "price": l1_fee_price(config, excess),
+        "timestamp": f"2026-11-21T02:07:{second:02}Z",
+    }
 
 
 def replies_in_turn(*replies: dict[str, Any]) -> Any:
@@ -43,12 +52,16 @@ def replies_in_turn(*replies: dict[str, Any]) -> Any:
 
 
 @asynccontextmanager
-async def reader_of(node: RecordedNode, index: MemoryIndex | None = None) -> AsyncIterator[ForecastReader]:
+async def reader_of(
+    node: RecordedNode, index: MemoryIndex | None = None
+) -> AsyncIterator[ForecastReader]:
     async with open_upstream(node) as upstream:
         yield ForecastReader(upstream.platform, lambda: index)
 
 
-async def read(node: RecordedNode, subnet_id: SubnetID = L1, index: MemoryIndex | None = None) -> SubnetReading:
+async def read(
+    node: RecordedNode, subnet_id: SubnetID = L1, index: MemoryIndex | None = None
+) -> SubnetReading:
     async with reader_of(node, index) as reader:
         return await reader.read(subnet_id, CallOrigin.CALLER)
 
@@ -77,7 +90,11 @@ async def test_the_recorded_l1_is_read_at_the_time_of_the_chain_with_the_minimum
     node = RecordedNode()
     reading = await read(node)
     assert reading.fee.state == L1FeeState(0, 1, RECORDED_AT)
-    assert (reading.fee.config, reading.fee.active, reading.fee.source) == (LOCAL, None, ActiveSource.MINIMUM)
+    assert (reading.fee.config, reading.fee.active, reading.fee.source) == (
+        LOCAL,
+        None,
+        ActiveSource.MINIMUM,
+    )
     assert [validation.balance for validation in reading.validations] == [
         99_999_999_949,
         101_999_999_779,
@@ -91,7 +108,9 @@ async def test_balances_are_read_again_if_a_block_came_in_between() -> None:
     recorded = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
     later = [{**entry, "balance": str(max(0, int(entry["balance"]) - 2))} for entry in recorded]
     states = replies_in_turn(state_json(0, 1), state_json(0, 3))
-    node = RecordedNode({STATE: states, CURRENT: replies_in_turn({"validators": recorded}, {"validators": later})})
+    node = RecordedNode(
+        {STATE: states, CURRENT: replies_in_turn({"validators": recorded}, {"validators": later})}
+    )
     reading = await read(node)
     assert reading.fee.state.time_s == RECORDED_AT + 16
     assert reading.validations[0].balance == 99_999_999_947
@@ -131,7 +150,9 @@ async def test_two_readings_of_the_excess_give_the_number_of_active_validators()
         (MemoryIndex(), ActiveSource.MINIMUM),
     ],
 )
-async def test_an_index_near_the_tip_has_the_number(index: MemoryIndex, source: ActiveSource) -> None:
+async def test_an_index_near_the_tip_has_the_number(
+    index: MemoryIndex, source: ActiveSource
+) -> None:
     fee = (await read(RecordedNode(), index=index)).fee
     assert (fee.source, fee.active) == (source, 3 if source is ActiveSource.INDEX else None)
 
@@ -144,7 +165,9 @@ async def test_the_minimum_price_is_assumed_if_the_index_cannot_be_read() -> Non
 
 async def test_parameters_are_read_again_when_they_do_not_give_the_price() -> None:
     changed = {**recorded_result(CONFIG), "minPrice": 512}
-    states = replies_in_turn(state_json(0, 1), state_json(0, 1), *[{**state_json(0, 2), "price": 512}] * 2)
+    states = replies_in_turn(
+        state_json(0, 1), state_json(0, 1), *[{**state_json(0, 2), "price": 512}] * 2
+    )
     node = RecordedNode({STATE: states, CONFIG: replies_in_turn(recorded_result(CONFIG), changed)})
     async with reader_of(node) as reader:
         assert (await reader.read(L1, CallOrigin.CALLER)).fee.config.min_price == 1
@@ -193,7 +216,9 @@ def test_the_slope_of_the_excess_gives_the_number_exactly(
         ((5, 100), (6, 100 + 86_401)),
     ],
 )
-def test_a_slope_that_says_nothing_gives_no_number(earlier: tuple[int, int], later: tuple[int, int]) -> None:
+def test_a_slope_that_says_nothing_gives_no_number(
+    earlier: tuple[int, int], later: tuple[int, int]
+) -> None:
     states = FeeStates()
     states.add(L1FeeState(earlier[0], 1, earlier[1]))
     assert states.active_before(L1FeeState(later[0], 1, later[1]), MAINNET.l1_fee) is None
@@ -202,7 +227,9 @@ def test_a_slope_that_says_nothing_gives_no_number(earlier: tuple[int, int], lat
 def test_a_number_that_changed_between_two_readings_is_their_mean() -> None:
     states = FeeStates()
     states.add(L1FeeState(1_000, 1, 100))
-    after = advance_excess(MAINNET.l1_fee, 10_011, advance_excess(MAINNET.l1_fee, 10_010, 1_000, 3), 3)
+    after = advance_excess(
+        MAINNET.l1_fee, 10_011, advance_excess(MAINNET.l1_fee, 10_010, 1_000, 3), 3
+    )
     assert states.active_before(L1FeeState(after, 1, 106), MAINNET.l1_fee) == 10_011
 
 
@@ -211,5 +238,7 @@ def test_the_newest_earlier_reading_counts_and_few_are_kept() -> None:
     for second in range(1_000):
         states.add(L1FeeState(10_000 + 7 * second, 1, second))
     states.add(L1FeeState(1, 1, 0))
-    assert states.active_before(L1FeeState(10_000 + 7 * 999 + 9, 1, 1_000), MAINNET.l1_fee) == 10_009
+    assert (
+        states.active_before(L1FeeState(10_000 + 7 * 999 + 9, 1, 1_000), MAINNET.l1_fee) == 10_009
+    )
     assert len(states._states) == 16

@@ -13,7 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.eventually import until
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, node_id, recorded_result
+from tests.node.recorded_node import (
+    L1,
+    PERMISSIONED,
+    RecordedNode,
+    RefusedCall,
+    node_id,
+    recorded_result,
+)
 from tests.validators.fixtures import Clock, started_services
 from tests.validators.forecast.fixtures import (
     AT,
@@ -41,11 +48,19 @@ from warpseal.runtime.process import running
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownSubnet
 from warpseal.validators.forecast import service as forecast_service
-from warpseal.validators.forecast.service import ActiveSource, ForecastReader, ForecastService, SubnetKind
+from warpseal.validators.forecast.service import (
+    ActiveSource,
+    ForecastReader,
+    ForecastService,
+    SubnetKind,
+)
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, parse_node_id
 
 TTL_S = 5.0
-HEAVY, OTHER_HEAVY = node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV"), node_id("CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H")
+HEAVY, OTHER_HEAVY = (
+    node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV"),
+    node_id("CvXTKynipgz4Z4JubmHGBWqYimuJs8T9H"),
+)
 
 
 async def test_the_recorded_l1_lasts_for_more_than_ten_years() -> None:
@@ -56,31 +71,55 @@ async def test_the_recorded_l1_lasts_for_more_than_ten_years() -> None:
     assert forecast.kind is SubnetKind.L1
     assert forecast.fee is not None
     assert (forecast.fee.state.price, forecast.fee.source) == (1, ActiveSource.MINIMUM)
-    assert (outlook.as_of_s, outlook.total_weight, outlook.required_weight) == (AT, 99_024_926, 66_346_701)
+    assert (outlook.as_of_s, outlook.total_weight, outlook.required_weight) == (
+        AT,
+        99_024_926,
+        66_346_701,
+    )
     assert (outlook.active_weight, outlook.answering_weight) == (98_975_463, 49_463_000)
     assert outlook.margin == Fraction(98_975_463 - 66_346_701, 99_024_926)
     assert [row.seconds_left for row in outlook.validators] == [None, None, None, 0]
-    assert (outlook.today.losses, outlook.today.quorum_impossible_at_s, outlook.today.top_ups) == ((), None, ())
+    assert (outlook.today.losses, outlook.today.quorum_impossible_at_s, outlook.today.top_ups) == (
+        (),
+        None,
+        (),
+    )
     assert forecast.is_answering_known
     assert observed.since == [AT + 0.5 - DAY_S]
 
 
-async def test_a_permissioned_subnet_and_the_primary_network_are_forecast_by_the_ends_of_their_stakes() -> None:
+async def test_a_permissioned_subnet_and_the_primary_network_are_forecast_by_the_ends_of_their_stakes() -> (
+    None
+):
     async with forecasting(RecordedNode()) as service:
-        permissioned, primary = await service.forecast(PERMISSIONED), await service.forecast(PRIMARY_NETWORK)
+        permissioned, primary = (
+            await service.forecast(PERMISSIONED),
+            await service.forecast(PRIMARY_NETWORK),
+        )
     assert (permissioned.kind, primary.kind) == (SubnetKind.PERMISSIONED, SubnetKind.PRIMARY)
     assert (permissioned.fee, permissioned.outlook.at_capacity) == (None, None)
     (loss,) = permissioned.outlook.today.losses
-    assert (loss.at_s, loss.weight_lost, loss.active_weight, loss.total_weight) == (1_826_757_159, 49_463, 0, 0)
+    assert (loss.at_s, loss.weight_lost, loss.active_weight, loss.total_weight) == (
+        1_826_757_159,
+        49_463,
+        0,
+        0,
+    )
     assert permissioned.outlook.today.quorum_impossible_at_s == 1_826_757_159
     listed = recorded_result(CURRENT, subnetID=id_text(PRIMARY_NETWORK))["validators"]
-    assert primary.outlook.total_weight == sum(int(row["weight"]) + int(row["delegatorWeight"]) for row in listed)
+    assert primary.outlook.total_weight == sum(
+        int(row["weight"]) + int(row["delegatorWeight"]) for row in listed
+    )
     assert primary.outlook.active_weight == primary.outlook.total_weight
-    assert {row.validator.end_s for row in primary.outlook.validators} == {int(row["endTime"]) for row in listed}
+    assert {row.validator.end_s for row in primary.outlook.validators} == {
+        int(row["endTime"]) for row in listed
+    }
 
 
 async def test_a_stake_without_a_key_in_the_validator_set_cannot_sign() -> None:
-    keyless = {name: {**member, "publicKey": None} for name, member in _set_of(PERMISSIONED).items()}
+    keyless = {
+        name: {**member, "publicKey": None} for name, member in _set_of(PERMISSIONED).items()
+    }
     async with forecasting(RecordedNode({"platform.getValidatorsAt": keyless})) as service:
         outlook = (await service.forecast(PERMISSIONED)).outlook
     assert (outlook.total_weight, outlook.active_weight) == (49_463, 0)
@@ -96,28 +135,46 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_forecast() -> None:
     assert forecast.outlook.today.quorum_impossible_at_s == AT + 195_312
     assert forecast.outlook.today.top_ups is not None
     (top_up,) = forecast.outlook.today.top_ups
-    assert (top_up.validation_id, top_up.amount_navax) == ((1).to_bytes(32, "big"), 512 * (30 * DAY_S + 1) - 10**8)
+    assert (top_up.validation_id, top_up.amount_navax) == (
+        (1).to_bytes(32, "big"),
+        512 * (30 * DAY_S + 1) - 10**8,
+    )
     assert forecast.outlook.at_capacity == forecast.outlook.today
     status = forecast_status(forecast)
-    assert (status.quorum_impossible_at, status.first_loss_weight) == ("2026-11-23T08:21:59Z", "49463000")
-    assert [(loss.at, loss.node_ids, loss.active_weight, loss.required_weight) for loss in status.losses] == [
+    assert (status.quorum_impossible_at, status.first_loss_weight) == (
+        "2026-11-23T08:21:59Z",
+        "49463000",
+    )
+    assert [
+        (loss.at, loss.node_ids, loss.active_weight, loss.required_weight) for loss in status.losses
+    ] == [
         (utc_text(AT + 195_312), [named(1)["nodeID"]], "49463000", "66280420"),
         (utc_text(AT + 193_359_375), [named(2)["nodeID"]], "0", "66280420"),
     ]
-    assert [(line.node_id, line.amount) for line in status.top_ups] == [(named(1)["nodeID"], "1227104512")]
+    assert [(line.node_id, line.amount) for line in status.top_ups] == [
+        (named(1)["nodeID"], "1227104512")
+    ]
 
 
 async def test_with_the_capacity_of_the_network_balances_last_shorter() -> None:
     node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "0"})
     # The price doubles each minute.
     config = L1FeeConfig(10_000, 512, 865_617, 20_000)
-    node.replies[CONFIG] = {**FUJI_FEE, "capacity": 20_000, "excessConversionConstant": config.excess_conversion}
+    node.replies[CONFIG] = {
+        **FUJI_FEE,
+        "capacity": 20_000,
+        "excessConversionConstant": config.excess_conversion,
+    }
     async with forecasting(node) as service:
         outlook = (await service.forecast(L1)).outlook
     assert outlook.today.losses[0].at_s == AT + 195_312
     assert outlook.at_capacity is not None
     seconds = outlook.at_capacity.losses[0].at_s - AT
-    assert l1_fee_cost(config, 20_000, 0, seconds) <= 10**8 < l1_fee_cost(config, 20_000, 0, seconds + 1)
+    assert (
+        l1_fee_cost(config, 20_000, 0, seconds)
+        <= 10**8
+        < l1_fee_cost(config, 20_000, 0, seconds + 1)
+    )
 
 
 async def test_a_price_that_cannot_be_foreseen_stays_as_it_is() -> None:
@@ -139,7 +196,9 @@ async def is_known(observed: Observed) -> bool:
 
 async def test_responses_of_validators_are_unknown_while_a_connection_may_come() -> None:
     assert not await is_known(Observed({HEAVY: True}, connecting=frozenset({OTHER_HEAVY})))
-    assert await is_known(Observed({HEAVY: True, OTHER_HEAVY: False}, connecting=frozenset({OTHER_HEAVY})))
+    assert await is_known(
+        Observed({HEAVY: True, OTHER_HEAVY: False}, connecting=frozenset({OTHER_HEAVY}))
+    )
     inactive = next(parse_node_id(row["nodeID"]) for row in RECORDED if row["balance"] == "0")
     assert await is_known(Observed({HEAVY: True}, connecting=frozenset({inactive})))
 
@@ -166,7 +225,9 @@ async def test_callers_share_one_reading_for_a_few_seconds() -> None:
         assert node.calls[CURRENT] == 2
 
 
-async def test_forecasts_are_computed_one_at_a_time_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forecasts_are_computed_one_at_a_time_off_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     compute, threads = forecast_service._outlook, []
 
     def computed(*arguments: Any) -> Any:
@@ -176,7 +237,9 @@ async def test_forecasts_are_computed_one_at_a_time_off_the_event_loop(monkeypat
     monkeypatch.setattr(forecast_service, "_outlook", computed)
     with WorkerThreads(1, "forecast") as executor:
         async with forecasting(RecordedNode(), executor=executor) as service:
-            await asyncio.gather(*(service.forecast(subnet) for subnet in (L1, PERMISSIONED, PRIMARY_NETWORK)))
+            await asyncio.gather(
+                *(service.forecast(subnet) for subnet in (L1, PERMISSIONED, PRIMARY_NETWORK))
+            )
     assert threads == ["forecast_0"] * 3
 
 
@@ -225,7 +288,9 @@ async def test_an_unknown_subnet_and_nodes_that_are_down_are_errors() -> None:
 async def test_tracked_subnets_are_refreshed_in_the_background() -> None:
     node, observed = RecordedNode(), Observed({HEAVY: True})
     tracked = (L1, PERMISSIONED, L1, PRIMARY_NETWORK)
-    async with started_services(node, tracked_subnet_ids=tracked, forecast_refresh_s=0.02) as services:
+    async with started_services(
+        node, tracked_subnet_ids=tracked, forecast_refresh_s=0.02
+    ) as services:
         await services.heights.poll()
         service = ForecastService(
             ForecastReader(services.upstream.platform, lambda: None),
@@ -252,7 +317,12 @@ async def test_tracked_subnets_are_refreshed_in_the_background() -> None:
 
 @pytest.mark.parametrize(
     ("tracked", "computing_s", "rest_s"),
-    [((L1,), 0.5, 30.0), ((L1,), 2.0, 40.0), ((L1, PERMISSIONED), 2.0, 80.0), ((L1, PERMISSIONED), 90.0, 3_600.0)],
+    [
+        ((L1,), 0.5, 30.0),
+        ((L1,), 2.0, 40.0),
+        ((L1, PERMISSIONED), 2.0, 80.0),
+        ((L1, PERMISSIONED), 90.0, 3_600.0),
+    ],
 )
 async def test_forecasts_in_the_background_take_a_twentieth_of_a_core_at_most(
     tracked: tuple[SubnetID, ...], computing_s: float, rest_s: float
@@ -260,7 +330,9 @@ async def test_forecasts_in_the_background_take_a_twentieth_of_a_core_at_most(
     busy, observed, count = BusyTime(computing_s), Observed({HEAVY: True}), len(tracked)
     async with started_services(RecordedNode(), tracked_subnet_ids=tracked) as services:
         await services.heights.poll()
-        service = build_service(services, observed, busy.clock, cpu_clock=busy.cpu_clock, sleep=busy.sleep)
+        service = build_service(
+            services, observed, busy.clock, cpu_clock=busy.cpu_clock, sleep=busy.sleep
+        )
         async with running(service.run()):
             for _ in range(8 * count):
                 await until(lambda: len(busy.rests) == count)
@@ -276,12 +348,16 @@ async def test_forecasts_in_the_background_take_a_twentieth_of_a_core_at_most(
 
 async def test_without_tracked_subnets_no_node_is_called() -> None:
     node = RecordedNode()
-    async with started_services(node, tracked_subnet_ids=(PRIMARY_NETWORK,), forecast_refresh_s=0.0) as services:
+    async with started_services(
+        node, tracked_subnet_ids=(PRIMARY_NETWORK,), forecast_refresh_s=0.0
+    ) as services:
         await build_service(services, Observed(), Clock()).run()
         assert node.calls.total() == 0
 
 
-async def test_the_shortest_balances_have_series_and_series_of_validators_that_left_are_gone() -> None:
+async def test_the_shortest_balances_have_series_and_series_of_validators_that_left_are_gone() -> (
+    None
+):
     clock = Clock()
     funded = [{**named(number), "balance": str(512_000 * number)} for number in range(1, 24)]
     inactive = [{**named(number), "balance": "0"} for number in (30, 31)]
@@ -289,10 +365,14 @@ async def test_the_shortest_balances_have_series_and_series_of_validators_that_l
     async with forecasting(node, clock=clock, tracked_subnet_ids=(L1,)) as service:
         await service.forecast(L1)
         samples = list(validator_samples(service))
-        assert [sample.seconds_left for sample in samples] == [1_000 * number for number in range(1, MAX_SERIES + 1)]
+        assert [sample.seconds_left for sample in samples] == [
+            1_000 * number for number in range(1, MAX_SERIES + 1)
+        ]
         assert {sample.subnet_id for sample in samples} == {id_text(L1)}
         assert (samples[0].node_id, samples[0].validation_id) == tuple(named(1).values())
-        node.replies[CURRENT] = {"validators": [{**RECORDED[1], **row} for row in (*inactive, funded[4])]}
+        node.replies[CURRENT] = {
+            "validators": [{**RECORDED[1], **row} for row in (*inactive, funded[4])]
+        }
         clock.now += TTL_S
         await service.forecast(L1)
         assert [sample.seconds_left for sample in validator_samples(service)] == [5_000, 0, 0]
@@ -318,7 +398,9 @@ HOSTILE_FEES = [
 
 
 @pytest.mark.parametrize(("changes", "excess"), HOSTILE_FEES)
-async def test_extreme_fees_and_weights_are_computed_with(changes: dict[str, Any], excess: int) -> None:
+async def test_extreme_fees_and_weights_are_computed_with(
+    changes: dict[str, Any], excess: int
+) -> None:
     changes = {"price": 512, **changes}
     state = {**AT_MINIMUM, "excess": excess, "price": changes.pop("price")}
     most = str(2**64 - 1)
@@ -332,7 +414,8 @@ async def test_extreme_fees_and_weights_are_computed_with(changes: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("config", "powers"), [(L1FeeConfig(0, 1, 10_000, 1), 0), (L1FeeConfig(0, 1, 96_442_733, 4), 23)]
+    ("config", "powers"),
+    [(L1FeeConfig(0, 1, 10_000, 1), 0), (L1FeeConfig(0, 1, 96_442_733, 4), 23)],
 )
 async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
     monkeypatch: pytest.MonkeyPatch, config: L1FeeConfig, powers: int
@@ -359,10 +442,16 @@ async def test_a_node_that_lists_more_validators_than_any_subnet_has_gets_no_for
 async def test_a_subnet_without_validators_has_no_quorum() -> None:
     async with forecasting(l1_node()) as service:
         outlook = (await service.forecast(L1)).outlook
-    assert (outlook.total_weight, outlook.validators, outlook.today.quorum_impossible_at_s) == (0, (), AT)
+    assert (outlook.total_weight, outlook.validators, outlook.today.quorum_impossible_at_s) == (
+        0,
+        (),
+        AT,
+    )
     assert outlook.margin == Fraction(-67, 100)
 
 
 def _set_of(subnet_id: SubnetID) -> dict[str, Any]:
-    validator_set: dict[str, Any] = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(subnet_id))
+    validator_set: dict[str, Any] = recorded_result(
+        "platform.getValidatorsAt", height=19, subnetID=id_text(subnet_id)
+    )
     return validator_set

@@ -49,7 +49,11 @@ class SimulatedL1:
         self.network.advance()
 
     def active_ids(self) -> set[bytes]:
-        return {validation.id for validation in self.network.state.validations[self.subnet_id] if validation.active}
+        return {
+            validation.id
+            for validation in self.network.state.validations[self.subnet_id]
+            if validation.active
+        }
 
     def weights(self) -> tuple[int, int]:
         """Return the weight that can sign by the network's own validator set, and all weight."""
@@ -62,16 +66,27 @@ class SimulatedL1:
 async def simulated_l1(fees: FeeConfig, *balances: int) -> AsyncIterator[SimulatedL1]:
     """Start an L1 whose validators have these balances."""
     clock, service_clock = Clock(), MonotonicClock()
-    rules = tuple(parse_rule(f"l1-0/{place}:balance={balance}") for place, balance in enumerate(balances))
-    l1s = (L1Plan(validators=len(balances), weights="/".join(str(20 + place) for place in range(len(balances)))),)
+    rules = tuple(
+        parse_rule(f"l1-0/{place}:balance={balance}") for place, balance in enumerate(balances)
+    )
+    l1s = (
+        L1Plan(
+            validators=len(balances),
+            weights="/".join(str(20 + place) for place in range(len(balances))),
+        ),
+    )
     network = small_network(clock, messages=0, l1s=l1s, rules=rules, fees=fees, etna_height=20)
     async with network, open_session() as session:
         upstream = connect(session, build_settings(network.node_uri, calls_per_s=10_000))
         services = ValidatorServices(RecordedNode(), upstream, ValidatorSettings())
-        yield SimulatedL1(network, clock, build_service(services, Observed(), service_clock), service_clock)
+        yield SimulatedL1(
+            network, clock, build_service(services, Observed(), service_clock), service_clock
+        )
 
 
-async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_rises_stays_and_falls() -> None:
+async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_rises_stays_and_falls() -> (
+    None
+):
     fees = FeeConfig(min_price=7, excess_conversion=500, target=3, capacity=6)
     regimes: list[tuple[ActiveSource, int]] = []
     impossible: list[bool] = []
@@ -95,7 +110,9 @@ async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_
             assert l1.weights() == (loss.active_weight, loss.total_weight)
             signing, total = l1.weights()
             is_possible = 100 * signing >= 67 * total
-            assert is_possible == (course.quorum_impossible_at_s is None or course.quorum_impossible_at_s > loss.at_s)
+            assert is_possible == (
+                course.quorum_impossible_at_s is None or course.quorum_impossible_at_s > loss.at_s
+            )
             impossible.append(not is_possible)
     # Above the target, equal balances in one block, at the target, below it, and at the minimum.
     slope, minimum = ActiveSource.SLOPE, ActiveSource.MINIMUM

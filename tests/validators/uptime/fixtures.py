@@ -26,7 +26,9 @@ def validation(
     number: int = 7, node_id: NodeID = NODE, start_unix_s: int = 0, *, is_active: bool = True
 ) -> CurrentValidation:
     """A validation by number."""
-    return CurrentValidation(number.to_bytes(32, "big"), node_id, 1, start_unix_s, None if is_active else 0)
+    return CurrentValidation(
+        number.to_bytes(32, "big"), node_id, 1, start_unix_s, None if is_active else 0
+    )
 
 
 @dataclass
@@ -91,11 +93,15 @@ class MemoryUptimeStorage(UptimeRows):
             frozenset(row.node_id for row in rows if row.hour >= recent_since_hour),
         )
 
-    async def write(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    async def write(
+        self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
+    ) -> None:
         self._check()
         self.put(validations, hours)
 
-    def write_later(self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
+    def write_later(
+        self, observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
+    ) -> None:
         if not self.is_down:
             self.put(validations, hours)
 
@@ -110,15 +116,22 @@ class MemoryUptimeStorage(UptimeRows):
             if stored_row is None or hour.observed_ms >= stored_row.observed_ms:
                 self.hour_rows[hour.hour, hour.node_id] = hour
 
-    async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
+    async def hours(
+        self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int
+    ) -> Sequence[HourRow]:
         self._check()
         rows = (row for row in self.hour_rows.values() if row.node_id == node_id)
-        return sorted((row for row in rows if first_hour <= row.hour <= last_hour), key=lambda row: row.hour)
+        return sorted(
+            (row for row in rows if first_hour <= row.hour <= last_hour), key=lambda row: row.hour
+        )
 
     async def connected_nodes(self, observer: NodeID, first_hour: int) -> Mapping[NodeID, bool]:
         self._check()
         recent = [row for row in self.hour_rows.values() if row.hour >= first_hour]
-        return {row.node_id: any(same.connected_ms for same in recent if same.node_id == row.node_id) for row in recent}
+        return {
+            row.node_id: any(same.connected_ms for same in recent if same.node_id == row.node_id)
+            for row in recent
+        }
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
         self._check()

@@ -17,7 +17,9 @@ def begun(max_rows: int = 1_000) -> tuple[HourlyUptime, UptimeCounter]:
     return book, UptimeCounter(0)
 
 
-def grow(counter: UptimeCounter, observed_ms: int, connected_ms: int) -> dict[NodeID, UptimeCounter]:
+def grow(
+    counter: UptimeCounter, observed_ms: int, connected_ms: int
+) -> dict[NodeID, UptimeCounter]:
     counter.observed_ms += observed_ms
     counter.connected_ms += connected_ms
     return {NODE: counter}
@@ -29,7 +31,10 @@ def test_growth_belongs_to_the_hour_in_which_it_was_counted() -> None:
     assert book.rows_of(NODE) == ()
     book.roll_hour(grow(counter, 30_000, 0), START_UNIX_S + 3_600)
     book.count(grow(counter, 5_000, 5_000))
-    assert book.rows_of(NODE) == (HourRow(HOUR, NODE, 90_000, 50_000), HourRow(HOUR + 1, NODE, 5_000, 5_000))
+    assert book.rows_of(NODE) == (
+        HourRow(HOUR, NODE, 90_000, 50_000),
+        HourRow(HOUR + 1, NODE, 5_000, 5_000),
+    )
     assert book.rows_of(OTHER) == ()
 
 

@@ -26,7 +26,9 @@ def observe_until_killed(url: str, pipe: Connection) -> None:
 async def _observe(url: str, pipe: Connection) -> None:
     peers, clock = FakePeers(), Clock()
     async with open_store(hasty_settings(url), None) as store:
-        observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
+        observed = UptimeRecorder(
+            peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix
+        )
         task = asyncio.create_task(observed.run())
         peers.connect(NODE, clock.now())
         observed.watch([validation()])
@@ -66,7 +68,9 @@ def observed_until_killed(url: str, least_ms: int) -> tuple[int, int]:
 async def test_a_killed_daemon_loses_only_unwritten_time(any_store_url: str) -> None:
     written_ms = lived_ms = 0
     for _ in range(KILLS):
-        now_ms, passed_ms = await asyncio.to_thread(observed_until_killed, any_store_url, written_ms + 100)
+        now_ms, passed_ms = await asyncio.to_thread(
+            observed_until_killed, any_store_url, written_ms + 100
+        )
         assert now_ms > written_ms
         written_ms, lived_ms = now_ms, lived_ms + passed_ms
     async with store_at(any_store_url, call_timeout_s=TIMEOUT_S) as store:

@@ -63,7 +63,9 @@ class CrashingDaemon:
     clock: Clock = field(default_factory=Clock)
     storage: MemoryUptimeStorage = field(default_factory=MemoryUptimeStorage)
     peers: FakePeers = field(default_factory=FakePeers)
-    truths: dict[NodeID, TrueUptime] = field(default_factory=lambda: {node_id: TrueUptime() for node_id in NODES})
+    truths: dict[NodeID, TrueUptime] = field(
+        default_factory=lambda: {node_id: TrueUptime() for node_id in NODES}
+    )
 
     def __post_init__(self) -> None:
         self.truths[OTHER].start_ms = round((START_UNIX_S + 40) * 1_000)
@@ -152,7 +154,9 @@ class CrashingDaemon:
 
     def check(self) -> None:
         for node_id, truth in self.truths.items():
-            uptime = self.validations.uptime(validation(node_id[0], node_id), self.now_ms, self.clock.unix())
+            uptime = self.validations.uptime(
+                validation(node_id[0], node_id), self.now_ms, self.clock.unix()
+            )
             assert uptime.connected_ms <= uptime.observed_ms <= truth.validation.observed_ms
             assert uptime.connected_ms <= truth.validation.connected_ms
             rows = [row for row in self.storage.hour_rows.values() if row.node_id == node_id]
@@ -161,12 +165,26 @@ class CrashingDaemon:
             assert sum(row.observed_ms for row in rows) <= truth.node.observed_ms
 
 
-OF_NODES = ("connect", "connect", "hear", "hear", "die", "drop", "retarget", "watch", "watch", "rest")
+OF_NODES = (
+    "connect",
+    "connect",
+    "hear",
+    "hear",
+    "die",
+    "drop",
+    "retarget",
+    "watch",
+    "watch",
+    "rest",
+)
 STEPS = st.one_of(
     st.tuples(st.sampled_from(OF_NODES), st.sampled_from(NODES)),
     st.tuples(st.just("look"), st.integers(0, GAP_MS)),
     st.tuples(st.just("look"), st.integers(GAP_MS - 1_000, GAP_MS)),
-    st.tuples(st.just("stall"), st.one_of(st.integers(GAP_MS + 1, 60_000), st.just(UNCONFIRMED_MS + 5_000))),
+    st.tuples(
+        st.just("stall"),
+        st.one_of(st.integers(GAP_MS + 1, 60_000), st.just(UNCONFIRMED_MS + 5_000)),
+    ),
     st.tuples(st.just("write")),
     st.tuples(st.just("crash"), st.one_of(st.integers(0, 100_000), st.just(HOUR_MS))),
 )
@@ -198,7 +216,9 @@ PEACEFUL = st.one_of(
 
 @settings(max_examples=100)
 @given(st.lists(PEACEFUL, min_size=10, max_size=60))
-def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(steps: list[tuple[object, ...]]) -> None:
+def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(
+    steps: list[tuple[object, ...]],
+) -> None:
     daemon = CrashingDaemon()
     run_steps(daemon, [("connect", NODE), ("watch", NODE), *steps])
     daemon.watch(NODE)

@@ -34,7 +34,9 @@ HOUR = START_UNIX_S // 3_600
 
 
 @asynccontextmanager
-async def running(observed: UptimeRecorder, peers: FakePeers | None = None) -> AsyncIterator[UptimeRecorder]:
+async def running(
+    observed: UptimeRecorder, peers: FakePeers | None = None
+) -> AsyncIterator[UptimeRecorder]:
     """Let it run for a while; where `peers` are given, from when it looks at them."""
     task = asyncio.create_task(observed.run())
     await until(lambda: peers is None or bool(peers.listeners))
@@ -155,16 +157,24 @@ async def test_connectivity_combines_hours_of_the_store_and_of_memory() -> None:
     assert await observed.reach(NODE, 0) is None
 
 
-async def test_nodes_that_were_connected_in_the_last_day_are_known_from_the_store_and_from_memory() -> None:
+async def test_nodes_that_were_connected_in_the_last_day_are_known_from_the_store_and_from_memory() -> (
+    None
+):
     clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
     since = START_UNIX_S - 24 * 3_600
     nodes = [NodeID(bytes([number]) * 20) for number in range(4)]
-    storage.put([], [HourRow(HOUR - 3, nodes[0], HOUR_MS, 1), HourRow(HOUR - 1, nodes[1], HOUR_MS, 0)])
+    storage.put(
+        [], [HourRow(HOUR - 3, nodes[0], HOUR_MS, 1), HourRow(HOUR - 1, nodes[1], HOUR_MS, 0)]
+    )
     storage.put([], [HourRow(HOUR - 25, node_id, HOUR_MS, HOUR_MS) for node_id in nodes[1:]])
     observed = observing(peers, storage, clock)
     assert await observed.connected_since(nodes, since) == {nodes[0]: True, nodes[1]: False}
     peers.connect(nodes[2], clock.now())
-    assert await observed.connected_since(nodes, since) == {nodes[0]: True, nodes[1]: False, nodes[2]: True}
+    assert await observed.connected_since(nodes, since) == {
+        nodes[0]: True,
+        nodes[1]: False,
+        nodes[2]: True,
+    }
     assert await observed.connected_since(nodes[3:], since) == {}
     storage.is_down = True
     clock.now_ms += 60_000
@@ -180,7 +190,10 @@ async def test_a_connection_that_ended_a_moment_ago_was_one_of_the_last_day() ->
         await pass_time(clock, peers, 6)
         peers.drop(NODE)
         await pass_time(clock, peers, 2)
-        assert await observed.connected_since((NODE, OTHER), START_UNIX_S) == {NODE: True, OTHER: False}
+        assert await observed.connected_since((NODE, OTHER), START_UNIX_S) == {
+            NODE: True,
+            OTHER: False,
+        }
 
 
 async def test_hours_beyond_the_retention_are_neither_returned_nor_stored() -> None:
@@ -196,8 +209,12 @@ async def test_two_daemons_on_one_store_return_their_own_observations(any_store_
     """SQLite has one daemon at a time; of the other identity it is the same."""
     clock, ours, theirs = Clock(), FakePeers(), FakePeers()
     async with store_at(any_store_url) as store:
-        first = UptimeRecorder(ours, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
-        second = UptimeRecorder(theirs, store.observed, OTHER, HASTY, now=clock.now, unix_clock=clock.unix)
+        first = UptimeRecorder(
+            ours, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix
+        )
+        second = UptimeRecorder(
+            theirs, store.observed, OTHER, HASTY, now=clock.now, unix_clock=clock.unix
+        )
         async with running(first, ours), running(second, theirs):
             ours.connect(NODE, clock.now())
             theirs.connect(NODE, clock.now())
@@ -206,14 +223,18 @@ async def test_two_daemons_on_one_store_return_their_own_observations(any_store_
             await pass_time(clock, ours, 6)
             theirs.last_heard[NODE] = 1_003.0
     async with store_at(any_store_url) as store:
-        loaded = [(await store.observed.load(observer, 0, 0)).validations for observer in (OURS, OTHER)]
+        loaded = [
+            (await store.observed.load(observer, 0, 0)).validations for observer in (OURS, OTHER)
+        ]
     assert [[row.connected_ms for row in rows] for rows in loaded] == [[6_000], [3_000]]
 
 
 async def test_without_a_store_everything_is_counted_in_memory() -> None:
     clock, peers = Clock(), FakePeers()
     async with open_store(hasty_settings(OFF), None) as store:
-        observed = UptimeRecorder(peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix)
+        observed = UptimeRecorder(
+            peers, store.observed, OURS, HASTY, now=clock.now, unix_clock=clock.unix
+        )
         async with running(observed, peers):
             peers.connect(NODE, clock.now())
             observed.watch([validation()])

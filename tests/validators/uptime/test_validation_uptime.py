@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.validators.uptime.fixtures import NODE, OTHER, SETTINGS, START_UNIX_S, FakePeers, validation
+from tests.validators.uptime.fixtures import (
+    NODE,
+    OTHER,
+    SETTINGS,
+    START_UNIX_S,
+    FakePeers,
+    validation,
+)
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
 from warpseal.validators.settings import UptimeSettings
@@ -139,7 +146,9 @@ def test_two_validations_of_a_node_are_counted_separately() -> None:
 
 
 def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> None:
-    stored_row = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
+    stored_row = ValidationRow(
+        validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000
+    )
     before, after = UptimeScenario(), UptimeScenario()
     before.validations.load_rows([stored_row])
     for scenario in (before, after):
@@ -184,7 +193,11 @@ def test_validations_are_bounded_in_number_and_those_that_ended_make_room() -> N
     scenario.connect()
     scenario.watch(validation(1), validation(2), validation(3, OTHER))
     scenario.wait(10, NODE)
-    assert [scenario.uptime(validation(number)).observed_ms for number in (1, 2, 3)] == [10_000, 10_000, 0]
+    assert [scenario.uptime(validation(number)).observed_ms for number in (1, 2, 3)] == [
+        10_000,
+        10_000,
+        0,
+    ]
     scenario.wait(295)
     scenario.watch(validation(2), validation(3))
     scenario.wait(10, NODE)

@@ -119,7 +119,9 @@ class SeriesPageFields(Resource, frozen=True, gc=False, kw_only=True):
     next_page_start_key: str | UnsetType = UNSET
 
 
-_SortKey = Annotated[int, Meta(description="The latest balance in the smallest unit, or the number of token ids.")]
+_SortKey = Annotated[
+    int, Meta(description="The latest balance in the smallest unit, or the number of token ids.")
+]
 
 
 class HolderEntry(Resource, frozen=True, gc=False, kw_only=True):

@@ -59,11 +59,17 @@ async def list_blocks(context: PrimaryNetworkContext) -> Response:
     times = time_range_in(query.values)
     blocks = await index.blocks(BlockQuery(chain, times), query.page)
     # The newest page can change at any time, all others cannot.
-    indexed_until = next(freshness.time for freshness in context.freshness if freshness.chain is chain)
-    is_final = query.position is not None or (times.until is not None and times.until < indexed_until)
+    indexed_until = next(
+        freshness.time for freshness in context.freshness if freshness.chain is chain
+    )
+    is_final = query.position is not None or (
+        times.until is not None and times.until < indexed_until
+    )
     final_s = FINAL_PAGE_S if is_final else 0
     chain_info = _chain_info(chain, context)
-    return await context.respond_page(query, blocks.items, blocks.next, final_s, chain_info=chain_info)
+    return await context.respond_page(
+        query, blocks.items, blocks.next, final_s, chain_info=chain_info
+    )
 
 
 async def get_blockchain(context: PrimaryNetworkContext) -> Response:
@@ -83,7 +89,9 @@ async def list_chain_ids(context: PrimaryNetworkContext) -> Response:
     context.require_fresh(PrimaryChain)
     name = ADDRESSES.name
     values: dict[str, Any] = context.parameters()
-    parsed = {text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]}
+    parsed = {
+        text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]
+    }
     addresses = tuple(Address(raw) for raw, is_account in parsed.values() if not is_account)
     accounts = tuple(raw for raw, is_account in parsed.values() if is_account)
     of_addresses, of_accounts = await index.chains_of(addresses, accounts)
@@ -100,7 +108,9 @@ def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> Transac
     addresses, accounts = addresses_in(values)
     validation = values.get("l1ValidationId")
     if validation is not None and chain is not PrimaryChain.P:
-        raise InvalidRequest("l1ValidationId", f"L1 validations are on the P-Chain, not on the {chain}")
+        raise InvalidRequest(
+            "l1ValidationId", f"L1 validations are on the P-Chain, not on the {chain}"
+        )
     if accounts and chain is not PrimaryChain.C:
         raise InvalidRequest("addresses", f"accounts (0x) are on the C-Chain, not on the {chain}")
     if not (addresses or accounts or validation):
@@ -151,7 +161,11 @@ async def _find_blockchain(context: PrimaryNetworkContext, chain_id: ChainID) ->
     context.require_fresh([PrimaryChain.P])
     blockchain = await index.blockchain(chain_id)
     is_complete = not p_chain.first_height and not p_chain.lag_s(context.now)
-    return blockchain if blockchain is not None or is_complete else await context.services.node.blockchain(chain_id)
+    return (
+        blockchain
+        if blockchain is not None or is_complete
+        else await context.services.node.blockchain(chain_id)
+    )
 
 
 def _chain_info(chain: PrimaryChain, context: PrimaryNetworkContext) -> ChainInfo:

@@ -31,7 +31,9 @@ RELOAD_S: Final = 5.0
 _FILE_NAME: Final = re.compile(r"0[xX][0-9a-fA-F]{40}\.json")
 
 
-class ContractInfo(ContractDescription, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+class ContractInfo(
+    ContractDescription, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
+):
     """What the operator says about a contract. hidden: it is spam, and its tokens are not listed by owner."""
 
     hidden: bool = False
@@ -72,7 +74,10 @@ class ContractInfoFolder:
         except OSError as error:
             raise StartupError(f"{self._folder} cannot be read: {os_error_text(error)}") from error
         if len(files) > MAX_FILES:
-            log.warning("too many descriptions of contracts", extra={"files": len(files), "limit": MAX_FILES})
+            log.warning(
+                "too many descriptions of contracts",
+                extra={"files": len(files), "limit": MAX_FILES},
+            )
         before, self._files = self._files, {}
         for file in files[:MAX_FILES]:
             self._read(file, before.get(file))
@@ -88,7 +93,11 @@ class ContractInfoFolder:
         groups = [self._by_name[name] for name in names if name in self._by_name]
         if len(groups) <= 1:
             return groups[0] if groups else _NONE
-        infos = {address: info for contracts in reversed(groups) for address, info in contracts.infos.items()}
+        infos = {
+            address: info
+            for contracts in reversed(groups)
+            for address, info in contracts.infos.items()
+        }
         return _described(infos)
 
     async def run(self) -> None:
@@ -100,7 +109,9 @@ class ContractInfoFolder:
                 await asyncio.to_thread(self.load)
             except StartupError as error:
                 if is_readable:
-                    log.warning("descriptions of contracts cannot be read", extra={"reason": str(error)})
+                    log.warning(
+                        "descriptions of contracts cannot be read", extra={"reason": str(error)}
+                    )
                 is_readable = False
             else:
                 is_readable = True
@@ -126,8 +137,13 @@ class ContractInfoFolder:
             pass  # It has been removed since.
         except (OSError, ValueError, RecursionError) as error:
             reason = os_error_text(error) if isinstance(error, OSError) else str(error)
-            log.warning("description of a contract cannot be used", extra={"file": str(file), "reason": reason})
+            log.warning(
+                "description of a contract cannot be used",
+                extra={"file": str(file), "reason": reason},
+            )
 
 
 def _described(infos: Mapping[bytes, ContractInfo]) -> DescribedContracts:
-    return DescribedContracts(infos, frozenset(address for address, info in infos.items() if info.hidden))
+    return DescribedContracts(
+        infos, frozenset(address for address, info in infos.items() if info.hidden)
+    )

@@ -121,7 +121,9 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
     @property
     def default_page_size(self) -> int:
         """The page size of a request that names none."""
-        size = next(parameter.default for parameter in self.parameters if parameter.name == PAGE_SIZE.name)
+        size = next(
+            parameter.default for parameter in self.parameters if parameter.name == PAGE_SIZE.name
+        )
         assert isinstance(size, int)
         return size
 
@@ -178,20 +180,32 @@ PAGE_TOKEN: Final = Parameter(
 )
 PAGE_SIZE: Final = _page_size(10, MAX_PAGE_SIZE)
 PAGED: Final = (PAGE_TOKEN, PAGE_SIZE)
-START_KEY: Final = Parameter("startKey", "text", "Another name of `pageToken`: `nextPageStartKey` of the page before.")
+START_KEY: Final = Parameter(
+    "startKey", "text", "Another name of `pageToken`: `nextPageStartKey` of the page before."
+)
 METRICS_PAGED: Final = (PAGE_TOKEN, _page_size(1_000, MAX_METRICS_PAGE_SIZE))
-NETWORK: Final = Parameter("network", "text", "Only chains of this network: mainnet, fuji or testnet.")
+NETWORK: Final = Parameter(
+    "network", "text", "Only chains of this network: mainnet, fuji or testnet."
+)
 
 _CHAIN_NAME: Final = "base58-check or hex blockchain id, EVM chain id or alias."
-_MESSAGE_NETWORK: Final = replace(NETWORK, description="Only messages of this network: mainnet, fuji or testnet.")
+_MESSAGE_NETWORK: Final = replace(
+    NETWORK, description="Only messages of this network: mainnet, fuji or testnet."
+)
 
 EVENT_FILTERS: Final = (
     Parameter("types", "event types", "Only events of these types, repeated or comma-separated."),
     Parameter("sourceBlockchainId", "id text", "Only events about messages from this blockchain."),
-    Parameter("destinationBlockchainId", "id text", "Only events about messages to this blockchain."),
-    Parameter("subnetId", "id text", "Only events about this subnet or L1, or messages that it signs."),
+    Parameter(
+        "destinationBlockchainId", "id text", "Only events about messages to this blockchain."
+    ),
+    Parameter(
+        "subnetId", "id text", "Only events about this subnet or L1, or messages that it signs."
+    ),
 )
-BLOCK_KIND: Final = Parameter("kind", "signing block kind", "What blocked messages have in common.", required=True)
+BLOCK_KIND: Final = Parameter(
+    "kind", "signing block kind", "What blocked messages have in common.", required=True
+)
 
 _BESIDE_CHAIN: Final = "api.data.bodies:ChainPageFields"
 
@@ -345,7 +359,9 @@ _PRIMARY_ENDPOINTS: Final = (
         summary="The validations of a node, of every subnet and state.",
         parameters=(
             *PAGED,
-            Parameter("validationStatus", "validation status", "Only validations with this status."),
+            Parameter(
+                "validationStatus", "validation status", "Only validations with this status."
+            ),
             SORT_ORDER,
         ),
         bodies=(
@@ -571,9 +587,15 @@ _ICM_ENDPOINTS: Final = (
         path="/v1/icm/messages",
         summary="ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
         parameters=(
-            Parameter("blockchainId", "text", f"Only messages from or to this chain: {_CHAIN_NAME}"),
-            Parameter("sourceBlockchainId", "text", f"Only messages from this chain: {_CHAIN_NAME}"),
-            Parameter("destinationBlockchainId", "text", f"Only messages to this chain: {_CHAIN_NAME}"),
+            Parameter(
+                "blockchainId", "text", f"Only messages from or to this chain: {_CHAIN_NAME}"
+            ),
+            Parameter(
+                "sourceBlockchainId", "text", f"Only messages from this chain: {_CHAIN_NAME}"
+            ),
+            Parameter(
+                "destinationBlockchainId", "text", f"Only messages to this chain: {_CHAIN_NAME}"
+            ),
             Parameter("from", "account", "Only messages of this sender, an account or contract."),
             Parameter("to", "account", "Only messages to this recipient, an account or contract."),
             Parameter("status", "ICM status", "Only messages with this status."),
@@ -711,9 +733,7 @@ _USAGE_ENDPOINTS: Final = (
     ),
 )
 
-_HOLDERS_DESCRIPTION: Final = (
-    "A page of holders, most token ids first; totals are of the collection, a name that it lacks is empty."
-)
+_HOLDERS_DESCRIPTION: Final = "A page of holders, most token ids first; totals are of the collection, a name that it lacks is empty."
 _METRICS_ENDPOINTS: Final = (
     EndpointRow(
         name="getAvgTps",

@@ -49,7 +49,9 @@ class IndexNotReady(WarpsealError):
     retry_after_s: float = RETRY_LATER_S
 
     def __init__(self, chain: str) -> None:
-        super().__init__(f"the {chain} is going to be indexed, and its first block is not there yet", chain=chain)
+        super().__init__(
+            f"the {chain} is going to be indexed, and its first block is not there yet", chain=chain
+        )
 
 
 class NotAPrimaryChain(NotFound):
@@ -58,7 +60,9 @@ class NotAPrimaryChain(NotFound):
     code = "not_a_primary_chain"
 
     def __init__(self, name: str, primary_chains: Mapping[str, str]) -> None:
-        text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(primary_chains)}"
+        text = (
+            f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(primary_chains)}"
+        )
         super().__init__(text, blockchain_ids=dict(primary_chains))
 
 
@@ -92,7 +96,9 @@ class BlockNotFound(NotFound):
     code = "block_not_found"
 
     def __init__(self, block: str, chain: str) -> None:
-        super().__init__(f"EVM chain {chain} has no block {block} (yet)", block_id=block, chain=chain)
+        super().__init__(
+            f"EVM chain {chain} has no block {block} (yet)", block_id=block, chain=chain
+        )
 
 
 class MessageNotFound(NotFound):
@@ -100,7 +106,9 @@ class MessageNotFound(NotFound):
 
     code = "message_not_found"
 
-    def __init__(self, message_id: str, reason: str = "no indexed chain has an ICM message") -> None:
+    def __init__(
+        self, message_id: str, reason: str = "no indexed chain has an ICM message"
+    ) -> None:
         super().__init__(f"{reason} {message_id}", message_id=message_id)
 
 
@@ -110,7 +118,9 @@ class TokenNotFound(NotFound):
     code = "token_not_found"
 
     def __init__(self, contract: str, token_id: str) -> None:
-        super().__init__(f"contract {contract} has no token {token_id}", address=contract, token_id=token_id)
+        super().__init__(
+            f"contract {contract} has no token {token_id}", address=contract, token_id=token_id
+        )
 
 
 class NotAnErc20Token(NotFound):
@@ -158,7 +168,10 @@ class EventsNotEnabled(NotFound):
     code = "events_not_enabled"
 
     def __init__(self) -> None:
-        super().__init__("events not enabled: this daemon has no store, which has the event log", setting="store-url")
+        super().__init__(
+            "events not enabled: this daemon has no store, which has the event log",
+            setting="store-url",
+        )
 
 
 class UsageNotEnabled(NotFound):
@@ -168,5 +181,6 @@ class UsageNotEnabled(NotFound):
 
     def __init__(self) -> None:
         super().__init__(
-            "usage not enabled: this daemon does not record the usage of RPC routes", setting="usage-enabled"
+            "usage not enabled: this daemon does not record the usage of RPC routes",
+            setting="usage-enabled",
         )

@@ -37,23 +37,34 @@ async def listen(context: RequestContext) -> Response:
     values: dict[str, Any] = context.parameters()
     after, event_filter = values.get("after"), msgspec.convert(values, EventFilter)
     last_id = context.request.headers.get(_LAST_EVENT_ID)
-    number, cursor = await (feed.start("after", after) if not last_id else feed.start(_LAST_EVENT_ID, last_id))
+    number, cursor = await (
+        feed.start("after", after) if not last_id else feed.start(_LAST_EVENT_ID, last_id)
+    )
 
     async def next_events() -> bytes:
         nonlocal number, cursor
         page = await feed.next_page(number, event_filter)
         number, cursor = page.last, page.cursor
-        return b"".join([b"id: %b\ndata: %b\n\n" % (event.cursor.encode(), event.encoded) for event in page.events])
+        return b"".join(
+            [
+                b"id: %b\ndata: %b\n\n" % (event.cursor.encode(), event.encoded)
+                for event in page.events
+            ]
+        )
 
     # A client keeps the id of a part without data, too: it continues from there, although no event was for it.
-    return context.event_streams.respond(context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode())
+    return context.event_streams.respond(
+        context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode()
+    )
 
 
 async def list_webhooks(context: RequestContext) -> Response:
     """GET /v1/webhooks."""
     _, rows = await _load_webhooks(context)
     webhooks = sorted(map(DECODER.decode, rows.values()), key=lambda webhook: webhook.created_at)
-    return unstored_response(WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks])))
+    return unstored_response(
+        WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks]))
+    )
 
 
 async def add_webhook(context: RequestContext) -> Response:
@@ -67,7 +78,9 @@ async def add_webhook(context: RequestContext) -> Response:
     except (InvalidUrl, AddressRefused) as error:
         raise InvalidRequest("url", str(error)) from None
     if len(rows) >= MAX_WEBHOOKS:
-        raise InvalidRequest("url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one")
+        raise InvalidRequest(
+            "url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one"
+        )
     _, cursor = await feed.start("cursor", None)
     values |= {
         "id": secrets.token_hex(8),

@@ -109,7 +109,9 @@ class EvmChainService:
 class EvmChainServices:
     """All chains, in the order in which they were added."""
 
-    def __init__(self, aliases: ChainAliases | None = None, contract_infos: ContractInfoFolder | None = None) -> None:
+    def __init__(
+        self, aliases: ChainAliases | None = None, contract_infos: ContractInfoFolder | None = None
+    ) -> None:
         self._aliases = aliases or ChainAliases()
         self._contract_infos = contract_infos or ContractInfoFolder(None)
         self._chains: dict[ChainID, EvmChainService] = {}
@@ -136,7 +138,9 @@ class EvmChainServices:
         # At the same time: a chain without a node that answers takes a while.
         chain_ids = await asyncio.gather(*(chain.chain_id() for chain in chains))
         by_id = zip(chains, chain_ids, strict=True)
-        return next((chain.entry.blockchain_id for chain, evm_id in by_id if str(evm_id) == name), None)
+        return next(
+            (chain.entry.blockchain_id for chain, evm_id in by_id if str(evm_id) == name), None
+        )
 
     def get(self, chain_id: ChainID) -> EvmChainService | None:
         """Return a chain by its blockchain id; None if it is not served."""
@@ -150,4 +154,6 @@ class EvmChainServices:
     def contracts_of(self, chain: EvmChainService) -> DescribedContracts:
         """Return the contracts of a chain that the operator described, under any name of the chain."""
         aliases = self._aliases.aliases_of(chain.entry.blockchain_id)
-        return self._contract_infos.contracts((id_text(chain.entry.blockchain_id), chain.name, *aliases))
+        return self._contract_infos.contracts(
+            (id_text(chain.entry.blockchain_id), chain.name, *aliases)
+        )

@@ -98,10 +98,14 @@ class EvmContext(RequestContext, frozen=True):
         return read_uint256("tokenId", self.request.path_params["tokenId"])
 
 
-async def indexed_contexts(context: RequestContext, chains: Iterable[EvmChainService]) -> Sequence[EvmContext]:
+async def indexed_contexts(
+    context: RequestContext, chains: Iterable[EvmChainService]
+) -> Sequence[EvmContext]:
     """Return the contexts of indexed chains; of those without a block only if all are."""
     contexts = [await EvmContext.of_chain(context, chain) for chain in chains]
-    return [chain for chain in contexts if chain.freshness is not None or chain.index_error is not None] or contexts
+    return [
+        chain for chain in contexts if chain.freshness is not None or chain.index_error is not None
+    ] or contexts
 
 
 def freshness_item(chain: EvmFreshness, now: float) -> str:
@@ -142,4 +146,8 @@ async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -
 
 def _fetchable(context: EvmContext, missing: MissingResults) -> MissingResults:
     """Return what the indexer fetches: no metadata if its fetching is off."""
-    return missing if context.chain.has_metadata else replace(missing, tokens=frozenset(), old_tokens=frozenset())
+    return (
+        missing
+        if context.chain.has_metadata
+        else replace(missing, tokens=frozenset(), old_tokens=frozenset())
+    )

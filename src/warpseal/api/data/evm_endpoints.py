@@ -68,8 +68,12 @@ async def list_chains(context: RequestContext) -> Response:
     network, feature = values.get("network"), values.get("feature")
     chains: list[EvmChainDetails] = []
     if network is None or context.api_settings.serves(str(network), context.services.network_id):
-        described = await asyncio.gather(*(_describe_chain(context, chain) for chain in context.services.evm))
-        chains += [chain for chain in described if feature is None or feature in chain.enabled_features]
+        described = await asyncio.gather(
+            *(_describe_chain(context, chain) for chain in context.services.evm)
+        )
+        chains += [
+            chain for chain in described if feature is None or feature in chain.enabled_features
+        ]
     return await context.respond(EvmChainList(chains=tuple(chains)))
 
 
@@ -92,7 +96,9 @@ async def get_block(context: EvmContext) -> Response:
         raise BlockNotFound(text, context.chain.name)
     response_headers(context.request.scope)[SOURCE] = "node"
     chain_id = await context.chain.chain_id()
-    return await context.respond(wording.block(block_of_node(node_block, "" if chain_id is None else str(chain_id))))
+    return await context.respond(
+        wording.block(block_of_node(node_block, "" if chain_id is None else str(chain_id)))
+    )
 
 
 async def list_deployments(context: EvmContext) -> Response:
@@ -125,7 +131,8 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
         chain_name=name if info.chain_name is None else info.chain_name,
         description=info.description or "",
         platform_chain_id=info.platform_chain_id or id_text(chain.entry.blockchain_id),
-        subnet_id=info.subnet_id or (UNSET if platform is None else shared_id_text(platform.subnet_id)),
+        subnet_id=info.subnet_id
+        or (UNSET if platform is None else shared_id_text(platform.subnet_id)),
         vm_id=info.vm_id or (UNSET if platform is None else shared_id_text(platform.vm_id)),
         explorer_url=or_unset(info.explorer_url),
         rpc_url=info.rpc_url or f"http{own_host}{path}/rpc",
@@ -188,7 +195,9 @@ async def _platform_facts(context: RequestContext, chain: EvmChainService) -> Pl
             return None
         if blockchain is not None:
             evm_chain_id = chain_id_of(evm_genesis(blockchain.genesis))
-            chain.platform = PlatformFacts(blockchain.subnet_id, blockchain.vm_id, blockchain.name, evm_chain_id)
+            chain.platform = PlatformFacts(
+                blockchain.subnet_id, blockchain.vm_id, blockchain.name, evm_chain_id
+            )
     return chain.platform
 
 
@@ -292,15 +301,22 @@ async def _with_amounts(
         if item.erc_type is ErcType.ERC1155:
             by_contract.setdefault(item.address, []).append(item)
 
-    async def amounts(address: str, tokens: Sequence[CollectibleBalance]) -> dict[tuple[str, str], str]:
+    async def amounts(
+        address: str, tokens: Sequence[CollectibleBalance]
+    ) -> dict[tuple[str, str], str]:
         ids = [int(token.token_id) for token in tokens]
         numbers = await context.chain.nodes.balances(bytes.fromhex(address[2:]), owner, ids)
         if numbers is None:
             return {}
-        return {(address, token.token_id): str(amount) for token, amount in zip(tokens, numbers, strict=True)}
+        return {
+            (address, token.token_id): str(amount)
+            for token, amount in zip(tokens, numbers, strict=True)
+        }
 
     balances: dict[tuple[str, str], str] = {}
-    for amounts_of_contract in await asyncio.gather(*(amounts(*entry) for entry in by_contract.items())):
+    for amounts_of_contract in await asyncio.gather(
+        *(amounts(*entry) for entry in by_contract.items())
+    ):
         balances |= amounts_of_contract
     completed = []
     for item in items:

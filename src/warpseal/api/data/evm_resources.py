@@ -48,7 +48,10 @@ class EvmWording:
         changes: dict[str, Any] = {"metadata": self._metadata(token.metadata)}
         info = self._contracts.of(token.address)
         if info is not None:
-            changes |= {"name": _choose(info.name, token.name), "symbol": _choose(info.symbol, token.symbol)}
+            changes |= {
+                "name": _choose(info.name, token.name),
+                "symbol": _choose(info.symbol, token.symbol),
+            }
         return replace(token, **changes)
 
     def names(self, contract: bytes, name: str, symbol: str) -> tuple[str, str]:
@@ -73,18 +76,27 @@ class EvmWording:
         info = self._contracts.of(contract.address)
         if info is None:
             return contract
-        description = {name: getattr(info, name) for name in _DESCRIPTION if getattr(info, name) is not UNSET}
+        description = {
+            name: getattr(info, name) for name in _DESCRIPTION if getattr(info, name) is not UNSET
+        }
         return replace(contract, **description)
 
     def _metadata(self, metadata: NftMetadata) -> NftMetadata:
-        return metadata if self._for_sdk else replace(metadata, index_status=metadata.index_status.lower())
+        return (
+            metadata
+            if self._for_sdk
+            else replace(metadata, index_status=metadata.index_status.lower())
+        )
 
     def _holder(self, holder: TokenHolder) -> TokenHolder:
         info = self._contracts.of(holder.address)
         if info is None:
             return holder
         logo = UNSET if info.logo_asset is UNSET else info.logo_asset.image_uri
-        names = {"name": _choose(info.name, holder.name), "symbol": _choose(info.symbol, holder.symbol)}
+        names = {
+            "name": _choose(info.name, holder.name),
+            "symbol": _choose(info.symbol, holder.symbol),
+        }
         return replace(holder, **names, logo_uri=_choose(logo, holder.logo_uri))
 
 

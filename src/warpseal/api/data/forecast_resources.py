@@ -115,7 +115,12 @@ def forecast_resource(forecast: SubnetForecast) -> Forecast:
             answering_weight=str(outlook.answering_weight) if is_observed else UNSET,
             answering_margin=float(outlook.answering_margin) if is_observed else UNSET,
         ),
-        validators=tuple([_validator(row, outlook.as_of_s, is_observed=is_observed) for row in outlook.validators]),
+        validators=tuple(
+            [
+                _validator(row, outlook.as_of_s, is_observed=is_observed)
+                for row in outlook.validators
+            ]
+        ),
         today=_course(outlook.today, has_balances=at_capacity is not None),
         at_capacity=UNSET if at_capacity is None else _course(at_capacity, has_balances=True),
     )
@@ -149,7 +154,9 @@ def _validator(row: ValidatorOutlook, as_of_s: int, *, is_observed: bool) -> Val
         seconds_left=or_unset(left_s),
         runs_out_at=as_of_s + left_s if runs_out and left_s is not None else UNSET,
         seconds_left_at_capacity=or_unset(left_at_capacity_s) if is_l1 else UNSET,
-        runs_out_at_capacity=as_of_s + left_at_capacity_s if runs_out and left_at_capacity_s is not None else UNSET,
+        runs_out_at_capacity=as_of_s + left_at_capacity_s
+        if runs_out and left_at_capacity_s is not None
+        else UNSET,
         ends_at=or_unset(validator.end_s),
     )
 

@@ -46,7 +46,9 @@ from warpseal.warp.ids import ChainID, id_text
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex
 
-_NO_REWARD: Final = IcmRewardDetails(address=hex_text(bytes(20)), name="", symbol="", decimals=0, value="0")
+_NO_REWARD: Final = IcmRewardDetails(
+    address=hex_text(bytes(20)), name="", symbol="", decimals=0, value="0"
+)
 
 
 async def list_messages(context: RequestContext) -> Response:
@@ -82,7 +84,9 @@ async def list_messages(context: RequestContext) -> Response:
         joined = [message for message in joined if _status_of(message) is criteria.status]
     obstacles = context.services.icm
     blocks = [UNSET] * len(joined) if obstacles is None else await obstacles.outline(joined)
-    messages = [_describe(context, message, block) for message, block in zip(joined, blocks, strict=True)]
+    messages = [
+        _describe(context, message, block) for message, block in zip(joined, blocks, strict=True)
+    ]
     return await context.respond_page(query, messages, more)
 
 
@@ -93,7 +97,11 @@ async def get_message(context: RequestContext) -> Response:
     chains, indexes = await _open_indexes(context)
     obstacles = context.services.icm
     sides = await _find_sides(indexes, message_id)
-    if not sides and obstacles is not None and (other_id := await obstacles.find_icm_id(message_id)) is not None:
+    if (
+        not sides
+        and obstacles is not None
+        and (other_id := await obstacles.find_icm_id(message_id)) is not None
+    ):
         sides = await _find_sides(indexes, other_id)
     if not sides:
         for chain in chains:
@@ -113,7 +121,9 @@ async def get_message(context: RequestContext) -> Response:
 async def _find_sides(
     indexes: Mapping[ChainID, EvmIndex], message_id: bytes
 ) -> Sequence[SentMessage | ReceivedMessage]:
-    replies = await asyncio.gather(*(index.find_icm_message(message_id) for index in indexes.values()))
+    replies = await asyncio.gather(
+        *(index.find_icm_message(message_id) for index in indexes.values())
+    )
     return [reply for reply in replies if reply is not None]
 
 
@@ -136,10 +146,14 @@ async def _read_facts(
 async def _read_known_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[ChainID, int]:
     """Return the time from which on each chain knows what it received."""
     times = await asyncio.gather(*(index.icm_since() for index in indexes.values()))
-    return {chain_id: time for chain_id, time in zip(indexes, times, strict=True) if time is not None}
+    return {
+        chain_id: time for chain_id, time in zip(indexes, times, strict=True) if time is not None
+    }
 
 
-async def _open_indexes(context: RequestContext) -> tuple[Sequence[EvmContext], Mapping[ChainID, EvmIndex]]:
+async def _open_indexes(
+    context: RequestContext,
+) -> tuple[Sequence[EvmContext], Mapping[ChainID, EvmIndex]]:
     """Return the chains whose messages are indexed, and their indexes. Raises IndexNotEnabled."""
     chains = [chain for chain in context.services.evm if chain.index is not None and chain.has_icm]
     if not chains:
@@ -148,7 +162,9 @@ async def _open_indexes(context: RequestContext) -> tuple[Sequence[EvmContext], 
     return contexts, {chain.chain.entry.blockchain_id: chain.index() for chain in contexts}
 
 
-async def _chain_in(context: RequestContext, values: Mapping[str, Any], name: str) -> ChainID | None:
+async def _chain_in(
+    context: RequestContext, values: Mapping[str, Any], name: str
+) -> ChainID | None:
     """Return the chain that a parameter names. Raises InvalidRequest."""
     return await context.chain_id_of(name, values[name]) if name in values else None
 
@@ -158,10 +174,17 @@ async def _read_page(
 ) -> tuple[Sequence[IcmKey], IcmPosition | None]:
     """Return the messages of a page, and where the next one begins."""
     before: Any = None if page.after is None else IcmPosition(*page.after)  # type: ignore[arg-type]
-    replies = await asyncio.gather(*(index.icm_page(query, before, page.size) for index in indexes.values()))
+    replies = await asyncio.gather(
+        *(index.icm_page(query, before, page.size) for index in indexes.values())
+    )
     # Down to here all chains were read.
     read_to = max((reply.read_to for reply in replies if reply.read_to is not None), default=None)
-    items = [item for reply in replies for item in reply.items if read_to is None or item.position >= read_to]
+    items = [
+        item
+        for reply in replies
+        for item in reply.items
+        if read_to is None or item.position >= read_to
+    ]
     keys: list[IcmKey] = []
     size = 0
     for item in sorted(items, reverse=True)[: page.size]:
@@ -179,9 +202,13 @@ async def _read_sides(
     keys: dict[ChainID, list[int]] = {}
     for chain_id, key in places:
         keys.setdefault(chain_id, []).append(key)
-    replies = await asyncio.gather(*(indexes[chain_id].icm_messages(part) for chain_id, part in keys.items()))
+    replies = await asyncio.gather(
+        *(indexes[chain_id].icm_messages(part) for chain_id, part in keys.items())
+    )
     by_chain = zip(keys, replies, strict=True)
-    return {(chain_id, key): message for chain_id, reply in by_chain for key, message in reply.items()}
+    return {
+        (chain_id, key): message for chain_id, reply in by_chain for key, message in reply.items()
+    }
 
 
 async def _join_sides(
@@ -191,7 +218,9 @@ async def _join_sides(
     places = {
         side.message_id: (side.destination, side.receive)
         for side in sides
-        if isinstance(side, SentMessage) and side.receive is not None and side.destination in indexes
+        if isinstance(side, SentMessage)
+        and side.receive is not None
+        and side.destination in indexes
     }
     receives = await _read_sides(indexes, places.values())
     messages = []
@@ -231,7 +260,9 @@ def _describe(
         "data": UNSET if side.body is None else hex_text(side.body),
         "message_executed": message.is_executed,
         "receipts": tuple(
-            IcmReceipt(received_message_nonce=str(nonce), relayer_reward_address=account_text(account))
+            IcmReceipt(
+                received_message_nonce=str(nonce), relayer_reward_address=account_text(account)
+            )
             for nonce, account in decode_tail(side.tail)[1]
         ),
         "receipt_delivered": sent is not None and sent.has_receipt,
@@ -252,7 +283,9 @@ def _describe(
         return IcmMessage(icm_contract_address=contract, **fields)
     # In lists of the deprecated paths, the SDKs read this status by the model of the other ones.
     icm_contract = contract if sent is None else UNSET
-    return DeprecatedIcmMessage(teleporter_contract_address=contract, icm_contract_address=icm_contract, **fields)
+    return DeprecatedIcmMessage(
+        teleporter_contract_address=contract, icm_contract_address=icm_contract, **fields
+    )
 
 
 def _describe_reward(context: RequestContext, sent: SentMessage) -> IcmRewardDetails:
@@ -262,9 +295,17 @@ def _describe_reward(context: RequestContext, sent: SentMessage) -> IcmRewardDet
         wording = EvmWording(context.services.evm.contracts_of(chain), for_sdk=context.for_sdk)
         name, symbol = wording.names(sent.asset, name, symbol)
     return IcmRewardDetails(
-        address=account_text(sent.asset), name=name, symbol=symbol, decimals=sent.asset_decimals, value=str(sent.reward)
+        address=account_text(sent.asset),
+        name=name,
+        symbol=symbol,
+        decimals=sent.asset_decimals,
+        value=str(sent.reward),
     )
 
 
 def _transaction(side: SentMessage | ReceivedMessage) -> dict[str, Any]:
-    return {"tx_hash": hex_text(side.tx_hash), "timestamp": side.time, "gas_spent": str(side.tx_fee)}
+    return {
+        "tx_hash": hex_text(side.tx_hash),
+        "timestamp": side.time,
+        "gas_spent": str(side.tx_fee),
+    }

@@ -15,8 +15,19 @@ from starlette.responses import Response
 
 from warpseal.api.data.bodies import HolderEntry, SdkHolderEntry, TpsPoint
 from warpseal.api.data.endpoints import PAGE_TOKEN
-from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady, NotAnErc20Token
-from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmContext, complete_page, indexed_contexts
+from warpseal.api.data.errors import (
+    ExpiredPageToken,
+    IndexNotEnabled,
+    IndexNotReady,
+    NotAnErc20Token,
+)
+from warpseal.api.data.evm_context import (
+    ENABLE_INDEX,
+    SETTING,
+    EvmContext,
+    complete_page,
+    indexed_contexts,
+)
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import time_range_in
 from warpseal.api.data.request_context import RequestContext
@@ -51,18 +62,26 @@ async def get_avg_tps(context: RequestContext) -> Response:
     low, high = _requested_days(query)
     indexes = [chain.index() for chain in chains]
     high = min(high, max(map(_newest_day, chains)))
-    replies = await asyncio.gather(*(index.daily_tps(max(low, high - query.size + 1), high) for index in indexes))
+    replies = await asyncio.gather(
+        *(index.daily_tps(max(low, high - query.size + 1), high) for index in indexes)
+    )
     series = [days for days in replies if days is not None]
-    low = max(low, min((days.first_day for days in series if days.first_day is not None), default=high + 1))
+    low = max(
+        low,
+        min((days.first_day for days in series if days.first_day is not None), default=high + 1),
+    )
     dates = range(high, max(low - 1, high - query.size), -1)
     position = (dates[-1],) if dates and dates[-1] > low else None
     token = await context.next_token(query, position)
     points = [
-        TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series)) for day in dates
+        TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series))
+        for day in dates
     ]
     advanced_at = max((days.advanced_at for days in series), default=0)
     return await context.respond(
-        context.page_body(points, token, status=_STATUS, last_run=advanced_at, next_page_start_key=token)
+        context.page_body(
+            points, token, status=_STATUS, last_run=advanced_at, next_page_start_key=token
+        )
     )
 
 
@@ -105,7 +124,9 @@ async def list_token_holders(context: EvmContext) -> Response:
     is_complete = context.freshness is not None and context.freshness.first_height == 0
     if entry is None or not entry.has_holders or entry.first_height or not is_complete:
         missing = f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on"
-        raise IndexNotEnabled(missing, SETTING, 'set "index": {"from": 0, "holders": true} for the chain')
+        raise IndexNotEnabled(
+            missing, SETTING, 'set "index": {"from": 0, "holders": true} for the chain'
+        )
     page, at_block = _page_of(query)
     holders = _known(context, await index.holders_above(holder_query, page, at_block), at_block)
     if not holders.items and (kind := await index.unlisted_kind(contract)) is not None:
@@ -156,7 +177,9 @@ def _known(context: EvmContext, holders: HolderPage | None, at_block: int | None
     if holders is not None:
         return holders
     if at_block is not None:
-        reason = "the index no longer has the block of the first page; begin again with the first page"
+        reason = (
+            "the index no longer has the block of the first page; begin again with the first page"
+        )
         raise ExpiredPageToken(PAGE_TOKEN.name, reason)
     raise IndexNotReady(f"EVM chain {context.chain.name} with ERC-20 balances")
 
@@ -170,12 +193,20 @@ def _listed(name: str) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-async def _entries(context: EvmContext, holders: Sequence[Holder]) -> Sequence[HolderEntry | SdkHolderEntry]:
+async def _entries(
+    context: EvmContext, holders: Sequence[Holder]
+) -> Sequence[HolderEntry | SdkHolderEntry]:
     """Return holders as responses show them. The checksums of a large page are computed in a thread."""
 
     def encode() -> Sequence[HolderEntry | SdkHolderEntry]:
         if context.for_sdk:
-            return [SdkHolderEntry(address=account_text(item.address), sort_key=str(item.balance)) for item in holders]
-        return [HolderEntry(address=account_text(item.address), sort_key=item.balance) for item in holders]
+            return [
+                SdkHolderEntry(address=account_text(item.address), sort_key=str(item.balance))
+                for item in holders
+            ]
+        return [
+            HolderEntry(address=account_text(item.address), sort_key=item.balance)
+            for item in holders
+        ]
 
     return encode() if len(holders) < _IN_THREAD_FROM else await asyncio.to_thread(encode)

@@ -65,7 +65,11 @@ class PageTokens:
         """Return the token of the page that begins behind `position`."""
         expires_at = -(-(int(self._now()) + VALID_S) // ROUNDING_S) * ROUNDING_S
         body = msgspec.msgpack.encode(replace(query, position=position, expires_at=expires_at))
-        return base64.urlsafe_b64encode(_signature((await self._all_keys())[0], body) + body).rstrip(b"=").decode()
+        return (
+            base64.urlsafe_b64encode(_signature((await self._all_keys())[0], body) + body)
+            .rstrip(b"=")
+            .decode()
+        )
 
     async def heights(self, token: str) -> dict[str, int] | None:
         """Return the heights that a token carries; None if it carries none, or is not valid."""
@@ -79,12 +83,19 @@ class PageTokens:
         try:
             query = msgspec.msgpack.decode(body, type=PageQuery)
         except msgspec.DecodeError:
-            raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
+            raise InvalidPageToken(
+                PAGE_TOKEN.name, "made by another version of this service"
+            ) from None
         if (query.operation, query.subject) != (operation, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         if self._now() > query.expires_at:
-            raise ExpiredPageToken(PAGE_TOKEN.name, "older than 24 hours; begin again with the first page")
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in query.values.items()}
+            raise ExpiredPageToken(
+                PAGE_TOKEN.name, "older than 24 hours; begin again with the first page"
+            )
+        values = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in query.values.items()
+        }
         return replace(query, values=values)
 
     async def _verify(self, token: str) -> bytes:
@@ -92,9 +103,13 @@ class PageTokens:
         if token == self._verified[0]:
             return self._verified[1]
         if len(token) > MAX_TOKEN_CHARACTERS:
-            raise InvalidPageToken(PAGE_TOKEN.name, f"longer than {MAX_TOKEN_CHARACTERS} characters")
+            raise InvalidPageToken(
+                PAGE_TOKEN.name, f"longer than {MAX_TOKEN_CHARACTERS} characters"
+            )
         try:
-            raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
+            raw = base64.b64decode(
+                token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True
+            )
         except ValueError:
             raw = b""
         signature, body = raw[:_SIGNATURE_BYTES], raw[_SIGNATURE_BYTES:]
@@ -110,7 +125,9 @@ class PageTokens:
         return self._cached_keys
 
 
-def check_unchanged(query: PageQuery, values: Mapping[str, Value], parameters: Sequence[Parameter]) -> None:
+def check_unchanged(
+    query: PageQuery, values: Mapping[str, Value], parameters: Sequence[Parameter]
+) -> None:
     """Raise PageTokenMismatch if a given parameter differs from the one that a token carries."""
     defaults = {parameter.name: parameter.default for parameter in parameters}
     for name, value in values.items():

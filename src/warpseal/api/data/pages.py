@@ -35,7 +35,9 @@ def page_class(page: PageBody) -> type[Resource]:
 
 def body_classes(endpoint: EndpointRow) -> tuple[type[Resource], ...]:
     """Return the structs of the bodies of a success."""
-    return tuple([page_class(body) if isinstance(body, PageBody) else load(body) for body in endpoint.bodies])
+    return tuple(
+        [page_class(body) if isinstance(body, PageBody) else load(body) for body in endpoint.bodies]
+    )
 
 
 def _declare(field: FieldInfo) -> Any:

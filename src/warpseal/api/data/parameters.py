@@ -27,7 +27,12 @@ from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.api.signing.request_fields import unknown_field
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import InvalidRequest
-from warpseal.resources.base import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
+from warpseal.resources.base import (
+    CurrencyCode,
+    PrimaryNetworkTxType,
+    SortOrder,
+    ValidationStatusType,
+)
 from warpseal.resources.evm import IcmStatus
 from warpseal.resources.queries import TimeRange
 from warpseal.store.values import EventType, SigningBlockKind
@@ -101,7 +106,10 @@ def read_query(
                 raise ConflictingSpellings(name, "given more than once, with different values")
             texts[name] = f"{before},{text}"
     values = {name: read_value(by_name[name], text) for name, text in texts.items()}
-    missing = next((name for name, parameter in by_name.items() if parameter.required and name not in values), None)
+    missing = next(
+        (name for name, parameter in by_name.items() if parameter.required and name not in values),
+        None,
+    )
     if missing is not None and PAGE_TOKEN.name not in values:
         raise InvalidRequest(missing, "required")
     return values
@@ -192,7 +200,9 @@ def read_block_id(name: str, text: str) -> int | bytes:
         return bytes.fromhex(text[2:])
     if text.isascii() and text.isdigit():
         return _read_integer(name, text)
-    raise InvalidRequest(name, f"{_shown(text)} is neither a decimal number nor a hash of 32 bytes in hex")
+    raise InvalidRequest(
+        name, f"{_shown(text)} is neither a decimal number nor a hash of 32 bytes in hex"
+    )
 
 
 def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
@@ -210,13 +220,18 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
     except MalformedID as error:
         raise InvalidRequest(name, str(error)) from None
     if network_prefix != prefix:
-        raise InvalidRequest(name, f"{_shown(text)} is of another network; addresses of this one begin with {prefix}1")
+        raise InvalidRequest(
+            name,
+            f"{_shown(text)} is of another network; addresses of this one begin with {prefix}1",
+        )
     return address, False
 
 
 def _read_country(name: str, text: str) -> str:
     if text.upper() not in (*COUNTRIES, TOR, UNKNOWN):
-        raise InvalidRequest(name, f"{_shown(text)} is no country code of ISO 3166-1 alpha-2, nor XX or T1")
+        raise InvalidRequest(
+            name, f"{_shown(text)} is no country code of ISO 3166-1 alpha-2, nor XX or T1"
+        )
     return text.upper()
 
 
@@ -235,7 +250,9 @@ def _read_reason(name: str, text: str) -> str:
     """Return a reason that an error may quote. Raises InvalidRequest."""
     if not text.isprintable() or len(text) > _MAX_REASON_CHARACTERS or RETRIED.search(text):
         words = f"without the words on which published clients retry: {RETRIED.pattern}"
-        raise InvalidRequest(name, f"expected at most {_MAX_REASON_CHARACTERS} printable characters, {words}")
+        raise InvalidRequest(
+            name, f"expected at most {_MAX_REASON_CHARACTERS} printable characters, {words}"
+        )
     return text
 
 
@@ -270,7 +287,9 @@ KINDS: Final[Mapping[ParameterKind, Kind]] = {
     "time interval": _enum(TimeInterval),
     "transaction types": _enum(PrimaryNetworkTxType, is_list=True),
     "uint256": Kind(read_uint256, {"type": "string", "pattern": f"^[0-9]{{1,{_UINT256_DIGITS}}}$"}),
-    "usage grouping": _enum([grouping for grouping in UsageGrouping if grouping is not UsageGrouping.NONE]),
+    "usage grouping": _enum(
+        [grouping for grouping in UsageGrouping if grouping is not UsageGrouping.NONE]
+    ),
     "validation status": _enum(ValidationStatusType),
 }
 
@@ -301,7 +320,9 @@ def time_range_in(values: Mapping[str, Any]) -> TimeRange:
     """Return the time range of a query. Raises InvalidRequest if it ends before it begins."""
     times = TimeRange(values.get("startTimestamp"), values.get("endTimestamp"))
     if times.since is not None and times.until is not None and times.until < times.since:
-        raise InvalidRequest("endTimestamp", f"{times.until} is before startTimestamp, {times.since}")
+        raise InvalidRequest(
+            "endTimestamp", f"{times.until} is before startTimestamp, {times.since}"
+        )
     return times
 
 

@@ -46,7 +46,9 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         """
         chain = self.services.chains.of_id(self.chain_id())
         if chain is None:
-            id_texts = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
+            id_texts = {
+                chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain
+            }
             raise NotAPrimaryChain(self.request.path_params["blockchainId"], id_texts)
         self.require_indexed(chain)
         self.require_fresh([chain])
@@ -82,7 +84,9 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         try:
             return ChainID(parse_id(name))
         except MalformedID as error:
-            chain_id = self.services.aliases.find(name) if self.services.aliases is not None else None
+            chain_id = (
+                self.services.aliases.find(name) if self.services.aliases is not None else None
+            )
             if chain_id is None:
                 raise InvalidRequest("blockchainId", str(error)) from None
             return chain_id
@@ -98,7 +102,9 @@ def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
     """Return the header's value: `first` if the beginning is missing, `stale` if the node is behind."""
     items = []
     for chain in chains:
-        item = f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
+        item = (
+            f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
+        )
         first = f";first={chain.first_height}" if chain.first_height else ""
         items.append(item + first + (";stale" if chain.is_node_behind else ""))
     return ", ".join(items)

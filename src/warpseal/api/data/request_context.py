@@ -84,7 +84,9 @@ class RequestContext(Struct, frozen=True):
             fields = msgspec.json.decode(body, type=dict[str, str | list[str]])
         except msgspec.DecodeError as error:
             raise UndecodableBody("body", str(error)) from None
-        texts = {name: [value] if isinstance(value, str) else value for name, value in fields.items()}
+        texts = {
+            name: [value] if isinstance(value, str) else value for name, value in fields.items()
+        }
         pairs = [(name, text) for name, values in texts.items() for text in values]
         ignore_unknown = self.api_settings.ignore_unknown_fields
         return dict(read_query(self.endpoint.parameters, pairs, ignore_unknown=ignore_unknown))
@@ -93,7 +95,10 @@ class RequestContext(Struct, frozen=True):
         """Return the blockchain id of a chain that a parameter names by any of its names. Raises InvalidRequest."""
         chain_id = await self.services.evm.find_id(text)
         if chain_id is None:
-            raise InvalidRequest(name, "no blockchain id, and no EVM chain id or alias of a chain that is served here")
+            raise InvalidRequest(
+                name,
+                "no blockchain id, and no EVM chain id or alias of a chain that is served here",
+            )
         return chain_id
 
     async def page_query(self, subject: bytes) -> PageQuery:
@@ -102,13 +107,19 @@ class RequestContext(Struct, frozen=True):
         subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
         """
         values_by_name: dict[str, Any] = self.parameters()
-        tokens = {values_by_name.pop(name) for name in (PAGE_TOKEN.name, START_KEY.name) if name in values_by_name}
+        tokens = {
+            values_by_name.pop(name)
+            for name in (PAGE_TOKEN.name, START_KEY.name)
+            if name in values_by_name
+        }
         if len(tokens) > 1:
             raise ConflictingSpellings(START_KEY.name, f"differs from {PAGE_TOKEN.name}")
         size = values_by_name.pop(PAGE_SIZE.name, None)
         values = normalize_addresses(values_by_name, self.text.prefix)
         if not tokens:
-            return PageQuery(self.endpoint.name, subject, values, size or self.endpoint.default_page_size)
+            return PageQuery(
+                self.endpoint.name, subject, values, size or self.endpoint.default_page_size
+            )
         if self.endpoint.admission == "metrics":
             query = await self._read_metrics_query(tokens.pop(), subject)
             self.client_heights.continue_from(query.heights)
@@ -126,20 +137,28 @@ class RequestContext(Struct, frozen=True):
             return UNSET
         query = replace(query, heights=self.client_heights.for_token())
         if self.endpoint.admission == "metrics":
-            return await self._metrics_store().add(msgspec.json.encode(replace(query, position=position)))
+            return await self._metrics_store().add(
+                msgspec.json.encode(replace(query, position=position))
+            )
         return await self.tokens.encode(query, position)
 
     async def _read_metrics_query(self, token: str, subject: bytes) -> PageQuery:
         row = await self._metrics_store().find(token)
         if row is None:
-            raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service, or older than 24 hours")
+            raise InvalidPageToken(
+                PAGE_TOKEN.name, "not given out by this service, or older than 24 hours"
+            )
         if self.now > row.expires_at:
-            raise ExpiredPageToken(PAGE_TOKEN.name, "older than 24 hours; begin again with the first page")
+            raise ExpiredPageToken(
+                PAGE_TOKEN.name, "older than 24 hours; begin again with the first page"
+            )
         try:
             # Unlike MessagePack, JSON has integers of 256 bits.
             query = msgspec.json.decode(row.body, type=PageQuery)
         except msgspec.DecodeError:
-            raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
+            raise InvalidPageToken(
+                PAGE_TOKEN.name, "made by another version of this service"
+            ) from None
         if (query.operation, query.subject) != (self.endpoint.name, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         return query
@@ -165,7 +184,9 @@ class RequestContext(Struct, frozen=True):
         token = await self.next_token(query, position)
         return await self.respond(self.page_body(items, token, **beside), final_s)
 
-    def page_body(self, items: Iterable[Resource], token: str | UnsetType, **beside: Any) -> Resource:
+    def page_body(
+        self, items: Iterable[Resource], token: str | UnsetType, **beside: Any
+    ) -> Resource:
         """Return the body of a page.
 
         token: The next page's token; UNSET on the last page.
@@ -180,7 +201,9 @@ class RequestContext(Struct, frozen=True):
         """
         shared = "private" if self.settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
-        return await EncodedBody(_ENCODER.encode(resource)).respond(self.request, JSON, cache_control)
+        return await EncodedBody(_ENCODER.encode(resource)).respond(
+            self.request, JSON, cache_control
+        )
 
 
 class ContextFactory:
@@ -199,7 +222,9 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._shared: tuple[NetworkText, PageTokens, page_tokens.PageTokenStore | None] | None = None
+        self._shared: tuple[NetworkText, PageTokens, page_tokens.PageTokenStore | None] | None = (
+            None
+        )
 
     async def create(self, request: Request, endpoint: EndpointRow) -> RequestContext:
         """Return the context. Raises the reason if the services are not ready in time."""
@@ -207,7 +232,9 @@ class ContextFactory:
         if self._shared is None:
             text = NetworkText(services.network_id, services.chains)
             database = services.metrics_database
-            metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
+            metrics_tokens = (
+                None if database is None else page_tokens.PageTokenStore(database, self._now)
+            )
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
         if endpoint.deprecated_at is not None:
@@ -239,4 +266,7 @@ class ContextFactory:
             return self._data.compat is Compat.SDK
         response_headers(request.scope)["vary"] = "User-Agent, X-App-Component"
         component = request.headers.get(_SDK_COMPONENT_HEADER, "").lower()
-        return request.headers.get("user-agent", "").startswith(_SDK_AGENT) or component in _SDK_COMPONENTS
+        return (
+            request.headers.get("user-agent", "").startswith(_SDK_AGENT)
+            or component in _SDK_COMPONENTS
+        )

@@ -49,7 +49,9 @@ class DataApi:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
         self.gate = gate
-        self.event_streams = EventStreams(stopping or asyncio.Event(), MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT)
+        self.event_streams = EventStreams(
+            stopping or asyncio.Event(), MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT
+        )
         self._usage_access = usage_access or UsageAccess()
         self._api_settings = settings
         self._now = now

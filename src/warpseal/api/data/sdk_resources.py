@@ -120,7 +120,9 @@ def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
 
 
 def _sdk_utxos(utxos: Iterable[AvmUtxo]) -> tuple[SdkUtxo, ...]:
-    return tuple([copy_resource(utxo, SdkUtxo, output_index=str(utxo.output_index)) for utxo in utxos])
+    return tuple(
+        [copy_resource(utxo, SdkUtxo, output_index=str(utxo.output_index)) for utxo in utxos]
+    )
 
 
 def copy_resource(source: Resource, kind: type[R], **changes: Any) -> R:

@@ -20,7 +20,12 @@ from warpseal.runtime.settings import (
     text,
     url,
 )
-from warpseal.upstream.address_policy import AddressPolicy, ExemptServer, allowed_host, display_hosts
+from warpseal.upstream.address_policy import (
+    AddressPolicy,
+    ExemptServer,
+    allowed_host,
+    display_hosts,
+)
 
 ANY_ORIGIN: Final = "*"
 
@@ -45,7 +50,9 @@ def origin(value: Any, path: str) -> str:
         return browser_origin
     parts = urlsplit(url("http", "https")(browser_origin, path))
     if parts.path or parts.query or parts.fragment or parts.username:
-        raise invalid_setting(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
+        raise invalid_setting(
+            path, "expected a scheme, a host and perhaps a port, and nothing behind them"
+        )
     return browser_origin.rstrip("/")
 
 
@@ -103,7 +110,12 @@ class DataApiSettings(Settings, frozen=True):
     metrics_api_rate_limit_per_minute: int = 8_000
     metrics_api_rate_limit_per_day: int = 1_200_000
     rate_limit_loopback: bool = setting(
-        False, "rate-limit-loopback", boolean, "rate limit of clients on this machine", "BOOL", group=Group.LIMITS
+        False,
+        "rate-limit-loopback",
+        boolean,
+        "rate limit of clients on this machine",
+        "BOOL",
+        group=Group.LIMITS,
     )
     require_api_key: bool = setting(
         False,
@@ -117,4 +129,6 @@ class DataApiSettings(Settings, frozen=True):
     @property
     def webhook_policy(self) -> AddressPolicy:
         """The servers that webhooks may be on."""
-        return AddressPolicy(frozenset(ExemptServer(host, port, "/") for host, port in self.webhook_allowed_hosts))
+        return AddressPolicy(
+            frozenset(ExemptServer(host, port, "/") for host, port in self.webhook_allowed_hosts)
+        )

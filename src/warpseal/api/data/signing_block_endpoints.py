@@ -36,7 +36,9 @@ async def add(context: RequestContext) -> Response:
     value = await _read_value(context, kind, fields["value"])
     others = [block for block in await store.load() if (block.kind, block.value) != (kind, value)]
     if len(others) >= MAX_SIGNING_BLOCKS:
-        raise InvalidRequest("value", f"there are {MAX_SIGNING_BLOCKS} signing blocks already: remove one")
+        raise InvalidRequest(
+            "value", f"there are {MAX_SIGNING_BLOCKS} signing blocks already: remove one"
+        )
     block = SigningBlock(kind, value, fields["reason"], int(context.now))
     await store.add(block)
     return unstored_response(block, 201)
@@ -48,7 +50,9 @@ async def remove(context: RequestContext) -> Response:
     assert store is not None
     kind = SigningBlockKind(str(p.read_value(BLOCK_KIND, texts["kind"])))
     value = await _read_value(context, kind, texts["value"])
-    block = next((block for block in await store.load() if (block.kind, block.value) == (kind, value)), None)
+    block = next(
+        (block for block in await store.load() if (block.kind, block.value) == (kind, value)), None
+    )
     if block is None:
         raise NotFound(f"no signing block of {kind} {value}; GET /v1/signing-blocks lists all")
     await store.remove(block)

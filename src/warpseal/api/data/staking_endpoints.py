@@ -47,7 +47,8 @@ async def list_rewards(context: PrimaryNetworkContext) -> Response:
     reward_page = await index.rewards(reward_query(query.values), query.page)
     currency = str(query.values.get("currency", CurrencyCode.USD))
     rewards = [
-        reward_resource(reward, await _price(context, reward, currency), context.text) for reward in reward_page.items
+        reward_resource(reward, await _price(context, reward, currency), context.text)
+        for reward in reward_page.items
     ]
     return await context.respond_page(query, rewards, reward_page.next)
 
@@ -58,11 +59,16 @@ async def get_validator(context: PrimaryNetworkContext) -> Response:
     query = await context.page_query(node_id)
     status = query.values.get("validationStatus")
     validation_query = ValidationQuery(
-        node_id, None if status is None else ValidationStatusType(str(status)), order_in(query.values)
+        node_id,
+        None if status is None else ValidationStatusType(str(status)),
+        order_in(query.values),
     )
     validations = await _find_validations(context, validation_query, query.page)
     connectivity = await _connectivity(context, node_id, validations.items)
-    validators = [validation_resource(validation, connectivity, context.text) for validation in validations.items]
+    validators = [
+        validation_resource(validation, connectivity, context.text)
+        for validation in validations.items
+    ]
     return await context.respond_page(query, validators, validations.next)
 
 
@@ -79,11 +85,15 @@ async def list_l1_validators(context: PrimaryNetworkContext) -> Response:
         subnet_id=values.get("subnetId"),
         has_inactive=values.get("includeInactiveL1Validators", False),
     )
-    page = await index.page("l1_validators", lambda session: l1_validators(session, context.text, criteria, query.page))
+    page = await index.page(
+        "l1_validators", lambda session: l1_validators(session, context.text, criteria, query.page)
+    )
     return await context.respond_page(query, page.items, page.next, block_height=str(page.height))
 
 
-def node_page(validations: Sequence[Validation], query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+def node_page(
+    validations: Sequence[Validation], query: ValidationQuery, page: PageRequest
+) -> Page[Validation]:
     """Return a page of the validations that a node reports; the position is the last one's start and id."""
     is_newest_first = query.order is SortOrder.DESC
     ordered = sorted(validations, key=_start_and_id, reverse=is_newest_first)
@@ -92,7 +102,11 @@ def node_page(validations: Sequence[Validation], query: ValidationQuery, page: P
         ordered = [
             validation
             for validation in ordered
-            if (_start_and_id(validation) < last_shown if is_newest_first else _start_and_id(validation) > last_shown)
+            if (
+                _start_and_id(validation) < last_shown
+                if is_newest_first
+                else _start_and_id(validation) > last_shown
+            )
         ]
     items = tuple(ordered[: page.size])
     return Page(items, _start_and_id(items[-1]) if len(ordered) > page.size else None)
@@ -102,7 +116,9 @@ def reward_query(values: Mapping[str, Any]) -> RewardQuery:
     """Return the query of a request. Raises InvalidRequest naming the parameter that is missing or wrong."""
     addresses, accounts = addresses_in(values)
     if accounts:
-        raise InvalidRequest("addresses", "rewards are paid on the P-Chain, where there are no accounts (0x)")
+        raise InvalidRequest(
+            "addresses", "rewards are paid on the P-Chain, where there are no accounts (0x)"
+        )
     node_ids = tuple(NodeID(node_id) for node_id in values.get("nodeIds", ()))
     if not addresses and not node_ids:
         raise InvalidRequest("addresses", "addresses or nodeIds is required")
@@ -154,10 +170,15 @@ async def _find_validations(
 
 
 async def _find_in_index_and_node(
-    context: PrimaryNetworkContext, index: PrimaryNetworkIndex, query: ValidationQuery, page: PageRequest
+    context: PrimaryNetworkContext,
+    index: PrimaryNetworkIndex,
+    query: ValidationQuery,
+    page: PageRequest,
 ) -> Page[Validation]:
     chain = next(freshness for freshness in context.freshness if freshness.chain is PrimaryChain.P)
-    is_complete = not chain.first_height and chain.height >= chain.node_height and not chain.is_node_behind
+    is_complete = (
+        not chain.first_height and chain.height >= chain.node_height and not chain.is_node_behind
+    )
     has_active = query.status in (None, ValidationStatusType.ACTIVE)
     if not has_active or (is_complete and page.after is not None and not _is_of_node(page.after)):
         return await index.validations(query, page)
@@ -178,7 +199,11 @@ async def _find_in_index_and_node(
     validations = await index.validations(of_node, PageRequest(_MAX_KNOWN)) if listed else Page(())
     known_ids = {validation.tx_id for validation in validations.items}
     return await merge_validations(
-        [validation for validation in listed if validation.tx_id not in known_ids], index, query, page, chain.time
+        [validation for validation in listed if validation.tx_id not in known_ids],
+        index,
+        query,
+        page,
+        chain.time,
     )
 
 
@@ -208,11 +233,15 @@ async def merge_validations(
         if len(items) == page.size:
             return Page(tuple(items), (*_start_and_id(items[-1]), 0))
     if side != 1:
-        indexed = await index.validations(query, PageRequest(page.size - len(items), None if is_of_node else after))
+        indexed = await index.validations(
+            query, PageRequest(page.size - len(items), None if is_of_node else after)
+        )
         items += indexed.items
         if indexed.next is not None or len(items) == page.size:
             return Page(tuple(items), indexed.next or (_BEHIND_INDEX if behind else None))
-    nodes = node_page(behind, query, PageRequest(page.size - len(items), last_shown if side == 1 else None))
+    nodes = node_page(
+        behind, query, PageRequest(page.size - len(items), last_shown if side == 1 else None)
+    )
     return Page((*items, *nodes.items), None if nodes.next is None else (*nodes.next, 1))
 
 
@@ -221,7 +250,9 @@ def _is_of_node(position: Position) -> bool:
     return position == _BEHIND_INDEX or len(position) == _NODE_POSITION_LENGTH
 
 
-async def _price(context: PrimaryNetworkContext, reward: Reward, currency: str) -> HistoricalPrice | None:
+async def _price(
+    context: PrimaryNetworkContext, reward: Reward, currency: str
+) -> HistoricalPrice | None:
     """Return the price of one unit when the reward was paid; None if it is not known, and for the last 24 hours."""
     prices = context.services.prices
     if prices is None or reward.paid_at > context.now - PRICED_AFTER_S:
@@ -229,7 +260,9 @@ async def _price(context: PrimaryNetworkContext, reward: Reward, currency: str) 
     value = await prices.price(reward.asset, currency, reward.paid_at)
     if value is None:
         return None
-    return HistoricalPrice(currency_code=CurrencyCode(currency), value=float(value) if context.for_sdk else value)
+    return HistoricalPrice(
+        currency_code=CurrencyCode(currency), value=float(value) if context.for_sdk else value
+    )
 
 
 async def _connectivity(
@@ -240,7 +273,9 @@ async def _connectivity(
     Uptime and reachability are those that this daemon observed, once it observed them for a day. They are all that is
     known of it while no node replies, since no block has them.
     """
-    starts = [validation.start for validation in validations if isinstance(validation.state, ActiveState)]
+    starts = [
+        validation.start for validation in validations if isinstance(validation.state, ActiveState)
+    ]
     if not starts:
         return None
     source = context.services.uptime_source

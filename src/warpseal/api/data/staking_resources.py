@@ -114,11 +114,16 @@ class RemovedValidatorDetails(_Validation, frozen=True, gc=False, kw_only=True, 
 
 
 ValidatorDetails = (
-    PendingValidatorDetails | ActiveValidatorDetails | CompletedValidatorDetails | RemovedValidatorDetails
+    PendingValidatorDetails
+    | ActiveValidatorDetails
+    | CompletedValidatorDetails
+    | RemovedValidatorDetails
 )
 
 
-def reward_resource(reward: Reward, price: HistoricalPrice | None, text: NetworkText) -> HistoricalReward:
+def reward_resource(
+    reward: Reward, price: HistoricalPrice | None, text: NetworkText
+) -> HistoricalReward:
     """Return a reward that was paid, with its price if that is known."""
     amount = asset_amount(reward.asset, reward.amount)
     return HistoricalReward(
@@ -159,7 +164,9 @@ def validation_resource(
             delegator_count=state.delegator_count,
             amount_delegated=UNSET if state.delegated is None else str(state.delegated),
             delegation_capacity=UNSET if state.capacity is None else str(state.capacity),
-            stake_percentage=round(100 * validation.staked / state.total_stake, 8) if state.total_stake else 0.0,
+            stake_percentage=round(100 * validation.staked / state.total_stake, 8)
+            if state.total_stake
+            else 0.0,
             uptime_performance=connectivity.uptime,
             avalanche_go_version=connectivity.version or UNSET,
             potential_rewards=rewards,
@@ -180,7 +187,9 @@ def validation_resource(
             rewards=_rewards(state.rewards, text),
         )
     if isinstance(state, RemovedState):
-        return RemovedValidatorDetails(**common, remove_tx_hash=id_text(state.tx_id), remove_timestamp=state.time)
+        return RemovedValidatorDetails(
+            **common, remove_tx_hash=id_text(state.tx_id), remove_timestamp=state.time
+        )
     return PendingValidatorDetails(**common)
 
 

@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from warpseal.api.data.bodies import TimeInterval, UsageGrouping, UsageMetric, UsageMetrics, UsageNetwork, UsageValue
+from warpseal.api.data.bodies import (
+    TimeInterval,
+    UsageGrouping,
+    UsageMetric,
+    UsageMetrics,
+    UsageNetwork,
+    UsageValue,
+)
 from warpseal.api.data.errors import UsageNotEnabled
 from warpseal.api.data.parameters import Value
 from warpseal.api.data.request_context import RequestContext
@@ -59,14 +66,22 @@ async def get_usage(context: RequestContext) -> Response:
     interval = TimeInterval(values.get("timeInterval", TimeInterval.DAILY))
     grouping = UsageGrouping(values.get("groupBy", UsageGrouping.NONE))
     now, level = int(context.now), _LEVELS[interval]
-    since, until = _range(values, level, now, usage.settings, is_grouped=grouping is not UsageGrouping.NONE)
+    since, until = _range(
+        values, level, now, usage.settings, is_grouped=grouping is not UsageGrouping.NONE
+    )
     filters = _filters(values, context.services.aliases)
     group_of = group_by_continent if grouping is UsageGrouping.CONTINENT else str
-    buckets = await usage.read(UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of))
+    buckets = await usage.read(
+        UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of)
+    )
     # There may be 50,000 values.
-    metrics = await asyncio.to_thread(lambda: tuple([_metric(bucket, level, grouping, now) for bucket in buckets]))
+    metrics = await asyncio.to_thread(
+        lambda: tuple([_metric(bucket, level, grouping, now) for bucket in buckets])
+    )
     network = UsageNetwork.MAINNET if context.services.is_mainnet else UsageNetwork.TESTNET
-    return await context.respond(UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network))
+    return await context.respond(
+        UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network)
+    )
 
 
 def _range(
@@ -74,7 +89,11 @@ def _range(
 ) -> tuple[int, int]:
     """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
     until = _day(values["endTimestamp"]) if "endTimestamp" in values else now
-    since = _day(values["startTimestamp"]) if "startTimestamp" in values else until - _DEFAULT_DAYS[level] * DAY_S
+    since = (
+        _day(values["startTimestamp"])
+        if "startTimestamp" in values
+        else until - _DEFAULT_DAYS[level] * DAY_S
+    )
     if since > until:
         raise InvalidRequest("startTimestamp", f"{since} is after the end, {until}")
     if since == until and "endTimestamp" in values:
@@ -98,7 +117,9 @@ def _day(time: int) -> int:
     return time - time % DAY_S
 
 
-def _filters(values: Mapping[str, Value], aliases: ChainAliases | None) -> dict[Dimension, frozenset[str]]:
+def _filters(
+    values: Mapping[str, Value], aliases: ChainAliases | None
+) -> dict[Dimension, frozenset[str]]:
     """Return the accepted values of labels."""
     filters: dict[Dimension, frozenset[str]] = {}
     for name, dimension in (
@@ -113,7 +134,9 @@ def _filters(values: Mapping[str, Value], aliases: ChainAliases | None) -> dict[
     countries = [frozenset((str(values["country"]),))] if "country" in values else []
     if "continent" in values:
         codes = (*COUNTRIES, TOR, UNKNOWN)
-        countries.append(frozenset(code for code in codes if continent_of(code) == values["continent"]))
+        countries.append(
+            frozenset(code for code in codes if continent_of(code) == values["continent"])
+        )
     if countries:
         filters[Dimension.COUNTRY] = frozenset.intersection(*countries)
     return filters
@@ -125,7 +148,11 @@ def _paths(path: str, aliases: ChainAliases | None) -> Iterator[str]:
     if aliases is not None and len(segments) > 1 and segments[0] == "ext":
         if segments[1] not in _CHAIN_SEGMENTS and aliases.find(segments[1]) is not None:
             segments.insert(1, _CHAIN_SEGMENTS[0])
-        chain_id = aliases.find(segments[2]) if segments[1] in _CHAIN_SEGMENTS and len(segments) > 2 else None
+        chain_id = (
+            aliases.find(segments[2])
+            if segments[1] in _CHAIN_SEGMENTS and len(segments) > 2
+            else None
+        )
         for name in aliases.aliases_of(chain_id) if chain_id is not None else ():
             yield "/" + "/".join([*segments[:2], name, *segments[3:]])
     yield "/" + "/".join(segments)

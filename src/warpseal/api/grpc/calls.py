@@ -105,7 +105,9 @@ class Call(Struct, frozen=True, eq=False):
         remaining_s: float | None = self.context.time_remaining()
         if remaining_s is None:
             return None
-        return min(max_timeout_s, max((0.99 * remaining_s - _RESERVE_S) // 0.1 / 10, remaining_s / 2))
+        return min(
+            max_timeout_s, max((0.99 * remaining_s - _RESERVE_S) // 0.1 / 10, remaining_s / 2)
+        )
 
 
 class GrpcCalls:
@@ -146,7 +148,10 @@ class GrpcCalls:
         with self._aggregator.counted():
             request = await self._read(pb.GetSignedMessageRequest, call)
             with self._aggregator.in_flight.slot(call.client):
-                subject, pairs = request.WhichOneof("subject"), _pairs(request, "txHash", "messageId")
+                subject, pairs = (
+                    request.WhichOneof("subject"),
+                    _pairs(request, "txHash", "messageId"),
+                )
                 if subject == "tx_hash":
                     return await self._sign_l1(request.tx_hash, pairs, call)
                 if subject is None:
@@ -181,11 +186,18 @@ class GrpcCalls:
                 if not page.events:
                     return b""
                 next_at = loop.time() + GATHER_S
-                return b"".join([*[_encode_event(event.encoded) for event in page.events], _encode_cursor(cursor)])
+                return b"".join(
+                    [
+                        *[_encode_event(event.encoded) for event in page.events],
+                        _encode_cursor(cursor),
+                    ]
+                )
 
             # A client that reads nothing holds its place and one batch; HTTP/2 has no way to end only its stream.
             streams = self._data.event_streams
-            await streams.push(call.context.write, next_batch, lambda: _encode_cursor(cursor), write_timeout_s=None)
+            await streams.push(
+                call.context.write, next_batch, lambda: _encode_cursor(cursor), write_timeout_s=None
+            )
 
     async def check_health(self, call: Call) -> bytes:
         """Return the HealthCheckResponse of now."""
@@ -220,7 +232,9 @@ class GrpcCalls:
                 encoded = await call.context.read()
 
         with self._other_calls.slot(call.client):
-            async for response in self._reflection.ServerReflectionInfo(read_requests(), call.context):
+            async for response in self._reflection.ServerReflectionInfo(
+                read_requests(), call.context
+            ):
                 await call.context.write(response.SerializeToString())
 
     async def _receive(self, call: Call) -> bytes:
@@ -231,19 +245,32 @@ class GrpcCalls:
     async def _read(self, kind: Any, call: Call) -> Any:
         return _decode(kind, await self._receive(call))
 
-    def _parse(self, encoded: bytes, chains: PrimaryChains | None) -> AggregationRequest | DeliveryRequest:
+    def _parse(
+        self, encoded: bytes, chains: PrimaryChains | None
+    ) -> AggregationRequest | DeliveryRequest:
         fields = BODY_FIELDS.collect(_pairs(_decode(pb.AggregateSignaturesRequest, encoded)))
         return build_aggregation_request(fields, self._settings, chains)
 
     async def _sign(self, request: AggregationRequest | DeliveryRequest, call: Call) -> bytes:
         note_message(call.scope, request)
-        return _encode(await self._aggregator.sign(request, timeout_s=call.timeout_s(self._max_timeout_s)), call)
+        return _encode(
+            await self._aggregator.sign(request, timeout_s=call.timeout_s(self._max_timeout_s)),
+            call,
+        )
 
     async def _sign_l1(self, tx_hash: str, pairs: list[tuple[str, Any]], call: Call) -> bytes:
-        texts = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs]
-        query = await self._aggregator.resolve(lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains))
+        texts = [
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in pairs
+        ]
+        query = await self._aggregator.resolve(
+            lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains)
+        )
         log_fields(call.scope)["tx_id"] = query.request.tx_id
-        return _encode(await self._aggregator.sign_l1(query, timeout_s=call.timeout_s(self._max_timeout_s)), call)
+        return _encode(
+            await self._aggregator.sign_l1(query, timeout_s=call.timeout_s(self._max_timeout_s)),
+            call,
+        )
 
 
 def _reflection_pool() -> DescriptorPool:
@@ -271,13 +298,22 @@ def _decode(kind: Any, encoded: bytes) -> Any:
 def _pairs(request: Any, *others: str) -> list[tuple[str, Any]]:
     """Return the fields that are set and none of the others, as a JSON body or a query has them: bytes are hex."""
     return [
-        (field.json_name, value.hex() if isinstance(value, bytes) else ",".join(value) if field.is_repeated else value)
+        (
+            field.json_name,
+            value.hex()
+            if isinstance(value, bytes)
+            else ",".join(value)
+            if field.is_repeated
+            else value,
+        )
         for field, value in request.ListFields()
         if field.json_name not in others
     ]
 
 
-def _encode(signed: _Signed | Delivery[Aggregation] | Delivery[L1SignedMessage], call: Call) -> bytes:
+def _encode(
+    signed: _Signed | Delivery[Aggregation] | Delivery[L1SignedMessage], call: Call
+) -> bytes:
     result: _Signed = signed.result if isinstance(signed, Delivery) else signed
     log_fields(call.scope).update(height=result.height, cached=result.cached)
     response = pb.SignedMessage(
@@ -303,7 +339,10 @@ def _encode(signed: _Signed | Delivery[Aggregation] | Delivery[L1SignedMessage],
 def _with_base64(body: dict[str, Any]) -> dict[str, Any]:
     """Return a body with messages in Base64, which is what protobuf has in JSON in place of hex."""
     names = body.keys() & {"signedMessage", "message", "justification"}
-    return {**body, **{name: b64encode(bytes.fromhex(body[name].removeprefix("0x"))) for name in names}}
+    return {
+        **body,
+        **{name: b64encode(bytes.fromhex(body[name].removeprefix("0x"))) for name in names},
+    }
 
 
 @lru_cache(_MAX_ENCODED_EVENTS)
@@ -311,7 +350,9 @@ def _encode_event(encoded: bytes) -> bytes:
     """Return an EventBatch with one event, from its JSON. Batches that follow each other are one batch."""
     event = msgspec.json.decode(encoded)
     event["data"] = msgspec.json.encode(event["data"]).decode()
-    return pb.EventBatch(events=[ParseDict(event, pb.Event(), ignore_unknown_fields=True)]).SerializeToString()
+    return pb.EventBatch(
+        events=[ParseDict(event, pb.Event(), ignore_unknown_fields=True)]
+    ).SerializeToString()
 
 
 def _encode_cursor(cursor: str) -> bytes:

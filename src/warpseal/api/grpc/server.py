@@ -24,9 +24,22 @@ from grpc import StatusCode, aio
 from starlette.types import Scope
 
 from warpseal.aggregation.errors import QuorumImpossible
-from warpseal.api.grpc.calls import HEALTH, REFLECTION_V1, REFLECTION_V1ALPHA, SERVICE, Call, GrpcCalls
+from warpseal.api.grpc.calls import (
+    HEALTH,
+    REFLECTION_V1,
+    REFLECTION_V1ALPHA,
+    SERVICE,
+    Call,
+    GrpcCalls,
+)
 from warpseal.api.http.clients import TrustedProxies
-from warpseal.api.http.error_response import Dialect, error_detail, error_text, retry_after_s, status_of
+from warpseal.api.http.error_response import (
+    Dialect,
+    error_detail,
+    error_text,
+    retry_after_s,
+    status_of,
+)
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.middleware import (
@@ -84,7 +97,9 @@ class GrpcServer:
     `run` serves until `stop`, then ends the streams and finishes the other calls in flight.
     """
 
-    def __init__(self, calls: GrpcCalls, listener: Listener, settings: ApiSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, calls: GrpcCalls, listener: Listener, settings: ApiSettings, metrics: Metrics
+    ) -> None:
         self._calls = calls
         self._listener = listener
         self._settings = settings
@@ -138,20 +153,34 @@ class GrpcServer:
             (REFLECTION_V1ALPHA, "ServerReflectionInfo", calls.reflect, True),
         )
         for service, name, handle, is_stream in methods:
-            build = grpc.stream_stream_rpc_method_handler if is_stream else grpc.stream_unary_rpc_method_handler
+            build = (
+                grpc.stream_stream_rpc_method_handler
+                if is_stream
+                else grpc.stream_unary_rpc_method_handler
+            )
             handlers = {name: build(self._handler(f"/{service}/{name}", handle, is_stream))}
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
         host, port = self._listener.socket.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        credentials = None if settings.grpc_tls_file is None else _read_credentials(settings.grpc_tls_file)
+        credentials = (
+            None if settings.grpc_tls_file is None else _read_credentials(settings.grpc_tls_file)
+        )
         self._listener.close()
         try:
-            server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials)
+            server.add_insecure_port(address) if credentials is None else server.add_secure_port(
+                address, credentials
+            )
         except RuntimeError:
-            raise StartupError(f"grpc-port {port} on {host} is in use: set another grpc-port") from None
+            raise StartupError(
+                f"grpc-port {port} on {host} is in use: set another grpc-port"
+            ) from None
         return server
 
-    def _handler(self, path: str, handle: Handle, is_stream: bool) -> Callable[[Any, Any], Awaitable[bytes | None]]:
+    def _handler(
+        self, path: str, handle: Handle, is_stream: bool
+    ) -> Callable[[Any, Any], Awaitable[bytes | None]]:
         async def respond(requests: Any, context: Any) -> bytes | None:
             scope = self._scope(path, context)
             current = find_request_id(scope) or new_request_id()
@@ -204,7 +233,13 @@ class GrpcServer:
         # Such as ipv4:127.0.0.1:50000 or ipv6:%5B::1%5D:50000.
         host, _, port = unquote(context.peer().partition(":")[2]).rpartition(":")
         client = (host.strip("[]"), port)
-        scope = {"type": "http", "method": "POST", "path": path, "headers": metadata, "client": client}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": metadata,
+            "client": client,
+        }
         self._proxies.set_client(scope)
         return scope
 
@@ -222,7 +257,9 @@ def _read_credentials(file: Path) -> grpc.ServerCredentials:
         content = file.read_bytes()
     except OSError as error:
         reason = error.reason if isinstance(error, ssl.SSLError) else os_error_text(error)
-        raise StartupError(f"grpc-tls-file {file}: expected PEM of a certificate chain and its key: {reason}") from None
+        raise StartupError(
+            f"grpc-tls-file {file}: expected PEM of a certificate chain and its key: {reason}"
+        ) from None
     return grpc.ssl_server_credentials([(content, content)])
 
 

@@ -17,7 +17,13 @@ from starlette.responses import Response
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.clients import client_network
-from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired, ApiKeyRefused, ApiKeyRequired, RateLimited
+from warpseal.api.http.errors import (
+    AdminTokenRefused,
+    AdminTokenRequired,
+    ApiKeyRefused,
+    ApiKeyRequired,
+    RateLimited,
+)
 from warpseal.api.http.middleware import client_address, is_from_this_machine, log_fields
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.http.request_body import key_in_query
@@ -40,12 +46,17 @@ class ApiAccess:
     """Checks keys and limits. now: monotonic seconds."""
 
     def __init__(
-        self, gate: StartupGate[DataServices], settings: DataApiSettings, now: Callable[[], float] = time.monotonic
+        self,
+        gate: StartupGate[DataServices],
+        settings: DataApiSettings,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gate = gate
         self._settings = settings
         self._now = now
-        self._anonymous = ComputeUnitLimits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
+        self._anonymous = ComputeUnitLimits(
+            settings.rate_limit_per_minute, settings.rate_limit_per_day
+        )
         self._limiter, self._metrics_limiter = RateLimiter(), RateLimiter()
         self._metrics_api = ComputeUnitLimits(
             settings.metrics_api_rate_limit_per_minute, settings.metrics_api_rate_limit_per_day
@@ -79,7 +90,9 @@ class ApiAccess:
 
         Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required.
         """
-        _apply(request, self._consume(request, await self._key(request, needs_key=needs_key), units))
+        _apply(
+            request, self._consume(request, await self._key(request, needs_key=needs_key), units)
+        )
 
     async def admit_to_metrics_api(self, request: Request, units: int) -> None:
         """Count a request by the address of its client, apart from those of `/v1`; keys do not count.
@@ -88,7 +101,10 @@ class ApiAccess:
         """
         caller = self._limited_network(request)
         if caller is not None:
-            _apply(request, self._metrics_limiter.consume(caller, self._metrics_api, units, self._now()))
+            _apply(
+                request,
+                self._metrics_limiter.consume(caller, self._metrics_api, units, self._now()),
+            )
 
     def _limited_network(self, request: Request) -> str | None:
         """Return the network of a client; None if it is on this machine and not limited."""
@@ -101,7 +117,9 @@ class ApiAccess:
         if key is not None:
             log_fields(request.scope)["api_key"] = key.name
             limits = ComputeUnitLimits(key.units_per_minute, key.units_per_day)
-            return self._limiter.consume(f"key {key.name}", limits, units, self._now(), is_trial=is_trial)
+            return self._limiter.consume(
+                f"key {key.name}", limits, units, self._now(), is_trial=is_trial
+            )
         caller, limits = self._limited_network(request), self._anonymous
         if caller is None:
             return None
@@ -150,7 +168,9 @@ def _apply(request: Request, result: RateLimitResult | None) -> None:
 def find_key_text(request: Request) -> str | None:
     """Return the key of a request as it was sent; that of a header, if the query has one as well."""
     headers = request.scope["headers"]
-    sent = (value for header in _RAW_KEY_HEADERS for name, value in headers if name == header and value)
+    sent = (
+        value for header in _RAW_KEY_HEADERS for name, value in headers if name == header and value
+    )
     in_header = next((str(value, "latin-1") for value in sent), None)
     return in_header or key_in_query(request.scope)
 

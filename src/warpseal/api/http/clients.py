@@ -78,7 +78,9 @@ class TrustedProxies:
         """Return the last address that is no trusted proxy, or the first of trusted ones; None without an address."""
         sender = None
         for value in _last_first(scope, _ADDRESS_HEADER):
-            address, is_trusted = self._parse(value) if len(value) <= _MAX_ADDRESS_BYTES else (None, False)
+            address, is_trusted = (
+                self._parse(value) if len(value) <= _MAX_ADDRESS_BYTES else (None, False)
+            )
             # A malformed value is no address, and what stands before it is of an unknown sender.
             sender = sender if address is None else address
             if not is_trusted:
@@ -90,7 +92,9 @@ class TrustedProxies:
         address = _parse_address(value)
         if address is None:
             return None, False
-        is_trusted = any(address in network for network in self._networks if network.version == address.version)
+        is_trusted = any(
+            address in network for network in self._networks if network.version == address.version
+        )
         return str(address), is_trusted
 
 
@@ -116,9 +120,13 @@ def proxy_network(value: Any, path: str) -> IpNetwork:
     try:
         network = ip_network(text(value, path))
     except ValueError as error:
-        raise invalid_setting(path, f'expected an address or a network, such as "10.0.0.0/8": {error}') from error
+        raise invalid_setting(
+            path, f'expected an address or a network, such as "10.0.0.0/8": {error}'
+        ) from error
     if not network.prefixlen:
-        raise invalid_setting(path, "expected the network of proxies; every client could forge its address")
+        raise invalid_setting(
+            path, "expected the network of proxies; every client could forge its address"
+        )
     return network
 
 
@@ -126,7 +134,9 @@ def _last_first(scope: Scope, header: bytes) -> Iterator[bytes]:
     """Yield the values of a header from the last to the first; several lines are one list (RFC 9110, 5.3)."""
     for name, value in reversed(scope["headers"]):
         if name == header:
-            yield from filter(None, (part.strip(b" \t\r\n") for part in reversed(value.rsplit(b",", _MAX_HOPS))))
+            yield from filter(
+                None, (part.strip(b" \t\r\n") for part in reversed(value.rsplit(b",", _MAX_HOPS)))
+            )
 
 
 def _parse_address(value: bytes) -> IPv4Address | IPv6Address | None:

@@ -54,10 +54,21 @@ class CorsMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                early = [(name.encode(), value.encode("latin-1")) for name, value in response_headers(scope).items()]
+                early = [
+                    (name.encode(), value.encode("latin-1"))
+                    for name, value in response_headers(scope).items()
+                ]
                 exposed = [(b"access-control-expose-headers", EXPOSED.encode())] if allowed else []
-                uncached = [(b"cache-control", b"no-store")] if message["status"] >= _FIRST_FAILURE else []
-                message["headers"] = [*message.get("headers", ()), *allowed, *exposed, *early, *uncached]
+                uncached = (
+                    [(b"cache-control", b"no-store")] if message["status"] >= _FIRST_FAILURE else []
+                )
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *allowed,
+                    *exposed,
+                    *early,
+                    *uncached,
+                ]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
@@ -72,7 +83,9 @@ class CorsMiddleware:
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-async def _respond_to_preflight(request: Mapping[bytes, bytes], allowed: list[tuple[bytes, bytes]], send: Send) -> None:
+async def _respond_to_preflight(
+    request: Mapping[bytes, bytes], allowed: list[tuple[bytes, bytes]], send: Send
+) -> None:
     requested = request.get(b"access-control-request-headers", b"")
     allowed_headers = requested if _HEADER_NAMES.fullmatch(requested) else REQUEST_HEADERS.encode()
     headers = [
@@ -95,7 +108,9 @@ class AllowedOrigins:
     def __init__(self, origins: Iterable[str]) -> None:
         names = [origin.rstrip("/").lower() for origin in origins]
         self.is_any = ANY_ORIGIN in names
-        self._patterns = [re.compile(re.escape(name).replace(r"\*", ".*", 1), re.DOTALL) for name in names]
+        self._patterns = [
+            re.compile(re.escape(name).replace(r"\*", ".*", 1), re.DOTALL) for name in names
+        ]
 
     def allow(self, origin: str) -> bool:
         """Return whether pages of this origin may read responses."""

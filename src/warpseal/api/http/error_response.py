@@ -32,7 +32,9 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode
 MIN_RETRY_AFTER_S: Final = 1
 _MAX_CACHED_NAMES: Final = 1_024
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
-RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
+RETRIED: Final = re.compile(
+    r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE
+)
 """In a text, one of these makes published clients retry."""
 # Reasons for which the reference says that it could not connect.
 _UNREACHED: Final = frozenset(
@@ -53,7 +55,9 @@ class Dialect(StrEnum):
     OTHER = ""
 
 
-def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: bool = True) -> Response:
+def error_response(
+    error: WarpsealError, dialect: Dialect, *, shows_addresses: bool = True
+) -> Response:
     """Return the response to `error` in the words of `dialect`.
 
     shows_addresses: whether the caller may see where validators listen.
@@ -67,12 +71,18 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
     if dialect is Dialect.V1:
         body = Error(message=text, error=phrase, status_code=status, code=error.code, detail=detail)
     elif dialect is Dialect.METRICS_API:
-        body = MetricsApiError(message=(text,), error=phrase, status_code=status, code=error.code, detail=detail)
+        body = MetricsApiError(
+            message=(text,), error=phrase, status_code=status, code=error.code, detail=detail
+        )
     else:
         if detail.field and not isinstance(error, UnknownField):
             detail = replace(detail, field=kebab_name(detail.field))
         kebab_text = _kebab_text(error)
-        if dialect is Dialect.KEBAB and error.retry_after_s is not None and not RETRIED.search(kebab_text):
+        if (
+            dialect is Dialect.KEBAB
+            and error.retry_after_s is not None
+            and not RETRIED.search(kebab_text)
+        ):
             kebab_text = f"no signatures yet: {kebab_text}"
         body = KebabError(error=kebab_text, code=error.code, detail=detail)
     content = msgspec.to_builtins(body)
@@ -88,7 +98,10 @@ def error_detail(error: WarpsealError, *, shows_addresses: bool) -> ErrorDetail:
     detail = ErrorDetail(**error.detail)
     if detail.validators and not shows_addresses:
         signers = [
-            replace(signer, connections=without_addresses(signer.connections) if signer.connections else UNSET)
+            replace(
+                signer,
+                connections=without_addresses(signer.connections) if signer.connections else UNSET,
+            )
             for signer in detail.validators
         ]
         detail = replace(detail, validators=tuple(signers))
@@ -106,22 +119,29 @@ def _kebab_text(error: WarpsealError) -> str:
     if isinstance(error, QuorumNotReached):
         shortfall = error.shortfall
         is_cut_off = not _UNREACHED.isdisjoint(shortfall.counts)
-        task = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
+        task = (
+            "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
+        )
         weights = (
             f"signed weight {shortfall.signed_weight}, threshold of stake {shortfall.required_weight}, total "
             f"{shortfall.total_weight}"
         )
-        missing = "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items()) or "unknown"
-        cause = f"; {shortfall.cause}" if shortfall.cause else ""
-        return (
-            f"failed to aggregate signatures. error: failed to {task}: {weights}; missing validators: {missing}{cause}"
+        missing = (
+            "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items())
+            or "unknown"
         )
+        cause = f"; {shortfall.cause}" if shortfall.cause else ""
+        return f"failed to aggregate signatures. error: failed to {task}: {weights}; missing validators: {missing}{cause}"
     if not isinstance(error, InvalidRequest):
         return error.reference_text or error_text(error)
     if error.reference_text is None:
         field = error.field if isinstance(error, UnknownField) else kebab_name(error.field)
         return f"{field}: {error.reason}"
-    return error.reference_text if RETRIED.search(error.reason) else f"{error.reference_text}: {error.reason}"
+    return (
+        error.reference_text
+        if RETRIED.search(error.reason)
+        else f"{error.reference_text}: {error.reason}"
+    )
 
 
 def with_kebab_names(value: Any) -> Any:

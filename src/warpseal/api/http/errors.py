@@ -54,7 +54,9 @@ class ReceiveTimeout(WarpsealError):
     http_status = 400
 
     def __init__(self, allowed_s: float) -> None:
-        super().__init__(f"the request did not arrive in full within {allowed_s:g} s", allowed_seconds=allowed_s)
+        super().__init__(
+            f"the request did not arrive in full within {allowed_s:g} s", allowed_seconds=allowed_s
+        )
 
 
 class MalformedHTTP(WarpsealError):
@@ -92,7 +94,9 @@ class UnknownTransferCoding(WarpsealError):
     http_status = 501
 
     def __init__(self, coding: str) -> None:
-        super().__init__(f"expected the transfer coding chunked, or a Content-Length, got {coding!r}")
+        super().__init__(
+            f"expected the transfer coding chunked, or a Content-Length, got {coding!r}"
+        )
 
 
 class TooManyConnections(WarpsealError):
@@ -124,7 +128,9 @@ class TooManyRequests(WarpsealError):
     retry_after_s: float = RETRY_SOON_S
 
     def __init__(self, limit: int, *, per_client: bool) -> None:
-        whose, scope = ("from this client's network", "client") if per_client else ("in all", "daemon")
+        whose, scope = (
+            ("from this client's network", "client") if per_client else ("in all", "daemon")
+        )
         text = f"{limit} requests are in flight {whose}, which is the limit; try again shortly"
         super().__init__(text, limit=limit, scope=scope)
 
@@ -134,7 +140,9 @@ class ApiKeyRequired(WarpsealError):
 
     code = "api_key_required"
     http_status = 401
-    default_text = "an API key is required: send it as x-service-api-key, x-glacier-api-key or ?apikey="
+    default_text = (
+        "an API key is required: send it as x-service-api-key, x-glacier-api-key or ?apikey="
+    )
 
 
 class ApiKeyRefused(WarpsealError):

@@ -21,7 +21,11 @@ from warpseal.errors import WarpsealError
 WRITE_TIMEOUT_S: Final = 20.0
 _HEARTBEAT_S: Final = 15.0
 # nginx passes each part on at once if a response says so.
-_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-accel-buffering": "no"}
+_HEADERS: Final = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-accel-buffering": "no",
+}
 
 
 class EventStreams:
@@ -46,7 +50,10 @@ class EventStreams:
         self._heartbeat_s = heartbeat_s
 
     def respond(
-        self, request: Request, next_events: Callable[[], Awaitable[bytes]], heartbeat: Callable[[], bytes]
+        self,
+        request: Request,
+        next_events: Callable[[], Awaitable[bytes]],
+        heartbeat: Callable[[], bytes],
     ) -> Response:
         """Return the response with a stream; it raises TooManyRequests if there are too many.
 
@@ -63,8 +70,12 @@ class EventStreams:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
 
             with self.open.slot(client_address(scope)):
-                await send({"type": "http.response.start", "status": 200, "headers": response.raw_headers})
-                writing = asyncio.create_task(self.push(write, next_events, heartbeat, self._write_timeout_s))
+                await send(
+                    {"type": "http.response.start", "status": 200, "headers": response.raw_headers}
+                )
+                writing = asyncio.create_task(
+                    self.push(write, next_events, heartbeat, self._write_timeout_s)
+                )
                 leaving = asyncio.create_task(_disconnected(receive))
                 ends = (writing, leaving, asyncio.create_task(self._stopping.wait()))
                 try:

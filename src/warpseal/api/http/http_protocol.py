@@ -25,7 +25,12 @@ from warpseal.api.http.errors import (
     UnknownTransferCoding,
 )
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.uvicorn_parts import Config, HttpToolsProtocol, RequestResponseCycle, ServerState
+from warpseal.api.http.uvicorn_parts import (
+    Config,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+    ServerState,
+)
 from warpseal.errors import WarpsealError
 from warpseal.runtime.request_id import new_request_id, request_id
 
@@ -87,7 +92,9 @@ class LimitedHttp(HttpToolsProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
         self._settings = settings
-        self._max_message_bytes = settings.max_header_bytes + MAX_MESSAGE_BODIES * settings.max_body_bytes
+        self._max_message_bytes = (
+            settings.max_header_bytes + MAX_MESSAGE_BODIES * settings.max_body_bytes
+        )
         self._receive_timer: asyncio.TimerHandle | None = None
         self._receive_by = 0.0
         self._running: RequestResponseCycle | None = None
@@ -104,7 +111,11 @@ class LimitedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, ABORT: transport.abort, IS_CLOSING: transport.is_closing}
+        self.app_state = {
+            **self.app_state,
+            ABORT: transport.abort,
+            IS_CLOSING: transport.is_closing,
+        }
         # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._start_waiting()
@@ -143,7 +154,9 @@ class LimitedHttp(HttpToolsProtocol):
         while self._unparsed and not self._closing:
             if self._must_wait_for_turn:
                 self.transport.pause_reading()
-                self._chunk_turns.wait(client_network(self.client[0] if self.client else "")[0], self._parse_pieces)
+                self._chunk_turns.wait(
+                    client_network(self.client[0] if self.client else "")[0], self._parse_pieces
+                )
                 return
             piece = bytes(self._unparsed[:_PIECE_BYTES])
             del self._unparsed[:_PIECE_BYTES]
@@ -334,7 +347,9 @@ class LimitedHttp(HttpToolsProtocol):
             self._refuse(HeaderTooLarge(self._settings.max_header_bytes))
             return
         is_for_node = dialect_of(self.url.decode("latin-1")) is Dialect.NODE
-        if self._raw_bytes > max(self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0):
+        if self._raw_bytes > max(
+            self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0
+        ):
             self._abort()
 
     def _start_receiving(self) -> None:
@@ -399,7 +414,10 @@ class LimitedHttp(HttpToolsProtocol):
             self.transport.close()
             return
         token = request_id.set(new_request_id())
-        log.info("request refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
+        log.info(
+            "request refused",
+            extra={"code": error.code, "client": self.client[0] if self.client else ""},
+        )
         self.transport.write(_response(error, getattr(self, "url", b"")))
         self.transport.close()
         request_id.reset(token)
@@ -408,5 +426,12 @@ class LimitedHttp(HttpToolsProtocol):
 def _response(error: WarpsealError, url: bytes) -> bytes:
     response = error_response(error, dialect_of(url.decode("latin-1")))
     response.headers.update({"x-request-id": request_id.get(), "connection": "close"})
-    status = f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}\r\n".encode()
-    return status + b"".join(b"%s: %s\r\n" % header for header in response.raw_headers) + b"\r\n" + response.body
+    status = (
+        f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}\r\n".encode()
+    )
+    return (
+        status
+        + b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
+        + b"\r\n"
+        + response.body
+    )

@@ -50,7 +50,9 @@ def end_of_first_value(text: bytes | memoryview) -> int:
     except msgspec.DecodeError as error:
         trailing = _TRAILING.search(str(error))
         if trailing is None:
-            raise InvalidJson("unexpected EOF" if "truncated" in str(error) else str(error)) from None
+            raise InvalidJson(
+                "unexpected EOF" if "truncated" in str(error) else str(error)
+            ) from None
         return int(trailing[1]) - 1  # It names the byte after the first of them.
     except RecursionError:
         raise InvalidJson(f"nesting is deeper than {MAX_NESTING}") from None
@@ -59,7 +61,14 @@ def end_of_first_value(text: bytes | memoryview) -> int:
 
 def kind_of(value: bytes) -> str:
     """Return the kind of a JSON value by its first byte: object, array, string, number, bool or null."""
-    kinds = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool", b"n": "null"}
+    kinds = {
+        b"{": "object",
+        b"[": "array",
+        b'"': "string",
+        b"t": "bool",
+        b"f": "bool",
+        b"n": "null",
+    }
     return kinds.get(value[:1], "number")
 
 
@@ -89,6 +98,8 @@ def _level_changes(text: bytes) -> Iterator[bytes]:
         piece = held + text[start : start + _PIECE_BYTES]
         is_escaping = (len(piece) - len(piece.rstrip(b"\\"))) % 2
         held = b"\\" if is_escaping else b""
-        parts = piece[: len(piece) - is_escaping].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        parts = (
+            piece[: len(piece) - is_escaping].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        )
         yield b"".join(parts[in_string::2]).translate(_LEVEL_CHANGES, _NOT_BRACKETS)
         in_string ^= len(parts) % 2 == 0

@@ -23,7 +23,9 @@ class Listener:
         dual = host == "::" and socket.has_dualstack_ipv6()
         self.host = host
         try:
-            self.socket = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+            self.socket = socket.create_server(
+                (host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual
+            )
         except OSError as error:
             raise StartupError(_bind_error(error, host, port, name)) from error
 

@@ -28,9 +28,16 @@ CLIENT_GONE: Final = 499
 """Logged as the status of a request whose client disconnected before the response."""
 
 _FIELDS: Final = "warpseal.log"
-_NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
+_NODE_PROBES: Final = (
+    "/ext/health",
+    "/ext/health/health",
+    "/ext/health/liveness",
+    "/ext/health/readiness",
+)
 _GRPC_PROBE: Final = "/grpc.health.v1.Health/Check"
-_PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", _GRPC_PROBE, *_NODE_PROBES})
+_PROBES: Final = frozenset(
+    {"/health", "/ready", "/metrics", "/status.json", _GRPC_PROBE, *_NODE_PROBES}
+)
 _SHOWN_CHARACTERS: Final = 200
 _SERVER_ERROR: Final = 500
 _FORWARDED: Final = b"forwarded"
@@ -53,7 +60,11 @@ def is_from_this_machine(scope: Scope) -> bool:
     """Return whether a request comes from this machine and no proxy forwarded it."""
     names = (name.replace(b"_", b"-") for name, _ in scope["headers"])
     is_forwarded = any(name == _FORWARDED or name.startswith(_X_FORWARDED) for name in names)
-    return not is_forwarded and not is_behind_proxy(scope) and client_network(connection_address(scope))[1]
+    return (
+        not is_forwarded
+        and not is_behind_proxy(scope)
+        and client_network(connection_address(scope))[1]
+    )
 
 
 class RequestLog:
@@ -80,7 +91,10 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (_HEADER, current.encode("ascii"))]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (_HEADER, current.encode("ascii")),
+                ]
             await send(message)
 
         try:
@@ -115,14 +129,21 @@ def log_request(scope: Scope, status: int, duration_s: float) -> None:
         "status": status,
         "duration_ms": round(duration_s * 1000, 3),
         "client": client_address(scope),
-        **{name: id_text(value) if type(value) is bytes else value for name, value in log_fields(scope).items()},
+        **{
+            name: id_text(value) if type(value) is bytes else value
+            for name, value in log_fields(scope).items()
+        },
     }
     log.log(level, "request", extra=fields)
 
 
 def begin_trace(scope: Scope) -> Trace | None:
     """Begin the trace of a request; None: it has none, as all have without an exporter, and probes have always."""
-    return None if TRACING.begin is None or scope["path"] in _PROBES else TRACING.begin(scope["headers"])
+    return (
+        None
+        if TRACING.begin is None or scope["path"] in _PROBES
+        else TRACING.begin(scope["headers"])
+    )
 
 
 def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
@@ -135,7 +156,9 @@ def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
         "request_id": request_id.get(),
         **log_fields(scope),
     }
-    trace.end(name, attributes, str(attributes.get("code", status)) if status >= _SERVER_ERROR else "")
+    trace.end(
+        name, attributes, str(attributes.get("code", status)) if status >= _SERVER_ERROR else ""
+    )
 
 
 class ErrorMiddleware:
@@ -169,7 +192,9 @@ class ErrorMiddleware:
             if not started:
                 await self._respond(error, scope, receive, send)
 
-    async def _respond(self, error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(
+        self, error: WarpsealError, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         log_fields(scope)["code"] = error.code
         dialect = self._dialect or dialect_of(scope["path"])
         response = error_response(error, dialect, shows_addresses=is_from_this_machine(scope))

@@ -50,7 +50,9 @@ class _TokenBucket:
         self.left, self.at = float(units), now
 
     def refill(self, now: float) -> None:
-        self.left = min(self.units, self.left + max(0.0, now - self.at) * self.units / self.window_s)
+        self.left = min(
+            self.units, self.left + max(0.0, now - self.at) * self.units / self.window_s
+        )
         self.at = now
 
     def wait_s(self, units: float) -> int:
@@ -62,10 +64,18 @@ class RateLimiter:
     """The buckets of all callers; the least recently used ones are evicted first."""
 
     def __init__(self, max_callers: int = MAX_CALLERS) -> None:
-        self._callers: LRUCache[tuple[str, ComputeUnitLimits], tuple[_TokenBucket, ...]] = LRUCache(max_callers)
+        self._callers: LRUCache[tuple[str, ComputeUnitLimits], tuple[_TokenBucket, ...]] = LRUCache(
+            max_callers
+        )
 
     def consume(
-        self, caller: str, limits: ComputeUnitLimits, units: int, now: float, *, is_trial: bool = False
+        self,
+        caller: str,
+        limits: ComputeUnitLimits,
+        units: int,
+        now: float,
+        *,
+        is_trial: bool = False,
     ) -> RateLimitResult | None:
         """Consume units of a caller if both windows have enough; None: the caller is not limited. now: seconds.
 
@@ -80,17 +90,23 @@ class RateLimiter:
         short = [bucket for bucket in buckets if bucket.left < min(units, bucket.units)]
         if short:
             slowest = max(short, key=lambda bucket: bucket.wait_s(min(units, bucket.units)))
-            return _result(slowest, is_allowed=False, reset_s=slowest.wait_s(min(units, slowest.units)))
+            return _result(
+                slowest, is_allowed=False, reset_s=slowest.wait_s(min(units, slowest.units))
+            )
         for bucket in buckets:
             bucket.left = max(0.0, bucket.left - (0 if is_trial else units))
         nearest = min(buckets, key=lambda bucket: bucket.left / bucket.units)
         return _result(nearest, is_allowed=True, reset_s=nearest.wait_s(nearest.units))
 
-    def _buckets(self, caller: str, limits: ComputeUnitLimits, now: float) -> tuple[_TokenBucket, ...]:
+    def _buckets(
+        self, caller: str, limits: ComputeUnitLimits, now: float
+    ) -> tuple[_TokenBucket, ...]:
         key = (caller, limits)
         buckets = self._callers.get(key)
         if buckets is None:
-            buckets = tuple(_TokenBucket(units, window_s, now) for units, window_s in limits.windows)
+            buckets = tuple(
+                _TokenBucket(units, window_s, now) for units, window_s in limits.windows
+            )
             self._callers[key] = buckets
         return buckets
 

@@ -137,7 +137,9 @@ class DiscardUnread:
         self._limit_bytes = max(limit_bytes, MAX_MESSAGE_BODIES * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_header(scope, b"content-length", b"transfer-encoding"):
+        if scope["type"] != "http" or not _has_header(
+            scope, b"content-length", b"transfer-encoding"
+        ):
             await self._app(scope, receive, send)
             return
         unread, asks_first = True, _has_header(scope, b"expect")
@@ -152,7 +154,9 @@ class DiscardUnread:
         async def held_send(message: Message) -> None:
             if message["type"] == "http.response.start" and asks_first:
                 message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            is_last = message["type"] == "http.response.body" and not message.get(
+                "more_body", False
+            )
             if not is_last or not unread or asks_first:
                 await send(message)
                 return

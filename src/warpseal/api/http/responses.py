@@ -57,7 +57,11 @@ class EncodedBody:
         return f'W/"{blake2b(self.plain, digest_size=_TAG_BYTES).hexdigest()}"'
 
     async def respond(
-        self, request: Request, media_type: str, cache_control: str, headers: Mapping[str, str] | None = None
+        self,
+        request: Request,
+        media_type: str,
+        cache_control: str,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         """Return the response, compressed if it is long enough; of a body that may be stored, 304 if the client has it.
 
@@ -68,9 +72,13 @@ class EncodedBody:
             headers["etag"] = self.tag
             if _matches(request.headers.get("if-none-match", ""), self.tag):
                 return Response(status_code=304, headers=headers)
-        if len(self.plain) < COMPRESSED_FROM_BYTES or not accepts_gzip(request.headers.get("accept-encoding", "")):
+        if len(self.plain) < COMPRESSED_FROM_BYTES or not accepts_gzip(
+            request.headers.get("accept-encoding", "")
+        ):
             return Response(self.plain, 200, headers, media_type)
-        return Response(await self._compress(), 200, {**headers, "content-encoding": "gzip"}, media_type)
+        return Response(
+            await self._compress(), 200, {**headers, "content-encoding": "gzip"}, media_type
+        )
 
     async def _compress(self) -> bytes:
         async with self._lock:

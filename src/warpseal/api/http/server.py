@@ -84,7 +84,9 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until `stop`, or until cancelled: then everything ends at once."""
-        server = await asyncio.get_running_loop().create_server(self._connection, sock=self._listener.socket)
+        server = await asyncio.get_running_loop().create_server(
+            self._connection, sock=self._listener.socket
+        )
         try:
             await self._serve()
             server.close()

@@ -41,7 +41,9 @@ def _host(value: Any, path: str) -> str:
         try:
             IPv6Address(host)
         except ValueError:
-            raise invalid_setting(path, f"expected an address or a name without a port, found {value!r}") from None
+            raise invalid_setting(
+                path, f"expected an address or a name without a port, found {value!r}"
+            ) from None
     return host
 
 
@@ -60,7 +62,9 @@ class ApiSettings(Settings, frozen=True):
     network_names: names that the `/v1` paths serve; empty: those of the network id.
     """
 
-    api_host: str = setting("0.0.0.0", "api-host", _host, "address that all ports listen on", "HOST", group=Group.HTTP)
+    api_host: str = setting(
+        "0.0.0.0", "api-host", _host, "address that all ports listen on", "HOST", group=Group.HTTP
+    )
     api_port: int = setting(
         8080,
         "api-port",
@@ -113,7 +117,11 @@ class ApiSettings(Settings, frozen=True):
     max_connections: int = 4_096
     max_header_bytes: int = 32 * 1024
     max_body_bytes: int = setting(
-        512 * 1024, "max-body-bytes", integer(1024, 10**9), "largest request body, bytes", group=Group.LIMITS
+        512 * 1024,
+        "max-body-bytes",
+        integer(1024, 10**9),
+        "largest request body, bytes",
+        group=Group.LIMITS,
     )
     max_message_bytes: int = 64 * 1024
     receive_timeout_s: float = 10.0
@@ -169,7 +177,9 @@ class ApiSettings(Settings, frozen=True):
 
     def served_names(self, network_id: int) -> tuple[str, ...]:
         """Return the names of this daemon's network in `/v1` paths."""
-        return tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
+        return tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(
+            network_id, ALL_NETWORK_NAMES
+        )
 
     def serves(self, name: str, network_id: int) -> bool:
         """Return whether a name is that of this daemon's network."""

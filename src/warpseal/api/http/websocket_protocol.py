@@ -27,7 +27,11 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        self.app_state = {**self.app_state, ABORT: self.transport.abort, IS_CLOSING: self.transport.is_closing}
+        self.app_state = {
+            **self.app_state,
+            ABORT: self.transport.abort,
+            IS_CLOSING: self.transport.is_closing,
+        }
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None
 
@@ -69,7 +73,11 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def send_receive_event_to_app(self) -> None:
-        if not self.close_sent and self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+        if (
+            not self.close_sent
+            and self.curr_msg_data_type == "text"
+            and not _is_utf8(b"".join(self.frames))
+        ):
             # uvicorn would log an error, with a traceback, for whatever a client sends.
             self.frames = []
             self.conn.send_close(CloseCode.INVALID_DATA)

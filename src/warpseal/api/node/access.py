@@ -53,7 +53,9 @@ class AllowedHosts:
     def allow(self, host: str) -> bool:
         """Return whether a request with this Host header is allowed."""
         name = _without_port(host)
-        return not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
+        return (
+            not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
+        )
 
 
 def has_token(scope: Scope, token: str) -> bool:

@@ -134,7 +134,9 @@ class AdminMethods(Struct, frozen=True):
     async def load_vms(self, params: NoParams) -> Done:
         """Load the plugins that are new. Raises CallRefused."""
         loaded = await self.load_plugins()
-        content: dict[str, Any] = {"newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new_vms.items()}}
+        content: dict[str, Any] = {
+            "newVMs": {vm_id: list(aliases) for vm_id, aliases in loaded.new_vms.items()}
+        }
         if loaded.failed_vms:
             content["failedVMs"] = dict(loaded.failed_vms)
         return content
@@ -174,7 +176,11 @@ def _parse_chain_id(text: str) -> ChainID:
         raw = cb58_decode(text)
     except MalformedID as error:
         is_short = "too short" in error.reason
-        reason = "input string is smaller than the checksum size" if is_short else "invalid input checksum"
+        reason = (
+            "input string is smaller than the checksum size"
+            if is_short
+            else "invalid input checksum"
+        )
         raise CallRefused(reason) from None
     if len(raw) != ID_BYTES:
         raise CallRefused(f"invalid hash length: expected {ID_BYTES} bytes but got {len(raw)}")

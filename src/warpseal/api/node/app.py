@@ -125,12 +125,17 @@ class NodeInterfaces:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_node_id(message: Message) -> None:
             if message["type"] in _STARTS and self.node_id:
-                message["headers"] = [*message.get("headers", ()), (_NODE_ID, self.node_id.encode())]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (_NODE_ID, self.node_id.encode()),
+                ]
             await send(message)
 
         await self._app(scope, receive, send_with_node_id)
 
-    def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
+    def add(
+        self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None
+    ) -> None:
         """Mount an endpoint that pages of the allowed origins may read. Raises CallRefused if its path is in use.
 
         template: the name in metrics, if the name of the endpoint contains an id.
@@ -151,11 +156,15 @@ class NodeInterfaces:
             rpc = JsonRpcEndpoint(ADMIN, admin.methods(), self._settings)
             self.router.add(ADMIN, {"": AdminGuard(rpc, self._node.admin_token or None)})
 
-    def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
+    def add_evm(
+        self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings
+    ) -> None:
         """Mount an EVM chain: its `/rpc`, and its `/ws` if its nodes have one."""
         forwarder, sockets, count_units = chain.forwarder, chain.sockets, self._count_units()
         meter = self._evm_meter(chain.chain_id, _RPC)
-        routes: dict[str, ASGIApp] = {_RPC: evm.EvmEndpoint(forwarder, admission, self._settings, count_units, meter)}
+        routes: dict[str, ASGIApp] = {
+            _RPC: evm.EvmEndpoint(forwarder, admission, self._settings, count_units, meter)
+        }
         if sockets.is_configured:
             meter = self._evm_meter(chain.chain_id, _WS)
             endpoint = evm_websocket.EvmWebSocketEndpoint
@@ -166,17 +175,25 @@ class NodeInterfaces:
         """Let requests to the paths of the primary chains wait until the gateway is mounted."""
         self._gateway = gate
 
-    def add_gateway_route(self, route: GatewayRoute, gateway: Gateway, chain_id: ChainID, admission: Admission) -> None:
+    def add_gateway_route(
+        self, route: GatewayRoute, gateway: Gateway, chain_id: ChainID, admission: Admission
+    ) -> None:
         """Mount a route of the gateway, below the id of its chain. Raises CallRefused if the path is in use."""
         credits = self._credits if self._node.rate_limit_rpc is RpcUnit.CREDITS else None
         meter = self.meter(route.path, gateway.methods.metered)
         forwarder, settings = gateway.forwarders[route.chain], self._settings
-        app = gateway_rpc.GatewayEndpoint(route, forwarder, gateway.methods, admission, settings, credits, meter)
+        app = gateway_rpc.GatewayEndpoint(
+            route, forwarder, gateway.methods, admission, settings, credits, meter
+        )
         self.add(route.endpoint(id_text(chain_id)), {route.sub_route: app}, route.endpoint())
 
     def meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
         """Return the meter of a forwarded route; None if usage is not recorded. path: its label."""
-        return None if self._usage is None else metering.RouteMeter(path, known_methods, self._usage, self._credits)
+        return (
+            None
+            if self._usage is None
+            else metering.RouteMeter(path, known_methods, self._usage, self._credits)
+        )
 
     def set_primary_alias(self, chain_id: ChainID, alias: str) -> None:
         """Set the name of a chain in the labels of usage, in place of its id."""
@@ -221,7 +238,9 @@ class NodeInterfaces:
         try:
             target = await self._find(scope["path"])
         except WarpsealError as error:
-            await WebSocket(scope, receive, send).send_denial_response(error_response(error, Dialect.NODE))
+            await WebSocket(scope, receive, send).send_denial_response(
+                error_response(error, Dialect.NODE)
+            )
             return
         refusal = None
         if not self._hosts.allow(headers.get(_HOST, b"").decode("latin-1")):
@@ -230,7 +249,9 @@ class NodeInterfaces:
             refusal = "origin not allowed"
         if refusal is not None:
             denial = text_response(403, refusal)
-            metering.SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(denial.status_code)
+            metering.SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(
+                denial.status_code
+            )
         elif target is None or _ROUTE_HEADER in headers:
             denial = self._not_found(scope["path"])
         else:

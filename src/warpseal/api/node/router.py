@@ -49,13 +49,18 @@ class Router:
         """Return the app of an exact path that includes `/ext/`."""
         return self._routes.get(path)
 
-    def add(self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None) -> None:
+    def add(
+        self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None
+    ) -> None:
         """Mount an endpoint, or more sub-routes of it, under its name and all its aliases.
 
         Raises CallRefused before any change if a path is in use.
         """
         self._check_name(endpoint)
-        targets = {route: RouteTarget(app, PREFIX + (template or endpoint) + route) for route, app in routes.items()}
+        targets = {
+            route: RouteTarget(app, PREFIX + (template or endpoint) + route)
+            for route, app in routes.items()
+        }
         self._put(endpoint, targets)
 
     def alias(self, endpoint: str, alias: str) -> None:
@@ -69,12 +74,16 @@ class Router:
 
     def _check_name(self, name: str) -> None:
         if name in self._reserved:
-            raise CallRefused(f"route is either already aliased or already maps to a handle: {PREFIX}{name}")
+            raise CallRefused(
+                f"route is either already aliased or already maps to a handle: {PREFIX}{name}"
+            )
 
     def _put(self, endpoint: str, routes: Mapping[str, RouteTarget]) -> None:
         """Mount sub-routes under a name and all its aliases. Raises CallRefused before any change."""
         names = tuple(self._names(endpoint)) if routes else ()
-        targets = {PREFIX + name + route: target for name in names for route, target in routes.items()}
+        targets = {
+            PREFIX + name + route: target for name in names for route, target in routes.items()
+        }
         for path in targets:
             if path in self._routes:
                 raise CallRefused(f"failed to create endpoint as {path} already exists")

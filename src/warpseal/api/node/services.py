@@ -65,7 +65,9 @@ class Method(Struct, Generic[S], frozen=True):
 class JsonRpcEndpoint:
     """The ASGI app of one service. methods: by name, without the name of the service."""
 
-    def __init__(self, service: str, methods: Mapping[str, Method[Any]], settings: ApiSettings) -> None:
+    def __init__(
+        self, service: str, methods: Mapping[str, Method[Any]], settings: ApiSettings
+    ) -> None:
         self._service = service
         self._methods = {name[:1].upper() + name[1:]: method for name, method in methods.items()}
         self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
@@ -86,7 +88,11 @@ class JsonRpcEndpoint:
             log_fields(scope)["method_called"] = request.method[:64]
             result = await self._call(request)
         except JsonRpcError as error:
-            return failure(request.id if request else None, error) if request is None or request.id else b""
+            return (
+                failure(request.id if request else None, error)
+                if request is None or request.id
+                else b""
+            )
         return success(request.id, result) if request.id else b""
 
     async def _call(self, request: JsonRpcRequest) -> Any:
@@ -102,9 +108,13 @@ class JsonRpcEndpoint:
         except (CallRefused, WarpsealError) as error:
             raise JsonRpcError(SERVER_ERROR, str(error)) from None
         except OSError as error:
-            log.warning("a call failed", extra={"method_called": request.method, "reason": str(error)})
+            log.warning(
+                "a call failed", extra={"method_called": request.method, "reason": str(error)}
+            )
             raise JsonRpcError(SERVER_ERROR, error.strerror or str(error)) from None
-        except Exception as error:  # The reply of a JSON-RPC call has status 200, whatever became of the call.
+        except (
+            Exception
+        ) as error:  # The reply of a JSON-RPC call has status 200, whatever became of the call.
             log.error("internal error, call failed", exc_info=error)
             raise JsonRpcError(SERVER_ERROR, "internal error; see the log for details") from None
 
@@ -113,7 +123,9 @@ def post_refusal(scope: Scope) -> Response | None:
     """Return the response to a request that is no POST of JSON, or too long; None if its body is to be read."""
     if scope["method"] != "POST":
         return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
-    header = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    header = next(
+        (value for name, value in scope["headers"] if name == b"content-type"), b""
+    ).decode("latin-1")
     content_type = header.partition(";")[0]
     if content_type.lower() != JSON:
         return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
@@ -147,7 +159,9 @@ class HealthEndpoint:
 
     async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the report to a GET; handle any other method as JSON-RPC."""
-        await (self._gets["health"] if scope["method"] == "GET" else self._rpc)(scope, receive, send)
+        await (self._gets["health"] if scope["method"] == "GET" else self._rpc)(
+            scope, receive, send
+        )
 
     async def _get(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         result = await self._report(name, TagParams(_tags(scope)))
@@ -194,7 +208,9 @@ class ValidatorsEndpoint:
 
     def __init__(self, source: CurrentValidatorSource, settings: ApiSettings) -> None:
         self._source = source
-        methods: Mapping[str, Method[Any]] = {"getCurrentValidators": Method(NodeIdsParams, self._current)}
+        methods: Mapping[str, Method[Any]] = {
+            "getCurrentValidators": Method(NodeIdsParams, self._current)
+        }
         self._rpc = JsonRpcEndpoint(VALIDATORS, methods, settings)
 
     def routes(self) -> Mapping[str, ASGIApp]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from warpseal.runtime.settings import Group, Settings, boolean, choice, list_of, optional_path, secret, setting, text
+from warpseal.runtime.settings import (
+    Group,
+    Settings,
+    boolean,
+    choice,
+    list_of,
+    optional_path,
+    secret,
+    setting,
+    text,
+)
 from warpseal.usage.credits import CreditOverrides, credit_overrides
 
 
@@ -38,7 +48,13 @@ class NodeApiSettings(Settings, frozen=True):
         is_secret=True,
     )
     health_enabled: bool = setting(
-        True, "api-health-enabled", boolean, "health endpoint, /ext/health", "BOOL", group=Group.HTTP, is_node=True
+        True,
+        "api-health-enabled",
+        boolean,
+        "health endpoint, /ext/health",
+        "BOOL",
+        group=Group.HTTP,
+        is_node=True,
     )
     allowed_hosts: tuple[str, ...] = setting(
         ("localhost",),

@@ -44,14 +44,19 @@ class OperationRow(NamedTuple):
             {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]}
             for name in _IN_PATH.findall(self.path)
         ]
-        body = {"requestBody": {"required": True, "content": describe_json(self.body)}} if self.body else {}
+        body = (
+            {"requestBody": {"required": True, "content": describe_json(self.body)}}
+            if self.body
+            else {}
+        )
         return {
             "operationId": self.name,
             "summary": self.summary,
             "tags": [tag],
             "parameters": [*in_path, *self.query_parameters],
             "responses": {
-                str(status): _describe_content(status, content) for status, content in self.responses.items()
+                str(status): _describe_content(status, content)
+                for status, content in self.responses.items()
             },
             **body,
         }
@@ -133,7 +138,9 @@ def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
         if name in twins:
             return
         twins[name] = {}
-        properties = {kebab_name(key): twin_of(value) for key, value in schema["properties"].items()}
+        properties = {
+            kebab_name(key): twin_of(value) for key, value in schema["properties"].items()
+        }
         required = [kebab_name(key) for key in schema["required"]]
         twins[name] = {**schema, "title": name, "properties": properties, "required": required}
 
@@ -147,18 +154,26 @@ def _describe_content(status: int, content: Content) -> dict[str, Any]:
     if content is None:
         return describe_response(status, {})
     if isinstance(content, str):
-        return describe_response(status, {content: {} if content == JSON else {"schema": {"type": "string"}}})
-    return describe_response(status, describe_json(content if isinstance(content, Mapping) else refer_to(content)))
+        return describe_response(
+            status, {content: {} if content == JSON else {"schema": {"type": "string"}}}
+        )
+    return describe_response(
+        status, describe_json(content if isinstance(content, Mapping) else refer_to(content))
+    )
 
 
 _PATH_PARAMETERS: Final = {
-    "network": describe_text("A name of the network that this service serves: mainnet, fuji or testnet."),
+    "network": describe_text(
+        "A name of the network that this service serves: mainnet, fuji or testnet."
+    ),
     "blockchainId": describe_text("p-chain, x-chain, c-chain, an alias, or a blockchain's id."),
     "subnetId": describe_text("A subnet's id, base58-check or hex."),
     "nodeId": describe_text("A node's id."),
     "chainId": describe_text("An EVM chain id, a blockchain's id, or an alias of the chain."),
     "blockId": describe_text("A block's number, decimal, or its hash, hex with 0x."),
-    "address": describe_text("An account or a contract: 0x and 40 hexadecimal digits, in any case."),
+    "address": describe_text(
+        "An account or a contract: 0x and 40 hexadecimal digits, in any case."
+    ),
     "tokenId": describe_text("A token's id, decimal."),
     "messageId": describe_text("A message's id in its messengers, hex or base58-check."),
     "webhookId": describe_text("A webhook's id."),

@@ -44,7 +44,13 @@ from warpseal.api.openapi.describe import (
     with_kebab_twins,
     with_plain_types,
 )
-from warpseal.api.openapi.examples import RunningNetwork, examples_of, load_examples, make_example, with_example
+from warpseal.api.openapi.examples import (
+    RunningNetwork,
+    examples_of,
+    load_examples,
+    make_example,
+    with_example,
+)
 from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
 from warpseal.api.signing.endpoints import KebabSignedMessage, SignedL1Message, SignedMessage
 from warpseal.api.signing.request_fields import BODY_FIELDS
@@ -65,12 +71,20 @@ _HTML: Final = "text/html"
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
 _ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
-_METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 429, 500, 502, 503), MetricsApiError)
-_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 403, 404, 413, 429, 500, 502, 503, 504), KebabError)
-_CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys((400, 403, 404, 413, 415, 500, 503), _TEXT)
+_METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys(
+    (400, 404, 429, 500, 502, 503), MetricsApiError
+)
+_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys(
+    (400, 403, 404, 413, 429, 500, 502, 503, 504), KebabError
+)
+_CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys(
+    (400, 403, 404, 413, 415, 500, 503), _TEXT
+)
 _ADMIN_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT}
 _FORWARDING_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT, 429: JsonRpcReply}
-_API_KEY: Final = describe_query("apikey", "An API key, for clients that cannot set headers.", type="string")
+_API_KEY: Final = describe_query(
+    "apikey", "An API key, for clients that cannot set headers.", type="string"
+)
 _SERVICE: Final = "Service"
 _NODE: Final = "Node Interfaces"
 _GATEWAY: Final = "Primary Network RPC"
@@ -130,7 +144,10 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         "security": [{}, *({name: []} for name in KEY_HEADERS)],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": {
-            path: {key: describe_example(value) if key in METHODS else value for key, value in item.items()}
+            path: {
+                key: describe_example(value) if key in METHODS else value
+                for key, value in item.items()
+            }
             for path, item in paths.items()
         },
         "components": {
@@ -161,7 +178,9 @@ _REQUEST_BODIES: Final = {
     "VerifyRequest": VERIFY_FIELDS.schema(
         "A signed message and the chain that is to verify it. Keys in kebab case mean the same."
     ),
-    "CallToTest": CALL_FIELDS.schema("A call of a contract at the destination, executed without being sent."),
+    "CallToTest": CALL_FIELDS.schema(
+        "A call of a contract at the destination, executed without being sent."
+    ),
 }
 """Schemas of the bodies that are parsed by tables of fields."""
 
@@ -170,7 +189,9 @@ def _data_paths() -> Paths:
     """Return the descriptions of the Data API and of the Metrics API."""
     paths: Paths = {}
     for endpoint in ENDPOINTS:
-        described = _describe_admin(endpoint) if endpoint.admission == "admin" else _describe(endpoint)
+        described = (
+            _describe_admin(endpoint) if endpoint.admission == "admin" else _describe(endpoint)
+        )
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = described
     return paths
 
@@ -181,7 +202,9 @@ def _describe(endpoint: EndpointRow) -> dict[str, Any]:
     errors = _METRICS_API_ERRORS if endpoint.admission == "metrics" else _ERRORS
     if endpoint.tag == EVENT_LOG:
         errors = {200: "text/event-stream", **errors}
-    row = OperationRow(endpoint.method, endpoint.path, endpoint.name, endpoint.summary, errors, parameters)
+    row = OperationRow(
+        endpoint.method, endpoint.path, endpoint.name, endpoint.summary, errors, parameters
+    )
     described = row.describe(endpoint.tag)
     units = {"x-compute-units": endpoint.units}
     if endpoint.tag == EVENT_LOG:
@@ -192,7 +215,9 @@ def _describe(endpoint: EndpointRow) -> dict[str, Any]:
     schemas = [refer_to(body) for body in body_classes(endpoint)]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     response = {**describe_response(200, describe_json(schema)), "headers": _HEADERS}
-    unchanged = {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."}
+    unchanged = {
+        "description": "Unchanged since the answer with the entity tag of `If-None-Match`."
+    }
     described["responses"] = {
         "200": {**response, "description": "Success."},
         "304": unchanged,
@@ -233,9 +258,13 @@ def _signing_paths() -> Paths:
     l1: dict[int, Content] = {201: SignedL1Message, 200: Explanation, **_ERRORS}
     preflight: dict[int, Content] = {200: PreflightAnswer, **_ERRORS}
     body, verify_body = (
-        {"$ref": COMPONENT.format(name=name)} for name in ("AggregateSignaturesRequest", "VerifyRequest")
+        {"$ref": COMPONENT.format(name=name)}
+        for name in ("AggregateSignaturesRequest", "VerifyRequest")
     )
-    parameters = [describe_query(field.name, field.description, **field.schema) for field in QUERY_FIELDS.fields]
+    parameters = [
+        describe_query(field.name, field.description, **field.schema)
+        for field in QUERY_FIELDS.fields
+    ]
     aggregate = "Aggregate the signatures over a message."
     l1_message = "The signed message of a P-Chain transaction about an L1."
     reference = "The same as the reference aggregator answers: keys in kebab case, status 200."
@@ -243,31 +272,54 @@ def _signing_paths() -> Paths:
     kebab = "/aggregate-signatures"
     operations = (
         OperationRow("post", _V1_AGGREGATE, "aggregateSignatures", aggregate, v1, body=body),
-        OperationRow("get", _V1_AGGREGATE + "/{txHash}", "getAggregatedSignatures", l1_message, l1, parameters),
-        OperationRow("post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body),
-        OperationRow("put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body),
-        OperationRow("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
+        OperationRow(
+            "get",
+            _V1_AGGREGATE + "/{txHash}",
+            "getAggregatedSignatures",
+            l1_message,
+            l1,
+            parameters,
+        ),
+        OperationRow(
+            "post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body
+        ),
+        OperationRow(
+            "put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body
+        ),
+        OperationRow(
+            "post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body
+        ),
     )
     return describe_paths(SIGNING, operations)
 
 
 def _service_paths() -> Paths:
     """Return the descriptions of the state of the daemon."""
-    status_summary = "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
+    status_summary = (
+        "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
+    )
     ready_summary = "Whether enough weight is connected to sign."
-    subnet = describe_query("subnetId", "The only subnet that counts; without it, those of ready-subnets.")
+    subnet = describe_query(
+        "subnetId", "The only subnet that counts; without it, those of ready-subnets."
+    )
     ready: dict[int, Content] = {200: Readiness, 503: Readiness, 400: KebabError}
     operations = (
-        OperationRow("get", "/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}),
+        OperationRow(
+            "get", "/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}
+        ),
         OperationRow("get", "/ready", "ready", ready_summary, ready, (subnet,)),
-        OperationRow("get", "/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}),
+        OperationRow(
+            "get", "/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}
+        ),
     )
     return describe_paths(_SERVICE, operations)
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema = schema_of(parameter)
-    described = describe_query(parameter.name, parameter.description, **schema) | {"required": parameter.required}
+    described = describe_query(parameter.name, parameter.description, **schema) | {
+        "required": parameter.required
+    }
     return described | ({"style": "form", "explode": True} if schema.get("type") == "array" else {})
 
 
@@ -277,7 +329,9 @@ _HEADERS: Final = {
         "43114;height=H;node=N;lag=S;internal=T, the one that the path names; gap=B: no node can trace block B."
     ),
     "etag": describe_text("Names this very answer."),
-    "ratelimit-policy": describe_text("The limit that is nearest to being used up: compute units;w=seconds."),
+    "ratelimit-policy": describe_text(
+        "The limit that is nearest to being used up: compute units;w=seconds."
+    ),
     "ratelimit-limit": describe_text("Compute units of that limit."),
     "ratelimit-remaining": describe_text("Compute units that are left."),
 }
@@ -287,14 +341,20 @@ def _node_paths() -> Paths:
     """Return the node interfaces."""
     liveness: dict[int, Content] = {200: NodeHealth, 403: _TEXT}
     report: dict[int, Content] = {**liveness, 503: NodeHealth}
-    tag = describe_query("tag", "Only checks with this tag, and global ones; may be repeated.", type="string")
+    tag = describe_query(
+        "tag", "Only checks with this tag, and global ones; may be repeated.", type="string"
+    )
     health, chain = "/ext/health", "/ext/bc/{blockchainId}"
     checks_summary = "The latest results of all health checks."
     readiness_summary = "Whether the daemon has started up."
     liveness_summary = "Whether the process runs; for liveness probes."
     admin_summary = "Administration: aliases, loggers, plugins, profiles."
-    health_summary = "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
-    validators_summary = "The current validators of a chain's subnet: validators.getCurrentValidators."
+    health_summary = (
+        "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
+    )
+    validators_summary = (
+        "The current validators of a chain's subnet: validators.getCurrentValidators."
+    )
     evm_summary = "Calls of an EVM chain, single or as a batch, forwarded to its nodes."
     socket_summary = "The same calls and subscriptions by WebSocket, which this page cannot open."
     evm_call, evm_reply = (
@@ -306,13 +366,24 @@ def _node_paths() -> Paths:
     operations = (
         OperationRow("get", health, "getNodeHealth", checks_summary, report, (tag,)),
         OperationRow("get", f"{health}/health", "getHealthChecks", checks_summary, report, (tag,)),
-        OperationRow("get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)),
+        OperationRow(
+            "get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)
+        ),
         OperationRow("get", f"{health}/liveness", "getLiveness", liveness_summary, liveness),
         _calls(health, "callHealth", health_summary),
         _calls(_ADMIN, "callAdmin", admin_summary, _ADMIN_ERRORS),
         _calls(f"{chain}/validators", "callValidators", validators_summary),
-        OperationRow("post", f"{chain}/rpc", "callEvm", evm_summary, evm_responses, (_API_KEY,), evm_call),
-        OperationRow("get", f"{chain}/ws", "openEvmSocket", socket_summary, {101: None, **denials}, (_API_KEY,)),
+        OperationRow(
+            "post", f"{chain}/rpc", "callEvm", evm_summary, evm_responses, (_API_KEY,), evm_call
+        ),
+        OperationRow(
+            "get",
+            f"{chain}/ws",
+            "openEvmSocket",
+            socket_summary,
+            {101: None, **denials},
+            (_API_KEY,),
+        ),
     )
     paths = describe_paths(_NODE, operations)
     paths[_ADMIN]["post"]["security"] = [{}, {_ADMIN_TOKEN: []}]
@@ -321,14 +392,21 @@ def _node_paths() -> Paths:
 
 def _gateway_paths() -> Paths:
     """Return the routes of the primary network's gateway: API keys and limits count."""
-    calls = (_calls(route.path, *_GATEWAY_OPERATIONS[route.path], _FORWARDING_ERRORS, (_API_KEY,)) for route in ROUTES)
+    calls = (
+        _calls(route.path, *_GATEWAY_OPERATIONS[route.path], _FORWARDING_ERRORS, (_API_KEY,))
+        for route in ROUTES
+    )
     return describe_paths(_GATEWAY, calls)
 
 
 def _page_paths() -> Paths:
     """Return the pages for people and monitoring."""
-    version = describe_query("version", "The version of the page that the client has.", type="string")
-    events_summary = "The changes of the landing page as server-sent events; the stream does not end."
+    version = describe_query(
+        "version", "The version of the page that the client has.", type="string"
+    )
+    events_summary = (
+        "The changes of the landing page as server-sent events; the stream does not end."
+    )
     events: dict[int, Content] = {200: "text/event-stream", 404: KebabError, 429: KebabError}
     asset: dict[int, Content] = {200: "text/css", 304: None, 404: KebabError}
     link: dict[int, Content] = {307: None, 404: KebabError}
@@ -337,10 +415,26 @@ def _page_paths() -> Paths:
         OperationRow("get", "/", "getPage", "The landing page.", {200: _HTML, 404: KebabError}),
         OperationRow("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
         OperationRow("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
-        OperationRow("get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}),
-        OperationRow("get", "/api-json", "getDocumentAsHosted", "Same as `/openapi.json`.", {200: JSON, 304: None}),
-        OperationRow("get", "/status/events", "getStatusEvents", events_summary, events, (version,)),
-        OperationRow("get", "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", link),
+        OperationRow(
+            "get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}
+        ),
+        OperationRow(
+            "get",
+            "/api-json",
+            "getDocumentAsHosted",
+            "Same as `/openapi.json`.",
+            {200: JSON, 304: None},
+        ),
+        OperationRow(
+            "get", "/status/events", "getStatusEvents", events_summary, events, (version,)
+        ),
+        OperationRow(
+            "get",
+            "/status/metrics",
+            "findMetrics",
+            "Redirects to /metrics on the metrics port.",
+            link,
+        ),
         OperationRow("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),
     )
     paths = describe_paths(_PAGES, operations)
@@ -356,7 +450,15 @@ def _calls(
     parameters: Iterable[dict[str, Any]] = (),
 ) -> OperationRow:
     """Return a JSON-RPC service."""
-    return OperationRow("post", path, name, summary, {200: JsonRpcReply, **errors}, parameters, refer_to(JsonRpcCall))
+    return OperationRow(
+        "post",
+        path,
+        name,
+        summary,
+        {200: JsonRpcReply, **errors},
+        parameters,
+        refer_to(JsonRpcCall),
+    )
 
 
 _INDEXED: Final = "of the {} in the order of acceptance: index.*, if the node has them."
@@ -366,11 +468,17 @@ _GATEWAY_OPERATIONS: Final = {
     "/ext/bc/X": ("callXChain", "The X-Chain: avm.*."),
     "/ext/bc/C/avax": ("callCChainAtomic", "Atomic transactions of the C-Chain: avax.*."),
     **{
-        f"/ext/bc/{chain}/proposervm": (f"call{chain}ChainProposervm", f"Epochs of the {chain}-Chain: proposervm.*.")
+        f"/ext/bc/{chain}/proposervm": (
+            f"call{chain}ChainProposervm",
+            f"Epochs of the {chain}-Chain: proposervm.*.",
+        )
         for chain in "PXC"
     },
     **{
-        f"/ext/index/{chain}/block": (f"call{chain}ChainBlocks", "Blocks " + _INDEXED.format(f"{chain}-Chain"))
+        f"/ext/index/{chain}/block": (
+            f"call{chain}ChainBlocks",
+            "Blocks " + _INDEXED.format(f"{chain}-Chain"),
+        )
         for chain in "PXC"
     },
     "/ext/index/X/tx": ("callXChainTransactions", "Transactions " + _INDEXED.format("X-Chain")),

@@ -47,7 +47,10 @@ class RunningNetwork(NamedTuple):
 
 def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
     """Return the examples for a network; a message of the network replaces that of the simulated one."""
-    examples = {operation: _with_name(example, network.name) for operation, example in load_examples().items()}
+    examples = {
+        operation: _with_name(example, network.name)
+        for operation, example in load_examples().items()
+    }
     signed, chains, fields = network.signed, PUBLIC_CHAINS.get(network.network_id), dict[str, Any]()
     if signed is not None:
         signed_hex = signed.signed_message.hex()
@@ -58,23 +61,41 @@ def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
             fields["signingSubnetId"] = id_text(signed.signing_subnet_id)
         body = {"signedMessage": signed_hex, "destinationBlockchainId": "C"}
         verify = examples["verifySignedMessage"]
-        examples["verifySignedMessage"] = msgspec.structs.replace(verify, bodies={"a message at the C-Chain": body})
+        examples["verifySignedMessage"] = msgspec.structs.replace(
+            verify, bodies={"a message at the C-Chain": body}
+        )
     elif chains is not None:
-        message = UnsignedMessage.build(network.network_id, chains.c, Hash(_C_CHAIN_GENESIS).encode()).raw
+        message = UnsignedMessage.build(
+            network.network_id, chains.c, Hash(_C_CHAIN_GENESIS).encode()
+        ).raw
     else:
         return examples
     for operation in _SIGNING_OPERATIONS:
         example = examples[operation]
-        response = example.response if signed is None else dict.fromkeys(example.response, signed_hex)
-        bodies = {"a message of this network": {"message": message.hex(), **fields, "quorumPercentage": 67}}
+        response = (
+            example.response if signed is None else dict.fromkeys(example.response, signed_hex)
+        )
+        bodies = {
+            "a message of this network": {
+                "message": message.hex(),
+                **fields,
+                "quorumPercentage": 67,
+            }
+        }
         examples[operation] = msgspec.structs.replace(example, bodies=bodies, response=response)
     return examples
 
 
-_SIGNING_OPERATIONS: Final = ("aggregateSignatures", "aggregateSignaturesAsReference", "putSignaturesAsReference")
+_SIGNING_OPERATIONS: Final = (
+    "aggregateSignatures",
+    "aggregateSignaturesAsReference",
+    "putSignaturesAsReference",
+)
 # The hash of the C-Chain's genesis block on mainnet and on Fuji (avalanchego `graft/coreth`). All validators of the
 # chain sign that they have accepted it.
-_C_CHAIN_GENESIS: Final = bytes.fromhex("31ced5b9beb7f8782b014660da0cb18cc409f121f408186886e1ca3e8eeca96b")
+_C_CHAIN_GENESIS: Final = bytes.fromhex(
+    "31ced5b9beb7f8782b014660da0cb18cc409f121f408186886e1ca3e8eeca96b"
+)
 
 
 def _with_name(example: OperationExample, name: str) -> OperationExample:
@@ -92,8 +113,12 @@ def make_example(
 
     recorded: the other examples, whose parameters of paths it has as well. schemas: all components.
     """
-    values = {name: value for example in recorded.values() for name, value in example.parameters.items()}
-    in_path = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"]
+    values = {
+        name: value for example in recorded.values() for name, value in example.parameters.items()
+    }
+    in_path = [
+        parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"
+    ]
     ((_, content),) = operation["responses"]["200"]["content"].items()
     response = _value_of(content["schema"], schemas)
     return OperationExample({name: values[name] for name in in_path}, response=response)
@@ -130,7 +155,9 @@ def with_example(operation: Mapping[str, Any], example: OperationExample) -> dic
     if example.response is not msgspec.UNSET:
         status = "201" if "201" in operation["responses"] else min(operation["responses"])
         response = operation["responses"][status]
-        responses = {status: {**response, "content": _with(response["content"], "example", example.response)}}
+        responses = {
+            status: {**response, "content": _with(response["content"], "example", example.response)}
+        }
         described["responses"] = {**operation["responses"], **responses}
     return described
 

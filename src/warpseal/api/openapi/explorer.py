@@ -84,7 +84,9 @@ class ApiExplorer:
     async def page(self, request: Request) -> Response:
         """GET /docs."""
         tags = {name: (await self._load(name)).tag for name in _MEDIA_TYPES}
-        response_headers(request.scope).update({"content-security-policy": POLICY, "referrer-policy": "no-referrer"})
+        response_headers(request.scope).update(
+            {"content-security-policy": POLICY, "referrer-policy": "no-referrer"}
+        )
         return await EncodedBody(_page(tags)).respond(request, "text/html", _REVALIDATED)
 
     async def asset(self, request: Request) -> Response:
@@ -116,7 +118,9 @@ def _read_asset(name: str) -> bytes:
 
 def _page(tags: dict[str, str]) -> bytes:
     address = {name: f"{EXPLORER_PATH}/{name}?v={escape(tag[3:-1])}" for name, tag in tags.items()}
-    styles = "".join(f'<link rel="stylesheet" href="{address[name]}">' for name in (_LIBRARY_STYLE, _STYLE))
+    styles = "".join(
+        f'<link rel="stylesheet" href="{address[name]}">' for name in (_LIBRARY_STYLE, _STYLE)
+    )
     scripts = "".join(f'<script src="{address[name]}"></script>' for name in (_LIBRARY, _SCRIPT))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">'

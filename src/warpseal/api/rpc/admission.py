@@ -44,7 +44,11 @@ class RpcEndpoint(ABC, Generic[B]):
     _max_body_bytes: int
 
     def __init__(
-        self, admission: Admission, settings: ApiSettings, count_units: CountUnits, meter: RouteMeter | None
+        self,
+        admission: Admission,
+        settings: ApiSettings,
+        count_units: CountUnits,
+        meter: RouteMeter | None,
     ) -> None:
         self._admission = admission
         self._settings = replace(settings, max_body_bytes=self._max_body_bytes)

@@ -31,7 +31,14 @@ from warpseal.api.rpc.jsonrpc_geth import (
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import SUBNET_EVM
-from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse, encode_calls, encode_response
+from warpseal.upstream.jsonrpc import (
+    LIMIT_EXCEEDED,
+    RpcCall,
+    RpcError,
+    RpcResponse,
+    encode_calls,
+    encode_response,
+)
 from warpseal.upstream.node import NodeReply
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
@@ -50,7 +57,11 @@ def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
 def rate_limit_response(request: RequestBody | None, error: RateLimited) -> Response:
     """Return the response to calls that exceed a rate limit."""
     headers = {"content-type": CONTENT_TYPE, "retry-after": retry_after(error)}
-    return Response(encode_error_for_all(request or RequestBody(), RpcError(LIMIT_EXCEEDED, str(error))), 429, headers)
+    return Response(
+        encode_error_for_all(request or RequestBody(), RpcError(LIMIT_EXCEEDED, str(error))),
+        429,
+        headers,
+    )
 
 
 def http_refusal(scope: Scope) -> Response | None:
@@ -64,9 +75,15 @@ def http_refusal(scope: Scope) -> Response | None:
         return text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
     if method == "OPTIONS":
         return Response()
-    content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    content_type = next(
+        (value for name, value in scope["headers"] if name == b"content-type"), b""
+    ).decode("latin-1")
     is_accepted = content_type.partition(";")[0].strip().lower() in ACCEPTED_TYPES
-    return None if is_accepted else text_response(415, "invalid content type, only application/json is supported")
+    return (
+        None
+        if is_accepted
+        else text_response(415, "invalid content type, only application/json is supported")
+    )
 
 
 class EvmEndpoint(RpcEndpoint[RequestBody]):
@@ -93,7 +110,9 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
     def _calls_of(request: RequestBody | None) -> Sequence[RpcCall]:
         return request.calls if request else ()
 
-    async def _handle(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+    async def _handle(
+        self, scope: Scope, request: RequestBody, metered: MeteredRequest
+    ) -> Response:
         if request.rejection is not None:
             return _json_response(request.rejection)
         if request.is_response:
@@ -108,7 +127,9 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
             return await self._handle_single(scope, request, metered)
         return await self._handle_batch(scope, request, metered)
 
-    async def _handle_single(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+    async def _handle_single(
+        self, scope: Scope, request: RequestBody, metered: MeteredRequest
+    ) -> Response:
         (call,) = request.calls
         reply = await self._forwarder.forward_call(call, encode_calls([call], is_batch=False))
         if isinstance(reply, NodeReply):
@@ -117,7 +138,9 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
         _set_source_header(scope, request, responses)
         return _json_response(encode_responses(request, responses))
 
-    async def _handle_batch(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+    async def _handle_batch(
+        self, scope: Scope, request: RequestBody, metered: MeteredRequest
+    ) -> Response:
         unchanged = await self._forward_unchanged(request, metered)
         if unchanged is not None:
             return unchanged
@@ -125,7 +148,9 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
         _set_source_header(scope, request, responses)
         return _json_response(encode_responses(request, responses))
 
-    async def _forward_unchanged(self, request: RequestBody, metered: MeteredRequest) -> Response | None:
+    async def _forward_unchanged(
+        self, request: RequestBody, metered: MeteredRequest
+    ) -> Response | None:
         """Return a node's unchanged response to a batch; None if its calls have to be forwarded one by one."""
         calls = request.calls
         if not calls or any(call.error is not None or call.id is None for call in calls):
@@ -136,7 +161,11 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
         if isinstance(reply, RpcResponse):
             responses = metered.responses = dict.fromkeys(range(len(calls)), reply)
             return _json_response(encode_responses(request, responses))
-        return None if reply is None or len(reply.body) > MAX_RESULT_BYTES else _unchanged_response(reply)
+        return (
+            None
+            if reply is None or len(reply.body) > MAX_RESULT_BYTES
+            else _unchanged_response(reply)
+        )
 
 
 async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[int, RpcResponse]:
@@ -152,9 +181,13 @@ def sum_credits(credits: MethodCredits, body: bytes) -> int:
     return sum(credits.of(call.method) for call in calls) if calls else credits.of(NO_METHOD)
 
 
-def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]) -> None:
+def _set_source_header(
+    scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]
+) -> None:
     """Name in a header the source of responses to methods that both a node and the daemon can answer."""
-    subnet_evm_responses = [response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM]
+    subnet_evm_responses = [
+        response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM
+    ]
     if subnet_evm_responses:
         is_derived = any(response.is_derived for response in subnet_evm_responses)
         response_headers(scope)[SOURCE] = "derived" if is_derived else "node"

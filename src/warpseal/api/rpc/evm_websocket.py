@@ -25,7 +25,12 @@ from warpseal.api.http.request_body import SMALL_BYTES, parse_body
 from warpseal.api.node.router import text_response
 from warpseal.api.rpc.admission import Admission, CountUnits, scope_for_admission
 from warpseal.api.rpc.evm import encode_error_for_all, forward_calls, rate_limit_response
-from warpseal.api.rpc.jsonrpc_geth import RequestBody, count_entries, encode_responses, parse_request_body
+from warpseal.api.rpc.jsonrpc_geth import (
+    RequestBody,
+    count_entries,
+    encode_responses,
+    parse_request_body,
+)
 from warpseal.api.rpc.metering import WEBSOCKET, MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.rpc.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.errors import WarpsealError
@@ -71,7 +76,9 @@ class EvmWebSocketEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
-            await MeteredRequest(self.meter, scope).respond(text_response(400, "Bad Request"), receive, send)
+            await MeteredRequest(self.meter, scope).respond(
+                text_response(400, "Bad Request"), receive, send
+            )
             return
         client = WebSocket(scope, receive, send)
         try:
@@ -106,7 +113,10 @@ class _ProxySession:
 
     async def run(self) -> None:
         """Pass messages on in both directions. The first of the three tasks that ends, ends all."""
-        tasks = [asyncio.create_task(loop()) for loop in (self._read_client, self._read_node, self._write_client)]
+        tasks = [
+            asyncio.create_task(loop())
+            for loop in (self._read_client, self._read_node, self._write_client)
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -118,7 +128,10 @@ class _ProxySession:
         for task in done:
             task.result()
         code, reason = self._queue.ended or (1000, "")
-        log.info("WebSocket ended", extra={"evm_chain": self._forwarder.name, "code": code, "reason": reason})
+        log.info(
+            "WebSocket ended",
+            extra={"evm_chain": self._forwarder.name, "code": code, "reason": reason},
+        )
         await _close(self._client, code, reason)
 
     async def _read_client(self) -> None:
@@ -133,10 +146,14 @@ class _ProxySession:
                 self._has_client_left = message.get("code") != _SERVER_STOPS
                 return
             text = message.get("text")
-            if text is None:  # As Go's decoder does, text that is not UTF-8 gets replacement characters.
+            if (
+                text is None
+            ):  # As Go's decoder does, text that is not UTF-8 gets replacement characters.
                 text = (message.get("bytes") or b"").decode(errors="replace")
             await self._handle(text.encode())
-            await asyncio.sleep(0)  # Neither receive nor handle need suspend while there are messages.
+            await asyncio.sleep(
+                0
+            )  # Neither receive nor handle need suspend while there are messages.
         await asyncio.sleep(_DRAIN_S)
 
     async def _handle(self, body: bytes) -> None:
@@ -166,7 +183,8 @@ class _ProxySession:
     async def _forward(self, request: RequestBody, read_at: float) -> None:
         """Send calls to the client's own node; if one must not go there, forward the whole batch as HTTP calls."""
         if any(
-            call.error is not None or not self._forwarder.is_plain(call.method, call.params) for call in request.calls
+            call.error is not None or not self._forwarder.is_plain(call.method, call.params)
+            for call in request.calls
         ):
             await self._forward_by_http(request, read_at)
             return
@@ -174,12 +192,18 @@ class _ProxySession:
         if refusal is not None:
             error = RpcError(LIMIT_EXCEEDED, refusal)
             self._meter.record_responses(
-                request.calls, dict.fromkeys(range(len(request.calls)), RpcResponse(error=error)), read_at
+                request.calls,
+                dict.fromkeys(range(len(request.calls)), RpcResponse(error=error)),
+                read_at,
             )
             self._send(encode_error_for_all(request, error))
             return
         # A client never learns the id of a subscription that it asks for in a notification, and so cannot end it.
-        sent = [call for call in request.calls if call.id is not None or not call.method.endswith(SUBSCRIBE)]
+        sent = [
+            call
+            for call in request.calls
+            if call.id is not None or not call.method.endswith(SUBSCRIBE)
+        ]
         self._meter.record_notifications(request.calls)
         if sent:
             self._calls.note_sent(sent, read_at)
@@ -189,7 +213,9 @@ class _ProxySession:
         try:
             responses = await forward_calls(self._forwarder, request)
         except asyncio.CancelledError:
-            self._meter.record_lost([call.method for call in request.calls], has_client_left=self._has_client_left)
+            self._meter.record_lost(
+                [call.method for call in request.calls], has_client_left=self._has_client_left
+            )
             raise
         self._meter.record_responses(request.calls, responses, read_at)
         self._send(encode_responses(request, responses))
@@ -227,7 +253,10 @@ def _denial(error: WarpsealError) -> Response:
 
 
 async def _close(client: WebSocket, code: int, reason: str) -> None:
-    if client.application_state is not WebSocketState.CONNECTED or client.client_state is not WebSocketState.CONNECTED:
+    if (
+        client.application_state is not WebSocketState.CONNECTED
+        or client.client_state is not WebSocketState.CONNECTED
+    ):
         return
     try:
         async with asyncio.timeout(_DRAIN_S):
@@ -290,7 +319,10 @@ class SendQueue:
         return (
             len(self._messages) < settings.max_queued
             and self._size_bytes + size_bytes <= settings.max_queued_bytes
-            and (not self._messages or self._endpoint.queued_bytes + size_bytes <= settings.max_total_queued_bytes)
+            and (
+                not self._messages
+                or self._endpoint.queued_bytes + size_bytes <= settings.max_total_queued_bytes
+            )
         )
 
     def _add_bytes(self, size_bytes: int) -> None:

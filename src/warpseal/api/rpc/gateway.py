@@ -68,13 +68,17 @@ class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
         return (RpcCall(request.method, id=request.id, is_notification=request.id is None),)
 
     @staticmethod
-    def _rate_limit_response(request: JsonRpcRequest | JsonRpcError | None, error: RateLimited) -> Response:
+    def _rate_limit_response(
+        request: JsonRpcRequest | JsonRpcError | None, error: RateLimited
+    ) -> Response:
         call = request if isinstance(request, JsonRpcRequest) else None
         response = _error_response(call, JsonRpcError(LIMIT_EXCEEDED, str(error)), 429)
         response.headers["retry-after"] = retry_after(error)
         return response
 
-    async def _handle(self, scope: Scope, request: JsonRpcRequest | JsonRpcError, metered: MeteredRequest) -> Response:
+    async def _handle(
+        self, scope: Scope, request: JsonRpcRequest | JsonRpcError, metered: MeteredRequest
+    ) -> Response:
         if isinstance(request, JsonRpcError):
             return _error_response(None, request)
         try:
@@ -89,7 +93,9 @@ class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
         if self._credits is None:
             return 1
         request = self._parse(body)
-        return self._credits.of(request.method if isinstance(request, JsonRpcRequest) else NO_METHOD)
+        return self._credits.of(
+            request.method if isinstance(request, JsonRpcRequest) else NO_METHOD
+        )
 
     async def _forward(self, request: JsonRpcRequest, scope: Scope) -> Response:
         """Forward an allowed call. Raises JsonRpcError."""
@@ -105,8 +111,12 @@ class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
         raise JsonRpcError(reply.code, reply.message)
 
 
-def _error_response(request: JsonRpcRequest | None, error: JsonRpcError, status: int = 200) -> Response:
+def _error_response(
+    request: JsonRpcRequest | None, error: JsonRpcError, status: int = 200
+) -> Response:
     """Return the response with an error; a notification gets none of it."""
     if request is not None and request.id is None:
         return Response(status_code=status)
-    return Response(failure(request.id if request else None, error), status, {"content-type": CONTENT_TYPE})
+    return Response(
+        failure(request.id if request else None, error), status, {"content-type": CONTENT_TYPE}
+    )

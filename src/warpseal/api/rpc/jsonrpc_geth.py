@@ -41,7 +41,9 @@ MAX_BATCH_CALLS: Final = 1_000
 MAX_BRACKETS: Final = 1_000_000
 MAX_RESULT_BYTES: Final = 25_000_000
 CONTENT_TYPE: Final = "application/json"
-ACCEPTED_TYPES: Final = frozenset({"application/json", "application/json-rpc", "application/jsonrequest"})
+ACCEPTED_TYPES: Final = frozenset(
+    {"application/json", "application/json-rpc", "application/jsonrequest"}
+)
 
 _EMPTY_BATCH: Final = RpcResponse(error=RpcError(INVALID_REQUEST, "empty batch"))
 _BATCH_TOO_LARGE: Final = RpcResponse(error=RpcError(INVALID_REQUEST, "batch too large"))
@@ -87,8 +89,13 @@ class _LargeCall(msgspec.Struct):
 
 def _batch_decoder(entry: Any) -> msgspec.json.Decoder[Any]:
     """Return a decoder of arrays that stops with a ValidationError at the entry after the last one allowed."""
-    fields = [(f"entry_{number}", entry | msgspec.UnsetType, msgspec.UNSET) for number in range(MAX_BATCH_CALLS)]
-    return msgspec.json.Decoder(msgspec.defstruct("_Batch", fields, array_like=True, forbid_unknown_fields=True))
+    fields = [
+        (f"entry_{number}", entry | msgspec.UnsetType, msgspec.UNSET)
+        for number in range(MAX_BATCH_CALLS)
+    ]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("_Batch", fields, array_like=True, forbid_unknown_fields=True)
+    )
 
 
 _LARGE_CALL: Final = msgspec.json.Decoder(_LargeCall)
@@ -120,7 +127,11 @@ def parse_request_body(body: bytes) -> RequestBody:
     try:
         text = first_value(body)
     except InvalidJson as error:
-        return RequestBody() if str(error) == "EOF" else RequestBody(rejection=encode_response(None, _NO_JSON))
+        return (
+            RequestBody()
+            if str(error) == "EOF"
+            else RequestBody(rejection=encode_response(None, _NO_JSON))
+        )
     if kind_of(text) != "array":
         call = _parse_call(text)
         return RequestBody((call,)) if call is not None else RequestBody(is_response=True)
@@ -145,7 +156,9 @@ def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse])
         encoded.append((call.id, response))
     if not encoded:
         return b""
-    return (encode_batch_response(encoded) if request.is_batch else encode_response(*encoded[0])) + b"\n"
+    return (
+        encode_batch_response(encoded) if request.is_batch else encode_response(*encoded[0])
+    ) + b"\n"
 
 
 def _parse_plain(body: bytes) -> RequestBody | None:
@@ -204,7 +217,11 @@ def _first_id(body: bytes) -> msgspec.Raw | None:
 
 def _plain_call(entry: _PlainCall) -> RpcCall | None:
     call_id, params = entry.id, entry.params
-    if entry.jsonrpc != VERSION or not entry.method or (call_id and bytes(call_id).startswith(_NO_IDS)):
+    if (
+        entry.jsonrpc != VERSION
+        or not entry.method
+        or (call_id and bytes(call_id).startswith(_NO_IDS))
+    ):
         return None
     if params:
         text = bytes(params)
@@ -233,7 +250,9 @@ def _parse_call(text: bytes) -> RpcCall | None:
     if _parse_text(fields.get("jsonrpc")) != VERSION:
         return RpcCall(id=call_id, error=_INVALID)
     if not method:
-        is_response = call_id is not None and params is None and ("result" in fields or "error" in fields)
+        is_response = (
+            call_id is not None and params is None and ("result" in fields or "error" in fields)
+        )
         return None if is_response else RpcCall(id=call_id, error=_INVALID)
     if "id" in fields and call_id is None:
         return RpcCall(method, error=_INVALID)
@@ -246,7 +265,10 @@ def _fields(text: bytes) -> Mapping[str, msgspec.Raw]:
     if len(text) > LARGE_BYTES:
         fields = msgspec.structs.asdict(_LARGE_CALL.decode(text))
         return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
-    return {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+    return {
+        name.lower(): value
+        for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()
+    }
 
 
 def _parse_id(value: msgspec.Raw | None) -> msgspec.Raw | None:

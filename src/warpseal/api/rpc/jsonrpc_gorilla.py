@@ -54,7 +54,12 @@ class JsonRpcRequest(Struct, frozen=True):
     def check(self) -> None:
         """Raise JsonRpcError if the request is not JSON-RPC 2.0."""
         if self.version != VERSION:
-            fields = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
+            fields = {
+                "jsonrpc": self.version,
+                "method": self.method,
+                "params": self.params,
+                "id": self.id or _NULL,
+            }
             raise JsonRpcError(INVALID_REQUEST, "jsonrpc must be 2.0", fields)
 
     def called(self) -> tuple[str, str]:
@@ -64,7 +69,10 @@ class JsonRpcRequest(Struct, frozen=True):
             raise JsonRpcError(SERVER_ERROR, "method must start with a non-uppercase letter")
         name = function[:1].upper() + function[1:]
         if not dot or "." in function:
-            raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {quoted(service + dot + name)}")
+            raise JsonRpcError(
+                SERVER_ERROR,
+                f"rpc: service/method request ill-formed: {quoted(service + dot + name)}",
+            )
         return service, name
 
     def encode(self) -> bytes:
@@ -120,12 +128,19 @@ def parse(body: bytes) -> JsonRpcRequest:
     if kind_of(text) == "null":
         return JsonRpcRequest("", "", _NULL, None)
     if kind_of(text) != "object":
-        raise JsonRpcError(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
+        raise JsonRpcError(
+            PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}"
+        )
     if text.count(b":") > MAX_COLONS:
         raise JsonRpcError(PARSE_ERROR, f"a request has at most {MAX_COLONS} fields")
-    fields = {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+    fields = {
+        name.lower(): value
+        for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()
+    }
     version, method = _text(fields, "jsonrpc"), _text(fields, "method")
-    return JsonRpcRequest(version, method, fields.get("params", _NULL), _id(fields.get("id", _NULL)))
+    return JsonRpcRequest(
+        version, method, fields.get("params", _NULL), _id(fields.get("id", _NULL))
+    )
 
 
 def arguments(params: msgspec.Raw, kind: type[S]) -> S:
@@ -138,9 +153,17 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
             params = msgspec.json.decode(params, type=_Arguments).first
         raw_fields = msgspec.json.decode(params, type=dict[str, msgspec.Raw] | None) or {}
         names = {name.lower(): name for name in kind.__struct_encode_fields__}
-        fields = {names.get(key.lower(), key): value for key, value in raw_fields.items() if bytes(value) != b"null"}
+        fields = {
+            names.get(key.lower(), key): value
+            for key, value in raw_fields.items()
+            if bytes(value) != b"null"
+        }
         return msgspec.json.decode(_ENCODER.encode(fields), type=kind)
-    except (msgspec.MsgspecError, RecursionError, ValueError):  # ValueError: of text that is not UTF-8.
+    except (
+        msgspec.MsgspecError,
+        RecursionError,
+        ValueError,
+    ):  # ValueError: of text that is not UTF-8.
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
@@ -182,7 +205,9 @@ def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
         return msgspec.json.decode(fields.get(name, _NULL), type=str | None) or ""
     except msgspec.MsgspecError:
         kind = kind_of(bytes(fields[name]).lstrip())
-        raise JsonRpcError(PARSE_ERROR, f"{name} is of type {kind}, where a string is expected") from None
+        raise JsonRpcError(
+            PARSE_ERROR, f"{name} is of type {kind}, where a string is expected"
+        ) from None
 
 
 def quoted(text: str) -> str:

@@ -21,7 +21,12 @@ from warpseal.api.http.clients import client_network, client_of, is_behind_proxy
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.http_protocol import IS_CLOSING
 from warpseal.api.http.middleware import is_shutdown, log_fields
-from warpseal.api.http.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
+from warpseal.api.http.request_body import (
+    LARGE_BYTES,
+    ClientDisconnected,
+    declared_length,
+    parse_body,
+)
 from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED
@@ -57,7 +62,11 @@ class RouteMeter:
     """Meters the calls of one route. path: its label. known_methods: all others have the label `other`."""
 
     def __init__(
-        self, path: str, known_methods: AbstractSet[str], recorder: UsageRecorder, credits: MethodCredits
+        self,
+        path: str,
+        known_methods: AbstractSet[str],
+        recorder: UsageRecorder,
+        credits: MethodCredits,
     ) -> None:
         self.path = path
         self._known_methods = known_methods
@@ -84,12 +93,20 @@ class RouteMeter:
     def record_success(self, scope: Scope, method: str, status: int, time_ms: float) -> None:
         """Record one successful call, of a known method perhaps later."""
         if method in self._known_methods:
-            self._recorder.defer(self._record_times, method, status, *self._client_labels(scope), time_ms=time_ms)
+            self._recorder.defer(
+                self._record_times, method, status, *self._client_labels(scope), time_ms=time_ms
+            )
         else:
             self.record(scope, ((method, CallOutcome.SUCCESSFUL, 1),), status, time_ms)
 
     def _record_times(
-        self, method: str, status: int, api_key: str, country: str, agent: str, times: Sequence[float]
+        self,
+        method: str,
+        status: int,
+        api_key: str,
+        country: str,
+        agent: str,
+        times: Sequence[float],
     ) -> None:
         labels = UsageLabels(self.path, method, status, api_key, country, agent)
         self._recorder.record_times(labels, CallOutcome.SUCCESSFUL, self._credits.of(method), times)
@@ -111,7 +128,17 @@ class MeteredRequest:
     otherwise the body of the response is searched for errors.
     """
 
-    __slots__ = ("_meter", "_scope", "_started", "_status", "_time_ms", "calls", "entries", "is_batch", "responses")
+    __slots__ = (
+        "_meter",
+        "_scope",
+        "_started",
+        "_status",
+        "_time_ms",
+        "calls",
+        "entries",
+        "is_batch",
+        "responses",
+    )
 
     def __init__(self, meter: RouteMeter | None, scope: Scope) -> None:
         self.calls: Sequence[RpcCall] = ()
@@ -159,7 +186,9 @@ class MeteredRequest:
         """Record the calls by a large body. It is decoded in a worker thread, and a single reply only if it must be."""
         errors: Sequence[CallError | None] | None = None
         try:
-            if self.is_batch or (self.calls and may_begin_with_error(body, len(bytes(self.calls[0].id or b"")))):
+            if self.is_batch or (
+                self.calls and may_begin_with_error(body, len(bytes(self.calls[0].id or b"")))
+            ):
                 errors = await parse_body(self._errors_of, body)
         finally:
             self._record(errors)
@@ -190,12 +219,19 @@ class MeteredRequest:
             counts = (("", outcome, self.entries),)
         elif errors is not None:
             pairs = Counter(zip(map(_METHOD, calls), errors, strict=True))
-            counts = ((method, outcome_of(status, error), count) for (method, error), count in pairs.items())
+            counts = (
+                (method, outcome_of(status, error), count)
+                for (method, error), count in pairs.items()
+            )
         else:
             outcome = outcome_of(status)
-            counts = ((method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items())
+            counts = (
+                (method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items()
+            )
         time_ms = None if status == CLIENT_LEFT else self._time_ms
-        self._meter.record(self._scope, counts, status, time_ms, is_charged=is_charged_status(status))
+        self._meter.record(
+            self._scope, counts, status, time_ms, is_charged=is_charged_status(status)
+        )
 
 
 class SocketMeter:
@@ -215,7 +251,9 @@ class SocketMeter:
         if self._meter is not None:
             self.record_call(method, decode_error(error), read_at)
 
-    def record_responses(self, calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse], read_at: float) -> None:
+    def record_responses(
+        self, calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse], read_at: float
+    ) -> None:
         """Record calls that the daemon answers."""
         for call, error in zip(calls, errors_in(calls, responses), strict=True):
             self.record_call(call.method, error, None if call.is_notification else read_at)
@@ -241,18 +279,35 @@ class SocketMeter:
                 self.record_call(method, UNANSWERED, None)
 
     def record_call(
-        self, method: str, error: CallError | None, read_at: float | None, *, is_charged: bool = True
+        self,
+        method: str,
+        error: CallError | None,
+        read_at: float | None,
+        *,
+        is_charged: bool = True,
     ) -> None:
         """Record a call, "" without a method. error: None if it succeeded. read_at: None: its time does not count."""
         status = CLIENT_LEFT if has_left(self._scope) else WEBSOCKET
-        time_ms = (perf_counter() - read_at) * 1_000 if read_at is not None and status == WEBSOCKET else None
+        time_ms = (
+            (perf_counter() - read_at) * 1_000
+            if read_at is not None and status == WEBSOCKET
+            else None
+        )
         self._record(method, outcome_of(status, error), status, time_ms, is_charged=is_charged)
 
     def _record(
-        self, method: str, outcome: CallOutcome, status: int, time_ms: float | None, *, is_charged: bool = True
+        self,
+        method: str,
+        outcome: CallOutcome,
+        status: int,
+        time_ms: float | None,
+        *,
+        is_charged: bool = True,
     ) -> None:
         if self._meter is not None:
-            self._meter.record(self._scope, ((method, outcome, 1),), status, time_ms, is_charged=is_charged)
+            self._meter.record(
+                self._scope, ((method, outcome, 1),), status, time_ms, is_charged=is_charged
+            )
 
 
 def is_probe(scope: Scope) -> bool:
@@ -269,9 +324,13 @@ def has_left(scope: Scope) -> bool:
     return is_closing is not None and is_closing()
 
 
-def errors_in(calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse]) -> list[CallError | None]:
+def errors_in(
+    calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse]
+) -> list[CallError | None]:
     """Return the errors of calls from responses by position; a call without a response has its own error."""
-    errors = (responses[at].error if at in responses else call.error for at, call in enumerate(calls))
+    errors = (
+        responses[at].error if at in responses else call.error for at, call in enumerate(calls)
+    )
     return [None if error is None else call_error(error) for error in errors]
 
 

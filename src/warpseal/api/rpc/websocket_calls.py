@@ -55,7 +55,9 @@ class WebSocketCalls:
     on_end: called at the end of each call.
     """
 
-    def __init__(self, settings: EvmRpcSettings, count: Count, on_end: OnCallEnd | None = None) -> None:
+    def __init__(
+        self, settings: EvmRpcSettings, count: Count, on_end: OnCallEnd | None = None
+    ) -> None:
         self._settings = settings
         self._count = count
         self._on_end = on_end

@@ -54,7 +54,12 @@ from warpseal.delivery.report import (
     RawHeaders,
     encode_headers,
 )
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
+from warpseal.delivery.request import (
+    Delivery,
+    DeliveryRequest,
+    L1DeliveryRequest,
+    NextSignedMessage,
+)
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
@@ -136,7 +141,9 @@ class AggregatorEndpoints:
     in_flight: the places of requests, which those by gRPC take as well.
     """
 
-    def __init__(self, gate: StartupGate[SigningServices], settings: ApiSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, gate: StartupGate[SigningServices], settings: ApiSettings, metrics: Metrics
+    ) -> None:
         self._gate = gate
         self._settings = settings
         self._metrics = metrics
@@ -150,22 +157,30 @@ class AggregatorEndpoints:
         if services is None:
             return None
         name = self._settings.served_names(services.network_id)
-        return RunningNetwork(services.network_id, "fuji" if "fuji" in name else name[0], services.first_signed())
+        return RunningNetwork(
+            services.network_id, "fuji" if "fuji" in name else name[0], services.first_signed()
+        )
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery) and signed.is_reported:
-            return _add_headers(json_response(_signed_message(signed, SignedMessage), 201), signed.headers)
+            return _add_headers(
+                json_response(_signed_message(signed, SignedMessage), 201), signed.headers
+            )
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
         """POST or PUT /aggregate-signatures; every other method gets the reference's response to an empty body."""
         if request.method not in _KEBAB_METHODS:
-            raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
+            raise UndecodableBody(
+                "body", f"a {request.method[:32]} request carries none; send it with POST"
+            )
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery) and signed.is_reported:
-            kebab = with_kebab_names(msgspec.to_builtins(_signed_message(signed, KebabSignedMessage)))
+            kebab = with_kebab_names(
+                msgspec.to_builtins(_signed_message(signed, KebabSignedMessage))
+            )
             return _add_headers(json_response(kebab, 200), signed.headers)
         return _encode(signed, b"signed-message", 200)
 
@@ -175,7 +190,9 @@ class AggregatorEndpoints:
             params = request.path_params
             ignore_all = self._settings.ignore_unknown_fields
             query = known_parameters(request.scope, QUERY_FIELDS.spellings, ignore_all=ignore_all)
-            l1_query = await self.resolve(partial(parse_l1_query, params["tx_hash"], query, self._settings))
+            l1_query = await self.resolve(
+                partial(parse_l1_query, params["tx_hash"], query, self._settings)
+            )
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
             with self.in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(l1_query, params["network"], request.scope)
@@ -187,20 +204,26 @@ class AggregatorEndpoints:
         body = await read_body(request.scope, request.receive, self._settings)
         with self.in_flight.slot(client_address(request.scope)):
             try:
-                preflight = await self.resolve(partial(parse_preflight_request, body, self._settings))
+                preflight = await self.resolve(
+                    partial(parse_preflight_request, body, self._settings)
+                )
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = preflight.signed.unsigned.id
             work = self._verify(preflight, request.path_params["network"])
             result = await cancel_on_disconnect(work, request.scope)
-        log_fields(request.scope).update(verifies_now=result.verifies_now, reason=result.reason or None)
+        log_fields(request.scope).update(
+            verifies_now=result.verifies_now, reason=result.reason or None
+        )
         return json_response(result, 200)
 
     async def _verify(self, preflight: PreflightRequest, network: str) -> PreflightAnswer:
         services, _ = await self._admit(None, network)
         return await services.verify(preflight)
 
-    async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery[Aggregation]:
+    async def _aggregate(
+        self, request: Request, network: str | None
+    ) -> Aggregation | Delivery[Aggregation]:
         with self.counted():
             # A place is for a request that is there: a client that sends slowly holds none.
             body = await read_body(request.scope, request.receive, self._settings)
@@ -218,7 +241,9 @@ class AggregatorEndpoints:
         )
         return signed
 
-    def _parse(self, body: bytes, chains: PrimaryChains | None) -> AggregationRequest | DeliveryRequest:
+    def _parse(
+        self, body: bytes, chains: PrimaryChains | None
+    ) -> AggregationRequest | DeliveryRequest:
         return parse_aggregation_request(body, self._settings, chains)
 
     async def resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
@@ -235,7 +260,10 @@ class AggregatorEndpoints:
         return await (await self._gate.wait()).find_message(message_id)
 
     async def sign(
-        self, request: AggregationRequest | DeliveryRequest, network: str | None = None, timeout_s: float | None = None
+        self,
+        request: AggregationRequest | DeliveryRequest,
+        network: str | None = None,
+        timeout_s: float | None = None,
     ) -> Aggregation | Delivery[Aggregation]:
         """Return the signed message as soon as the services are there.
 
@@ -266,11 +294,17 @@ class AggregatorEndpoints:
             return json_response(await services.explain_l1_message(explained), 200)
         result = await self.sign_l1(query, network)
         if isinstance(result, Delivery):
-            signed, content, headers = result.result, _signed_message(result, SignedL1Message), result.headers
+            signed, content, headers = (
+                result.result,
+                _signed_message(result, SignedL1Message),
+                result.headers,
+            )
         else:
             signed, content = result, SignedL1Message(signed_message=result.signed_message.hex())
             height_header = {HEIGHT_SOURCE_HEADER: signed.height_source}
-            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(height_header)
+            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(
+                height_header
+            )
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content = structs.replace(content, superseded=signed.superseded)
@@ -278,7 +312,9 @@ class AggregatorEndpoints:
             headers += encode_headers({UNCHECKED_HEADER: NodeUnavailable.code})
         return _add_headers(json_response(content, 201), headers)
 
-    async def _admit(self, timeout_s: float | None, network: str | None) -> tuple[SigningServices, float | None]:
+    async def _admit(
+        self, timeout_s: float | None, network: str | None
+    ) -> tuple[SigningServices, float | None]:
         """Return the services and the timeout of a request, shortened by the time that it waited for them.
 
         network: as the path names it; None if it names none. Raises NetworkNotServed, and what the gate raises.
@@ -388,14 +424,18 @@ def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
     encoding = request.headers.get("content-encoding", "identity")[:_SHOWN_CHARACTERS]
     if error.field != "body" or encoding == "identity":
         return error
-    return UndecodableBody("body", f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed")
+    return UndecodableBody(
+        "body", f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed"
+    )
 
 
 def _with_timeout(request: R, timeout_s: float | None) -> R:
     return request if timeout_s == request.timeout_s else replace(request, timeout_s=timeout_s)
 
 
-def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage], kind: type[M]) -> M:
+def _signed_message(
+    delivery: Delivery[Aggregation] | Delivery[L1SignedMessage], kind: type[M]
+) -> M:
     """Return the body: the message alone, or with the report if one was asked for."""
     return kind(
         signed_message=delivery.result.signed_message.hex(),

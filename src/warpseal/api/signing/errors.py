@@ -71,7 +71,9 @@ class FieldTooLarge(InvalidRequest):
     code = "field_too_large"
 
     def __init__(self, field: str, limit_bytes: int) -> None:
-        super().__init__(field, f"longer than the {limit_bytes} bytes that are allowed", limit_bytes=limit_bytes)
+        super().__init__(
+            field, f"longer than the {limit_bytes} bytes that are allowed", limit_bytes=limit_bytes
+        )
 
 
 class AllZeroes(InvalidRequest):

@@ -83,7 +83,11 @@ class RequestFields:
 
     def __init__(self, *fields: RequestField) -> None:
         self.fields = fields
-        self.spellings = {text: field for field in fields for text in (field.name, *_SPELLINGS.get(field.name, ()))}
+        self.spellings = {
+            text: field
+            for field in fields
+            for text in (field.name, *_SPELLINGS.get(field.name, ()))
+        }
         self._fields = {text.casefold(): field for text, field in self.spellings.items()}
 
     def read(self, body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
@@ -119,7 +123,9 @@ class RequestFields:
             "description": description,
             "type": "object",
             "properties": {
-                field.name: {"description": field.description, **field.schema} if field.description else field.schema
+                field.name: {"description": field.description, **field.schema}
+                if field.description
+                else field.schema
                 for field in self.fields
             },
             "required": [field.name for field in self.fields if field.is_required],
@@ -150,10 +156,16 @@ def _decode(body: bytes) -> JsonPairs:
         reason = f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise UndecodableBody("body", reason) from None
     except UnicodeDecodeError:
-        kind = "compressed with gzip; send it uncompressed" if body.startswith(_GZIP_MAGIC) else "not UTF-8"
+        kind = (
+            "compressed with gzip; send it uncompressed"
+            if body.startswith(_GZIP_MAGIC)
+            else "not UTF-8"
+        )
         raise UndecodableBody("body", kind) from None
     except (ValueError, ArithmeticError, RecursionError):
-        raise UndecodableBody("body", "not JSON: it has a number that is none, or that is too large") from None
+        raise UndecodableBody(
+            "body", "not JSON: it has a number that is none, or that is too large"
+        ) from None
     if decoded is None:
         return JsonPairs()
     if not isinstance(decoded, JsonPairs):
@@ -172,7 +184,9 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_float=Decimal, parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=JsonPairs, parse_float=Decimal, parse_constant=_refuse_constant
+)
 
 
 def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownField:
@@ -184,7 +198,9 @@ def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownFi
     return UnknownField(parent + ascii(displayed)[1:-1], f"no such field{hint}")
 
 
-def known_parameters(scope: Scope, names: Iterable[str], *, ignore_all: bool) -> list[tuple[str, str]]:
+def known_parameters(
+    scope: Scope, names: Iterable[str], *, ignore_all: bool
+) -> list[tuple[str, str]]:
     """Return the query parameters of a read that have one of these names, in any case, in the order of the query.
 
     The others are ignored and named in the header x-warpseal-ignored, since clients of the hosted API add their own. A
@@ -263,7 +279,9 @@ def _number(name: str, value: Any) -> Decimal:
     """Return an exact number of sane size, from a JSON number or a text of one."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise UndecodableBody(name, "not a number")
-    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+    if isinstance(value, str) and not (
+        value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
+    ):
         raise UndecodableBody(name, "neither a number nor a text of digits")
     number = Decimal(value)
     if abs(number.adjusted()) > _MAX_DIGITS:
@@ -273,7 +291,13 @@ def _number(name: str, value: Any) -> Decimal:
 
 def plain_flag(name: str, value: Any) -> bool:
     """Return a flag, from a JSON flag or a text of one. Raises UndecodableBody."""
-    flag = value if isinstance(value, bool) else _FLAGS.get(value.casefold()) if isinstance(value, str) else None
+    flag = (
+        value
+        if isinstance(value, bool)
+        else _FLAGS.get(value.casefold())
+        if isinstance(value, str)
+        else None
+    )
     if flag is None:
         raise UndecodableBody(name, "neither true nor false")
     return flag
@@ -285,9 +309,14 @@ BODY_FIELDS: Final = RequestFields(
     RequestField("message", plain_hex, TEXT, "Hex of the unsigned message, with or without 0x."),
     RequestField("justification", plain_hex, TEXT, "Hex of the justification."),
     RequestField(
-        "signingSubnetId", plain_text, TEXT, "Base58-check or hex; by default the subnet of the source chain."
+        "signingSubnetId",
+        plain_text,
+        TEXT,
+        "Base58-check or hex; by default the subnet of the source chain.",
     ),
-    RequestField("quorumPercentage", plain_uint64, PERCENTAGE, "By default 67, or that of the destination."),
+    RequestField(
+        "quorumPercentage", plain_uint64, PERCENTAGE, "By default 67, or that of the destination."
+    ),
     RequestField(
         "quorumPercentageBuffer",
         plain_uint64,
@@ -300,15 +329,32 @@ BODY_FIELDS: Final = RequestFields(
         WHOLE_NUMBER,
         "By default the proposed height, as with 0; or that of the destination.",
     ),
-    RequestField("timeoutSeconds", plain_seconds, {"type": "number", "minimum": 0}, "How long the caller waits."),
-    RequestField(DESTINATION_FIELD, plain_text, TEXT, "The chain that has to accept the message: base58-check or hex."),
-    RequestField("report", plain_flag, FLAG, "Return the report on the destination, and a message for its next epoch."),
+    RequestField(
+        "timeoutSeconds",
+        plain_seconds,
+        {"type": "number", "minimum": 0},
+        "How long the caller waits.",
+    ),
+    RequestField(
+        DESTINATION_FIELD,
+        plain_text,
+        TEXT,
+        "The chain that has to accept the message: base58-check or hex.",
+    ),
+    RequestField(
+        "report",
+        plain_flag,
+        FLAG,
+        "Return the report on the destination, and a message for its next epoch.",
+    ),
 )
 """Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
 default of the daemon."""
 
 
-def decode_hex(field: str, digits: str, limit_bytes: int, error_type: type[InvalidRequest]) -> bytes:
+def decode_hex(
+    field: str, digits: str, limit_bytes: int, error_type: type[InvalidRequest]
+) -> bytes:
     """Return the bytes of hex digits. Raises FieldTooLarge, or `error_type` if they are not hex."""
     if len(digits) > 2 * limit_bytes:
         raise FieldTooLarge(field, limit_bytes)
@@ -316,7 +362,9 @@ def decode_hex(field: str, digits: str, limit_bytes: int, error_type: type[Inval
         return binascii.unhexlify(digits)
     except ValueError:
         is_odd = len(digits) % 2 and not digits.strip(hexdigits)
-        reason = f"an odd number of hex digits, {len(digits)}: one is missing" if is_odd else "not hex"
+        reason = (
+            f"an odd number of hex digits, {len(digits)}: one is missing" if is_odd else "not hex"
+        )
         raise error_type(field, reason) from None
 
 

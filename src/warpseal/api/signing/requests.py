@@ -94,12 +94,16 @@ def build_aggregation_request(
     message, justification = _subject(
         fields.get("message", ""), fields.get("justification", ""), settings.max_message_bytes
     )
-    quorum, buffer = percentages(fields.get("quorumPercentage", 0), fields.get("quorumPercentageBuffer", 0))
+    quorum, buffer = percentages(
+        fields.get("quorumPercentage", 0), fields.get("quorumPercentageBuffer", 0)
+    )
     subnet = fields.get("signingSubnetId")
     request = AggregationRequest(
         message=message,
         justification=justification,
-        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None,
+        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet))
+        if subnet
+        else None,
         quorum=quorum,
         buffer=buffer,
         height=fields.get("pChainHeight"),
@@ -108,21 +112,31 @@ def build_aggregation_request(
     destination, wants_report = fields.get("destinationBlockchainId"), fields.get("report", False)
     if destination is None:
         if wants_report:
-            raise InvalidRequest("report", "the report is about a destination: name its blockchain id as well")
+            raise InvalidRequest(
+                "report", "the report is about a destination: name its blockchain id as well"
+            )
         return request
     names_quorum = bool(fields.get("quorumPercentage", 0))
-    return DeliveryRequest(request, decode_destination(destination, chains), names_quorum, wants_report)
+    return DeliveryRequest(
+        request, decode_destination(destination, chains), names_quorum, wants_report
+    )
 
 
-def _subject(message_hex: str, justification_hex: str, limit_bytes: int) -> tuple[UnsignedMessage | None, bytes]:
+def _subject(
+    message_hex: str, justification_hex: str, limit_bytes: int
+) -> tuple[UnsignedMessage | None, bytes]:
     """Return message and justification; without a message, the justification must name one."""
-    raw = decode_hex("message", message_hex, limit_bytes + _LOG_DATA_OVERHEAD_BYTES, UndecodableMessage)
+    raw = decode_hex(
+        "message", message_hex, limit_bytes + _LOG_DATA_OVERHEAD_BYTES, UndecodableMessage
+    )
     if not raw:
         return None, _lone_justification(justification_hex, limit_bytes)
     message = _unpack(raw)
     if len(message.raw) > limit_bytes:
         raise FieldTooLarge("message", limit_bytes)
-    justification = decode_hex("justification", justification_hex, limit_bytes, UndecodableJustification)
+    justification = decode_hex(
+        "justification", justification_hex, limit_bytes, UndecodableJustification
+    )
     if not any(message.raw) and not any(justification):
         raise AllZeroes("message", "nothing but zero bytes, and there is no justification")
     return message, justification
@@ -177,7 +191,10 @@ class L1Query(Struct, frozen=True):
 
 
 def parse_l1_query(
-    tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings, chains: PrimaryChains | None = None
+    tx_hash: str,
+    query: Iterable[tuple[str, str]],
+    settings: ApiSettings,
+    chains: PrimaryChains | None = None,
 ) -> L1Query:
     """Parse a path and its query. Raises an InvalidRequest, or UnresolvedChain without `chains`.
 
@@ -186,15 +203,21 @@ def parse_l1_query(
     """
     fields = QUERY_FIELDS.collect(query, ignore_unknown=settings.ignore_unknown_fields)
     named_quorum = _convert("quorumPercentage", fields, plain_uint64) or 0
-    quorum, buffer = percentages(named_quorum, _convert("quorumPercentageBuffer", fields, plain_uint64) or 0)
+    quorum, buffer = percentages(
+        named_quorum, _convert("quorumPercentageBuffer", fields, plain_uint64) or 0
+    )
     registration, justification = fields.get("registrationTxHash"), fields.get("justification", "")
     request = L1Request(
         tx_id=decode_id("txHash", tx_hash, MalformedTransactionHash),
         quorum=quorum,
         buffer=buffer,
-        height=(_convert("pChainHeight", fields, plain_height) or 0) if "pChainHeight" in fields else None,
+        height=(_convert("pChainHeight", fields, plain_height) or 0)
+        if "pChainHeight" in fields
+        else None,
         registration_tx_id=(
-            None if registration is None else decode_id("registrationTxHash", registration, MalformedTransactionHash)
+            None
+            if registration is None
+            else decode_id("registrationTxHash", registration, MalformedTransactionHash)
         ),
         justification=decode_hex(
             "justification",
@@ -210,7 +233,9 @@ def parse_l1_query(
     delivery = None
     if destination is not None or wants_report:
         delivery = L1DeliveryRequest(
-            request, None if destination is None else decode_destination(destination, chains), wants_report
+            request,
+            None if destination is None else decode_destination(destination, chains),
+            wants_report,
         )
     return L1Query(request, _convert("explain", fields, plain_flag) or False, delivery)
 
@@ -238,7 +263,11 @@ def _parameter(name: str, schema: Mapping[str, Any], description: str) -> Reques
 QUERY_FIELDS: Final = RequestFields(
     _parameter("quorumPercentage", PERCENTAGE, "By default that of the manager's chain, else 67."),
     _parameter("quorumPercentageBuffer", PERCENTAGE, "By default 0."),
-    _parameter("pChainHeight", WHOLE_NUMBER, "By default that of the destination's epoch; 0: the proposed one."),
+    _parameter(
+        "pChainHeight",
+        WHOLE_NUMBER,
+        "By default that of the destination's epoch; 0: the proposed one.",
+    ),
     _parameter("registrationTxHash", TEXT, "The transaction that began the validation."),
     _parameter("justification", TEXT, "Hex of a proof of the validation's registration."),
     _parameter("explain", FLAG, "Return the plan for signing instead of a signed message."),
@@ -259,7 +288,9 @@ def parse_preflight_request(
     signed = _signed_message(fields, settings.max_message_bytes)
     destination = fields.get(DESTINATION_FIELD)
     if destination is None:
-        raise InvalidRequest(DESTINATION_FIELD, "is missing: name the chain that is to verify the message")
+        raise InvalidRequest(
+            DESTINATION_FIELD, "is missing: name the chain that is to verify the message"
+        )
     destination_id = decode_destination(destination, chains)
     subnet = fields.get("signingSubnetId")
     quorum = fields.get("quorumPercentage") or None
@@ -269,7 +300,9 @@ def parse_preflight_request(
     return PreflightRequest(
         signed=signed,
         destination_id=destination_id,
-        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None,
+        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet))
+        if subnet
+        else None,
         quorum=quorum,
         call=None if call is None else _call(call, settings),
     )
@@ -277,10 +310,15 @@ def parse_preflight_request(
 
 def _signed_message(fields: Mapping[str, Any], limit_bytes: int) -> SignedMessage:
     raw = decode_hex(
-        "signedMessage", fields.get("signedMessage", ""), limit_bytes + _SIGNATURE_OVERHEAD_BYTES, UndecodableMessage
+        "signedMessage",
+        fields.get("signedMessage", ""),
+        limit_bytes + _SIGNATURE_OVERHEAD_BYTES,
+        UndecodableMessage,
     )
     if not raw:
-        raise InvalidRequest("signedMessage", "is missing: send the bytes of the signed message in hex")
+        raise InvalidRequest(
+            "signedMessage", "is missing: send the bytes of the signed message in hex"
+        )
     try:
         return SignedMessage.parse(_without_predicate_padding(raw), allows_padding=True)
     except MalformedMessage as error:
@@ -308,7 +346,9 @@ def _call(pairs: Any, settings: ApiSettings) -> DestinationCall:
     return DestinationCall(
         sender=_address("call.from", call_fields["from"]) if "from" in call_fields else None,
         contract=_address("call.to", call_fields["to"]),
-        data=decode_hex("call.data", call_fields.get("data", ""), settings.max_message_bytes, InvalidRequest),
+        data=decode_hex(
+            "call.data", call_fields.get("data", ""), settings.max_message_bytes, InvalidRequest
+        ),
         gas=call_fields.get("gas", DEFAULT_CALL_GAS),
     )
 
@@ -333,15 +373,32 @@ CALL_FIELDS: Final = RequestFields(
     RequestField("from", plain_hex, TEXT, "The caller; by default the zero address."),
     RequestField("data", plain_hex, TEXT, "Hex; by default empty."),
     RequestField(
-        "gas", _gas, {"type": "integer", "minimum": 1, "maximum": MAX_CALL_GAS}, f"By default {DEFAULT_CALL_GAS}."
+        "gas",
+        _gas,
+        {"type": "integer", "minimum": 1, "maximum": MAX_CALL_GAS},
+        f"By default {DEFAULT_CALL_GAS}.",
     ),
 )
 VERIFY_FIELDS: Final = RequestFields(
-    RequestField("signedMessage", plain_hex, TEXT, "Hex of the signed message, with or without 0x.", is_required=True),
+    RequestField(
+        "signedMessage",
+        plain_hex,
+        TEXT,
+        "Hex of the signed message, with or without 0x.",
+        is_required=True,
+    ),
     RequestField(DESTINATION_FIELD, plain_text, TEXT, "Base58-check or hex.", is_required=True),
     RequestField(
-        "signingSubnetId", plain_text, TEXT, "Base58-check or hex; by default the one that the destination demands."
+        "signingSubnetId",
+        plain_text,
+        TEXT,
+        "Base58-check or hex; by default the one that the destination demands.",
     ),
-    RequestField("quorumPercentage", plain_uint64, PERCENTAGE, "Counts if it is higher than that of the destination."),
+    RequestField(
+        "quorumPercentage",
+        plain_uint64,
+        PERCENTAGE,
+        "Counts if it is higher than that of the destination.",
+    ),
     RequestField("call", lambda _, value: value, {"$ref": "#/components/schemas/CallToTest"}),
 )

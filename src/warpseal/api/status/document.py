@@ -177,10 +177,16 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     @property
     def index_notes(self) -> list[str]:
         """What the index of the chain lacks, and up to where it has internal creations."""
-        notes = [f"{self.lag_blocks} blocks behind"] if self.kind == "index" and self.lag_blocks else []
+        notes = (
+            [f"{self.lag_blocks} blocks behind"] if self.kind == "index" and self.lag_blocks else []
+        )
         if self.internal_height is not None:
             is_traced = self.internal_height != "none"
-            notes.append(f"internal creations up to {self.internal_height}" if is_traced else "no internal creations")
+            notes.append(
+                f"internal creations up to {self.internal_height}"
+                if is_traced
+                else "no internal creations"
+            )
         if self.internal_gap is not None:
             notes.append(describe_trace_gap(self.internal_gap))
         return notes

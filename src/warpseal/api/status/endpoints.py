@@ -58,7 +58,10 @@ class StatusEndpoints:
         self._interval_s = interval_s
         self._feeds = {
             with_addresses: StatusFeed(
-                source, settings.dashboards_url, with_addresses=with_addresses, max_age_s=interval_s / 2
+                source,
+                settings.dashboards_url,
+                with_addresses=with_addresses,
+                max_age_s=interval_s / 2,
             )
             for with_addresses in (True, False)
         }
@@ -96,7 +99,9 @@ class StatusEndpoints:
             while True:
                 version, changes = await self._feeds[audience].changes_since(version)
                 if changes:
-                    return b"".join([b"id: %s\ndata: %s\n\n" % (version.encode(), change) for change in changes])
+                    return b"".join(
+                        [b"id: %s\ndata: %s\n\n" % (version.encode(), change) for change in changes]
+                    )
                 await asyncio.sleep(self._interval_s)
 
         return self._streams[audience].respond(request, next_events, lambda: b": nothing new\n\n")
@@ -119,7 +124,9 @@ class StatusEndpoints:
         """
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         has_origin = any(name == b"origin" for name, _ in scope["headers"])
-        is_operator = is_from_this_machine(scope) and not has_origin and all(map(self._hosts.allow, hosts))
+        is_operator = (
+            is_from_this_machine(scope) and not has_origin and all(map(self._hosts.allow, hosts))
+        )
         if not is_operator and not self._is_public:
             raise NotFound("no such path")
         return is_operator

@@ -47,7 +47,9 @@ class StatusChange(msgspec.Struct, frozen=True, rename="camel"):
 class StatusView:
     """The HTML of one version of the page."""
 
-    def __init__(self, document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows) -> None:
+    def __init__(
+        self, document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows
+    ) -> None:
         self.document = document
         self.version = version
         self.sections = sections
@@ -55,7 +57,9 @@ class StatusView:
 
     def change_from(self, before: StatusView) -> StatusChange | None:
         """Return the difference from an earlier view; None if they are equal."""
-        sections = {name: html for name, html in self.sections.items() if before.sections[name] != html}
+        sections = {
+            name: html for name, html in self.sections.items() if before.sections[name] != html
+        }
         rows = {key: html for key, html in self.rows.items() if before.rows.get(key) != html}
         gone = [f"v-{key}" for key in before.rows if key not in self.rows]
         if not sections and not rows and not gone:
@@ -65,7 +69,9 @@ class StatusView:
     @cached_property
     def complete(self) -> bytes:
         """The whole view as a change, JSON."""
-        whole = StatusChange(self.version, self.document.time, self.sections, self.rows, [], is_complete=True)
+        whole = StatusChange(
+            self.version, self.document.time, self.sections, self.rows, [], is_complete=True
+        )
         return msgspec.json.encode(whole)
 
 
@@ -73,7 +79,12 @@ class StatusFeed:
     """One audience. dashboards_url: linked on the page; empty: none. max_age_s: of a document that is served again."""
 
     def __init__(
-        self, source: StatusSource, dashboards_url: str, *, with_addresses: bool, max_age_s: float = 1.0
+        self,
+        source: StatusSource,
+        dashboards_url: str,
+        *,
+        with_addresses: bool,
+        max_age_s: float = 1.0,
     ) -> None:
         self._source = source
         self._max_age_s = max_age_s
@@ -106,7 +117,9 @@ class StatusFeed:
         """Return the current page."""
         view = await self._current_view()
         if self._page is None or self._page[0] is not view.document:
-            html = render_page(view.document, view.version, view.sections, view.rows, self._dashboards_url)
+            html = render_page(
+                view.document, view.version, view.sections, view.rows, self._dashboards_url
+            )
             self._page = view.document, EncodedBody("".join(html).encode())
         return self._page[1]
 
@@ -116,7 +129,9 @@ class StatusFeed:
         if version == view.version:
             return view.version, []
         start, _, number = version.partition("-")
-        seen_count = int(number) if start == self._start and number.isdecimal() and len(number) < 16 else -1
+        seen_count = (
+            int(number) if start == self._start and number.isdecimal() and len(number) < 16 else -1
+        )
         missed = [change for count, change in self._changes if count > seen_count]
         if seen_count < 0 or len(missed) != self._count - seen_count:
             return view.version, [view.complete]
@@ -136,8 +151,12 @@ class StatusFeed:
     async def _render(self) -> StatusView:
         """Render the current document; a version is as new as the last change."""
         document, before = await self.document(), self._view
-        rows = await render_rows(document, before.document if before else None, before.rows if before else {})
-        view = StatusView(document, f"{self._start}-{self._count + 1}", render_sections(document), rows)
+        rows = await render_rows(
+            document, before.document if before else None, before.rows if before else {}
+        )
+        view = StatusView(
+            document, f"{self._start}-{self._count + 1}", render_sections(document), rows
+        )
         change = view.change_from(before) if before is not None else None
         if before is not None and change is None:
             view = StatusView(document, before.version, before.sections, rows)

@@ -61,7 +61,15 @@ _ID: Final = re.compile(r"\b(?:(?:NodeID-)?[1-9A-HJ-NP-Za-km-z]{33,52}|0x[0-9a-f
 _FORWARDED: Final = "gateway"
 _INDEXED: Final = "index"
 _STAGES: Final = ("validators", "connect", "collect", "verify")
-_CHAIN_HEADS: Final = ("Chain", "Kind", "Height", "Height of the node", "Blocks a second", "Caught up in", "Notes")
+_CHAIN_HEADS: Final = (
+    "Chain",
+    "Kind",
+    "Height",
+    "Height of the node",
+    "Blocks a second",
+    "Caught up in",
+    "Notes",
+)
 _COLUMNS: Final = (
     ("Node", ""),
     ("Subnet", ""),
@@ -79,7 +87,9 @@ Rows = Mapping[str, str]
 """HTML of the rows of validators by the keys of the rows."""
 
 
-async def render_rows(document: StatusDocument, before: StatusDocument | None, rendered: Rows) -> Rows:
+async def render_rows(
+    document: StatusDocument, before: StatusDocument | None, rendered: Rows
+) -> Rows:
     """Return the rows of all validators: missing ones first, else as in the document; other callbacks run in between.
 
     before, rendered: an earlier document and its rows, which are used again for validators that did not change.
@@ -88,13 +98,21 @@ async def render_rows(document: StatusDocument, before: StatusDocument | None, r
     same_totals = before is not None and totals == {
         subnet.subnet_id: int(subnet.total_weight) for subnet in before.subnets
     }
-    earlier_rows = {row.key: row for row in before.validators} if before is not None and same_totals else {}
+    earlier_rows = (
+        {row.key: row for row in before.validators} if before is not None and same_totals else {}
+    )
     rows: dict[str, str] = {}
-    for position, row in enumerate(sorted(document.validators, key=lambda row: row.state == CONNECTED)):
+    for position, row in enumerate(
+        sorted(document.validators, key=lambda row: row.state == CONNECTED)
+    ):
         if position % _ROWS_PER_TURN == _ROWS_PER_TURN - 1:
             await asyncio.sleep(0)
         key = row.key
-        rows[key] = rendered[key] if earlier_rows.get(key) == row else _validator_row(row, totals.get(row.subnet_id, 0))
+        rows[key] = (
+            rendered[key]
+            if earlier_rows.get(key) == row
+            else _validator_row(row, totals.get(row.subnet_id, 0))
+        )
     return rows
 
 
@@ -118,7 +136,11 @@ def render_sections(document: StatusDocument) -> Mapping[str, str]:
 
 
 def render_page(
-    document: StatusDocument, version: str, sections: Mapping[str, str], rows: Rows, dashboards_url: str
+    document: StatusDocument,
+    version: str,
+    sections: Mapping[str, str],
+    rows: Rows,
+    dashboards_url: str,
 ) -> Iterator[str]:
     """Yield the whole page. version: of these sections and rows, from which the script goes on."""
     yield f'<!doctype html><html lang="en" data-version="{escape(version)}"><head><meta charset="utf-8">'
@@ -167,7 +189,11 @@ def render_page(
 
 
 def _state(document: StatusDocument) -> Iterator[str]:
-    mark = '<span class="pill ok">ready</span>' if document.ready else '<span class="pill bad">not ready</span>'
+    mark = (
+        '<span class="pill ok">ready</span>'
+        if document.ready
+        else '<span class="pill bad">not ready</span>'
+    )
     network = "starting" if document.network_id is None else f"network {document.network_id}"
     name = f"{escape(document.network)} ({network})" if document.network else network
     yield f'<p>{mark} <b data-field="network">{name}</b>'
@@ -198,9 +224,15 @@ def _subnets(document: StatusDocument) -> Iterator[str]:
 
 
 def _subnet(subnet: SubnetStatus) -> Iterator[str]:
-    connected, required, total = map(int, (subnet.connected_weight, subnet.required_weight, subnet.total_weight))
+    connected, required, total = map(
+        int, (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
+    )
     subnet_id = escape(subnet.subnet_id)
-    mark = '<span class="pill ok">ready</span>' if subnet.ready else '<span class="pill bad">not ready</span>'
+    mark = (
+        '<span class="pill ok">ready</span>'
+        if subnet.ready
+        else '<span class="pill bad">not ready</span>'
+    )
     yield f'<div class="card" data-subnet="{subnet_id}">{_subnet_name(subnet.subnet_id)} {mark}'
     if not subnet.is_known:
         yield "<p>Its validators are not known yet.</p></div>"
@@ -220,7 +252,9 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
         yield f"<span>inactive or without a key {_weight(int(subnet.keyless_weight), subnet.subnet_id)}</span>"
     yield "</p>"
     if subnet.inactive_validators:
-        yield _open_details(f"inactive-{subnet_id}", subnet.inactive_validators, "L1 validator", "inactive")
+        yield _open_details(
+            f"inactive-{subnet_id}", subnet.inactive_validators, "L1 validator", "inactive"
+        )
         for inactive in subnet.inactive:
             yield f"<li>{_short_names(inactive.node_ids)} {_percent(int(inactive.weight), total)}</li>"
         yield f'</ul><p class="soft">{escape(UNDERFUNDED_ADVICE)}</p></details>'
@@ -241,15 +275,28 @@ def _open_details(key: str, count: int, kind: str, state: str) -> str:
 
 
 def _forecasts(document: StatusDocument) -> Iterator[str]:
-    heads = ("Subnet", "Active weight", "Answering weight", "First loss", "Quorum impossible", "Top-ups for 30 days")
-    tracked = any(subnet.is_pinned and subnet.subnet_id != _PRIMARY_NETWORK for subnet in document.subnets)
-    empty = "No forecast was made within the last minutes: the start was just now, or no node answers."
+    heads = (
+        "Subnet",
+        "Active weight",
+        "Answering weight",
+        "First loss",
+        "Quorum impossible",
+        "Top-ups for 30 days",
+    )
+    tracked = any(
+        subnet.is_pinned and subnet.subnet_id != _PRIMARY_NETWORK for subnet in document.subnets
+    )
+    empty = (
+        "No forecast was made within the last minutes: the start was just now, or no node answers."
+    )
     cells = (_forecast_cells(row, document.time) for row in document.forecasts)
     yield from _table(heads, cells, empty if tracked else "No subnet is tracked.")
     for row in document.forecasts:
         if row.losses:
             yield f'<div class="card outlook"><p>{_subnet_name(row.subnet_id)}: weight that can sign</p>'
-            yield from draw_forecast(row, [_loss(loss, int(row.total_weight), document.time) for loss in row.losses])
+            yield from draw_forecast(
+                row, [_loss(loss, int(row.total_weight), document.time) for loss in row.losses]
+            )
             yield "</div>"
 
 
@@ -257,15 +304,27 @@ def _forecast_cells(row: ForecastStatus, now: str) -> Iterator[str]:
     total = int(row.total_weight)
     yield _subnet_name(row.subnet_id)
     yield _margin(row.active_weight, total, row.margin)
-    yield "not known" if row.answering_weight is None else _margin(row.answering_weight, total, row.answering_margin)
+    yield (
+        "not known"
+        if row.answering_weight is None
+        else _margin(row.answering_weight, total, row.answering_margin)
+    )
     first = _percent(int(row.first_loss_weight or 0), total)
-    yield "none within ten years" if row.first_loss_at is None else f"{_coming(row.first_loss_at, now)}, {first}"
+    yield (
+        "none within ten years"
+        if row.first_loss_at is None
+        else f"{_coming(row.first_loss_at, now)}, {first}"
+    )
     yield _halt(row, now)
     yield "" if row.kind != "l1" else _top_ups(row)
 
 
 def _loss(loss: LossStatus, total: int, now: str) -> str:
-    more = [f"{loss.validators - len(loss.node_ids)} more"] if loss.validators > len(loss.node_ids) else []
+    more = (
+        [f"{loss.validators - len(loss.node_ids)} more"]
+        if loss.validators > len(loss.node_ids)
+        else []
+    )
     names = ", ".join([*map(_short, loss.node_ids), *more])
     return f"{_coming(loss.at, now)}: {names} with {_percent(int(loss.weight_lost), total)}"
 
@@ -303,7 +362,9 @@ def _avax(navax: str) -> str:
 def _aggregations(document: StatusDocument) -> Iterator[str]:
     heads = ("Ended", "Outcome", "Subnet", "Signed weight", "Total, ms", "Stages, ms", "Message")
     latest, older = document.aggregations[:_MAX_RECENT], document.aggregations[_MAX_RECENT:]
-    yield from _table(heads, map(_aggregation_cells, latest), "No message was signed since the start.")
+    yield from _table(
+        heads, map(_aggregation_cells, latest), "No message was signed since the start."
+    )
     if older:
         yield f'<details data-of="older"><summary>{len(older)} older</summary>'
         yield from _table(heads, map(_aggregation_cells, older), "")
@@ -312,20 +373,31 @@ def _aggregations(document: StatusDocument) -> Iterator[str]:
 
 def _aggregation_cells(row: AggregationStatus) -> Iterator[str]:
     yield _time(row.ended_at)
-    kind, reason = "ok" if row.outcome == "ok" else "bad", f": {_sentence(row.reason)}" if row.reason else ""
+    kind, reason = (
+        "ok" if row.outcome == "ok" else "bad",
+        f": {_sentence(row.reason)}" if row.reason else "",
+    )
     yield f'<span><span class="{kind}">{escape(row.outcome)}</span>{reason}</span>'
     yield "" if row.signing_subnet_id is None else _subnet_name(row.signing_subnet_id)
-    signed, required, total = (int(text or 0) for text in (row.signed_weight, row.required_weight, row.total_weight))
+    signed, required, total = (
+        int(text or 0) for text in (row.signed_weight, row.required_weight, row.total_weight)
+    )
     yield f"{_percent(signed, total)} of {_percent(required, total)}" if total else ""
     yield f"{row.stages_ms['total']:g}" if "total" in row.stages_ms else ""
-    yield ", ".join(f"{stage} {row.stages_ms[stage]:g}" for stage in _STAGES if stage in row.stages_ms)
+    yield ", ".join(
+        f"{stage} {row.stages_ms[stage]:g}" for stage in _STAGES if stage in row.stages_ms
+    )
     yield "" if row.message_id is None else _short(row.message_id)
 
 
 def _node_cells(row: NodeStatus) -> Iterator[str]:
     yield f"<code>{escape(row.setting)}[{row.position}]</code>"
     if row.is_up:
-        behind = f', <span class="warn">behind for {row.behind_seconds} s</span>' if row.behind_seconds else ""
+        behind = (
+            f', <span class="warn">behind for {row.behind_seconds} s</span>'
+            if row.behind_seconds
+            else ""
+        )
         state = f'<span class="ok">up</span>{behind}'
     else:
         state = f'<span class="bad">{escape(row.error or "down")}</span>'
@@ -346,12 +418,22 @@ def _chain_cells(row: ChainSummary) -> Iterator[str]:
     yield "" if row.blocks_per_second is None else f"{row.blocks_per_second:g}"
     yield "" if row.eta_seconds is None else f"{row.eta_seconds} s"
     notes = [f'<span class="bad">stopped: {_sentence(row.stopped)}</span>'] if row.stopped else []
-    notes += [f'<span class="warn">waits for {escape(row.waiting_for)}</span>'] if row.waiting_for else []
+    notes += (
+        [f'<span class="warn">waits for {escape(row.waiting_for)}</span>']
+        if row.waiting_for
+        else []
+    )
     notes += [f'<span class="warn">waits: {_sentence(row.waiting)}</span>'] if row.waiting else []
     notes += map(escape, row.index_notes)
     notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
-    notes += [f"a node lags {row.lag_blocks} blocks behind"] if row.nodes is not None and row.lag_blocks else []
-    notes += [f"node {escape(place)}: {escape(error)}" for place, error in (row.errors or {}).items()]
+    notes += (
+        [f"a node lags {row.lag_blocks} blocks behind"]
+        if row.nodes is not None and row.lag_blocks
+        else []
+    )
+    notes += [
+        f"node {escape(place)}: {escape(error)}" for place, error in (row.errors or {}).items()
+    ]
     yield ", ".join(notes)
 
 
@@ -359,7 +441,9 @@ def _usage(document: StatusDocument) -> Iterator[str]:
     heads = ("Route", "Calls", "Successful", "Invalid", "Failed", "Credits", "Busiest methods")
     if document.usage or any(chain.kind == _FORWARDED for chain in document.chains):
         yield "<h2>Usage since the start</h2>"
-        yield from _table(heads, map(_usage_cells, document.usage), "No forwarded call was recorded.")
+        yield from _table(
+            heads, map(_usage_cells, document.usage), "No forwarded call was recorded."
+        )
 
 
 def _usage_cells(row: RouteUsage) -> Iterator[str]:
@@ -376,7 +460,10 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], empty: str) -> I
     """Yield a table of cells that are HTML already. empty: a sentence that stands in place of a table without rows."""
     names = tuple(heads)
     lines = [
-        "".join(f'<td data-label="{name}">{cell}</td>' for name, cell in zip(names, row, strict=True)) for row in rows
+        "".join(
+            f'<td data-label="{name}">{cell}</td>' for name, cell in zip(names, row, strict=True)
+        )
+        for row in rows
     ]
     if not lines:
         yield f'<p class="soft">{empty}</p>'
@@ -393,12 +480,16 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
     subnet_id, state, weight = escape(row.subnet_id), escape(row.state), int(row.weight)
     names = _short_names(row.node_ids)
     address = escape(row.address or "")
-    latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
+    latency = (
+        ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
+    )
     since = f", since {_time(row.disconnected_since)}" if row.disconnected_since is not None else ""
     since += f", next try {_time(row.next_try_at)}" if row.next_try_at is not None else ""
     since += f", version {escape(row.version)}" if row.version else ""
     since = f'<span class="dial">{since}</span>' if since else ""
-    balance = ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
+    balance = (
+        ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
+    )
     return (
         f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
         f"<td>{names}</td><td>{_subnet_name(row.subnet_id)}</td>"

@@ -33,7 +33,9 @@ def draw_hour(document: StatusDocument) -> Iterator[str]:
     minutes = [
         (_SLOT * (_MINUTES - 1 - age), minute)
         for minute in document.aggregation_minutes
-        if 0 <= (age := int(_unix_s(document.time) // 60 - _unix_s(minute.started_at) // 60)) < _MINUTES
+        if 0
+        <= (age := int(_unix_s(document.time) // 60 - _unix_s(minute.started_at) // 60))
+        < _MINUTES
     ]
     if not minutes:
         yield '<p class="soft">No message was signed in the last hour.</p>'
@@ -52,8 +54,14 @@ def draw_hour(document: StatusDocument) -> Iterator[str]:
     for x, minute in minutes:
         yield from _bars(x, minute, most)
     for name in ("p95", "p50"):
-        times = [(x, value) for x, minute in minutes if (value := getattr(minute, f"{name}_ms")) is not None]
-        yield from _line(name, [(x, _scaled(value, slowest_ms, _TIMES_TOP, _TIMES_BOTTOM)) for x, value in times])
+        times = [
+            (x, value)
+            for x, minute in minutes
+            if (value := getattr(minute, f"{name}_ms")) is not None
+        ]
+        yield from _line(
+            name, [(x, _scaled(value, slowest_ms, _TIMES_TOP, _TIMES_BOTTOM)) for x, value in times]
+        )
     yield f'<text x="0" y="{_HOUR_HEIGHT - 6}">an hour ago</text>'
     yield f'<text x="{WIDTH}" y="{_HOUR_HEIGHT - 6}" text-anchor="end">now</text></svg>'
     yield f'<p>{escape(summary)}</p><p class="legend soft"><span class="p50">p50</span> <span class="p95">p95</span>'
@@ -112,7 +120,11 @@ def _open_svg(height: int, label: str) -> str:
 
 def _bars(x: int, minute: AggregationMinute, most: int) -> Iterator[str]:
     """Yield the bar of a minute: what succeeded below what failed."""
-    times = "" if minute.p50_ms is None else f", p50 {_duration(minute.p50_ms)}, p95 {_duration(minute.p95_ms or 0)}"
+    times = (
+        ""
+        if minute.p50_ms is None
+        else f", p50 {_duration(minute.p50_ms)}, p95 {_duration(minute.p95_ms or 0)}"
+    )
     yield f"<g><title>{escape(minute.started_at[11:16])} UTC: {escape(_count_text(minute.outcomes))}{times}</title>"
     bottom = float(_COUNTS_BOTTOM)
     order = sorted(minute.outcomes.items(), key=lambda item: (item[0] != "ok", _kind(item[0])))
@@ -153,7 +165,9 @@ def _kind(outcome: str) -> str:
 def _count_text(outcomes: Mapping[str, int]) -> str:
     """Return the counts in words: signed ones first, then the most frequent outcomes."""
     order = sorted(outcomes.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
-    return ", ".join(f"{count:,} {'signed' if outcome == 'ok' else outcome}" for outcome, count in order)
+    return ", ".join(
+        f"{count:,} {'signed' if outcome == 'ok' else outcome}" for outcome, count in order
+    )
 
 
 def _duration(ms: float) -> str:

@@ -84,7 +84,9 @@ class ProbeEndpoints:
         status: Literal["up", "down"] = "down" if reasons else "up"
         timestamp = self._now().isoformat().replace("+00:00", "Z")
         check = SigningHealth(status=status, timestamp=timestamp, error="; ".join(reasons) or UNSET)
-        return json_response(Health(status=status, details=HealthDetails(signing=check)), 503 if reasons else 200)
+        return json_response(
+            Health(status=status, details=HealthDetails(signing=check)), 503 if reasons else 200
+        )
 
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
@@ -100,11 +102,15 @@ class ProbeEndpoints:
         if subnet_text is not None:
             subnet_ids = (SubnetID(decode_id(_SUBNET, subnet_text, InvalidRequest)),)
             if subnets and not any(subnet.subnet_id in subnet_ids for subnet in subnets):
-                raise InvalidRequest(_SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids")
+                raise InvalidRequest(
+                    _SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids"
+                )
             subnets = [subnet for subnet in subnets if subnet.subnet_id in subnet_ids]
         reasons = self.reasons(subnet_ids)
         shows_addresses = is_from_this_machine(request.scope)
-        ready_subnets = [self._ready_subnet(subnet, shows_addresses=shows_addresses) for subnet in subnets]
+        ready_subnets = [
+            self._ready_subnet(subnet, shows_addresses=shows_addresses) for subnet in subnets
+        ]
         await self._refresh()
         services = self._gate.services
         background = services.background() if services is not None else None
@@ -136,7 +142,12 @@ class ProbeEndpoints:
             required_weight=str(subnet.needed),
             total_weight=str(subnet.total),
             missing_validators=len(subnet.missing),
-            missing=tuple([self._disconnected(member, shows_addresses) for member in subnet.missing[:MAX_SHOWN]]),
+            missing=tuple(
+                [
+                    self._disconnected(member, shows_addresses)
+                    for member in subnet.missing[:MAX_SHOWN]
+                ]
+            ),
             underfunded_validators=len(underfunded) or UNSET,
             underfunded=tuple(heaviest) or UNSET,
             advice=UNDERFUNDED_ADVICE if underfunded else UNSET,
@@ -144,13 +155,18 @@ class ProbeEndpoints:
 
     def _disconnected(self, validator: Validator, shows_addresses: bool) -> DisconnectedValidator:
         services, node_ids = self._gate.services, validator.node_ids[:MAX_SHOWN]
-        nodes = [services.missing_connection(node_id) for node_id in node_ids] if services is not None else []
+        nodes = (
+            [services.missing_connection(node_id) for node_id in node_ids]
+            if services is not None
+            else []
+        )
         connections = tuple([connection for connection in nodes if connection is not None])
         return DisconnectedValidator(
             node_ids=tuple(map(node_id_text, node_ids)),
             public_key="0x" + validator.public_key.hex(),
             weight=str(validator.weight),
-            connections=(connections if shows_addresses else without_addresses(connections)) or UNSET,
+            connections=(connections if shows_addresses else without_addresses(connections))
+            or UNSET,
         )
 
 
@@ -166,7 +182,14 @@ class MetricsPage:
 
     async def show(self, request: Request) -> Response:
         """GET /metrics: OpenMetrics if requests are traced, for the exemplars, and the scraper takes it."""
-        is_openmetrics = TRACING.begin is not None and OPENMETRICS in request.headers.get("accept", "")
+        is_openmetrics = TRACING.begin is not None and OPENMETRICS in request.headers.get(
+            "accept", ""
+        )
         async with self._encoding:
-            page = await asyncio.to_thread(await self._metrics.snapshot(is_openmetrics=is_openmetrics))
-        return Response(page, headers={"content-type": OPENMETRICS_CONTENT_TYPE if is_openmetrics else CONTENT_TYPE})
+            page = await asyncio.to_thread(
+                await self._metrics.snapshot(is_openmetrics=is_openmetrics)
+            )
+        return Response(
+            page,
+            headers={"content-type": OPENMETRICS_CONTENT_TYPE if is_openmetrics else CONTENT_TYPE},
+        )

@@ -126,7 +126,9 @@ def parse_bytes(text: str, length: int | None = None) -> bytes:
     except ValueError:
         raise MalformedBlock(f"not hex: {text[:80]!r}") from None
     if text[:2] != "0x" or (length is not None and len(raw) != length):
-        raise MalformedBlock(f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}")
+        raise MalformedBlock(
+            f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}"
+        )
     return raw
 
 

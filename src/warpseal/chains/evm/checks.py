@@ -96,7 +96,9 @@ class BlockRules(Struct, frozen=True):
         return self.asynchronous_from is None or time < self.asynchronous_from
 
 
-def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules) -> EvmBlockFacts:
+def block_facts(
+    header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules
+) -> EvmBlockFacts:
     """Return what the index keeps of a block. receipts: one for each transaction, in their order.
 
     Raises BlockContradiction, and MalformedBlock for a malformed value.
@@ -140,7 +142,10 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         creations=creations,
         updates=tuple(dict.fromkeys(events.updates)),
         upgraded=tuple(dict.fromkeys(events.upgraded)),
-        tx_hashes={index: parse_bytes(header.transactions[index], HASH_BYTES) for index in sorted(tx_indexes)},
+        tx_hashes={
+            index: parse_bytes(header.transactions[index], HASH_BYTES)
+            for index in sorted(tx_indexes)
+        },
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),
@@ -164,7 +169,9 @@ class DisprovenBlock(NamedTuple):
     error: BlockContradiction | MalformedBlock
 
 
-def needs_proof(header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules) -> bool:
+def needs_proof(
+    header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules
+) -> bool:
     """Return whether a block has events, or its bloom says so, and its header commits to its receipts.
 
     block: its facts. Raises MalformedBlock.
@@ -202,7 +209,9 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
     """
     for block in blocks:
         if block.number != number:
-            raise BlockContradiction(BlockMismatch.NUMBER, number, f"the node returned block {block.number}")
+            raise BlockContradiction(
+                BlockMismatch.NUMBER, number, f"the node returned block {block.number}"
+            )
         if parent is not None and block.parent_hash != parent.hash:
             detail = f"the parent is {block.parent_hash.hex()}, block {number - 1} is {parent.hash.hex()}"
             raise BlockContradiction(BlockMismatch.PARENT, number, detail)
@@ -225,9 +234,16 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
             raise BlockContradiction(BlockMismatch.RECEIPT_BLOCK, number, detail)
         if receipt.transaction_hash != hashes[index]:
             is_of_block = receipt.transaction_hash in hashes
-            reason = BlockMismatch.RECEIPT_ORDER if is_of_block else BlockMismatch.RECEIPT_TRANSACTION
-            raise BlockContradiction(reason, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
-        if receipt.transaction_index != hex(index) and parse_quantity(receipt.transaction_index) != index:
+            reason = (
+                BlockMismatch.RECEIPT_ORDER if is_of_block else BlockMismatch.RECEIPT_TRANSACTION
+            )
+            raise BlockContradiction(
+                reason, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}"
+            )
+        if (
+            receipt.transaction_index != hex(index)
+            and parse_quantity(receipt.transaction_index) != index
+        ):
             detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
             raise BlockContradiction(BlockMismatch.RECEIPT_ORDER, number, detail)
         if receipt.type not in _TX_TYPES and hex(parse_quantity(receipt.type)) not in _TX_TYPES:
@@ -247,7 +263,9 @@ def _check_log_indexes(number: int, log_indexes: Iterable[str]) -> None:
     for text in log_indexes:
         log_index = parse_quantity(text)
         if log_index <= last:
-            raise BlockContradiction(BlockMismatch.LOG_INDEX, number, f"log {log_index} follows log {last}")
+            raise BlockContradiction(
+                BlockMismatch.LOG_INDEX, number, f"log {log_index} follows log {last}"
+            )
         last = log_index
 
 

@@ -122,7 +122,11 @@ def decode_name(result: bytes) -> str | None:
     A bytes32 ends at its first zero. In a string, zeros are left out, since PostgreSQL does not store them. Bytes that
     are no UTF-8 are replaced.
     """
-    raw = result.partition(b"\0")[0] if len(result) == _WORD_BYTES else _decode("bytes", _padded(result))
+    raw = (
+        result.partition(b"\0")[0]
+        if len(result) == _WORD_BYTES
+        else _decode("bytes", _padded(result))
+    )
     if raw is None:
         return None
     text = raw.decode(errors="replace").replace("\0", "")
@@ -142,7 +146,9 @@ def _padded(result: bytes) -> bytes:
 
 def _word(value: int | bytes) -> bytes:
     """Return a number, or an address, as a word of the ABI."""
-    return value.to_bytes(_WORD_BYTES) if isinstance(value, int) else value.rjust(_WORD_BYTES, b"\0")
+    return (
+        value.to_bytes(_WORD_BYTES) if isinstance(value, int) else value.rjust(_WORD_BYTES, b"\0")
+    )
 
 
 def _decode(abi: str, result: bytes) -> Any:

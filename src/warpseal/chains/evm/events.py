@@ -55,13 +55,24 @@ class BlockEvents(Struct):
         position = len(self.transfers)
         for token_id, amount in amounts:
             transfer = NftTransfer(
-                position, log.tx_index, log_index, contract, standard, token_id, sender, recipient, amount, is_candidate
+                position,
+                log.tx_index,
+                log_index,
+                contract,
+                standard,
+                token_id,
+                sender,
+                recipient,
+                amount,
+                is_candidate,
             )
             self.transfers.append(transfer)
             position += 1
 
 
-def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_icm: bool = False) -> BlockEvents:
+def read_events(
+    receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_icm: bool = False
+) -> BlockEvents:
     """Return the events of a block. has_erc20: with the transfers of ERC-20. has_icm: with the events of ICM.
 
     Raises MalformedBlock if a log of an event has values that are no hex.
@@ -99,9 +110,15 @@ def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     if bits.bit_count() > _MAX_BLOOM_BITS:
         return False
     # Few blooms have the one bit that is looked at first.
-    topics = {topic for topic, (at, bit, mask) in _TOPIC_BITS.items() if bloom[at] & bit and bits & mask == mask}
+    topics = {
+        topic
+        for topic, (at, bit, mask) in _TOPIC_BITS.items()
+        if bloom[at] & bit and bits & mask == mask
+    }
     if topics:
-        topics.difference_update(log.topics[0].lower() for receipt in receipts for log in receipt.logs if log.topics)
+        topics.difference_update(
+            log.topics[0].lower() for receipt in receipts for log in receipt.logs if log.topics
+        )
     return bool(topics)
 
 
@@ -129,10 +146,16 @@ def _read_consecutive_transfer(events: BlockEvents, log: TopicLog) -> None:
     (last_word,) = log.words(1)
     first, last = int.from_bytes(first_topic), int.from_bytes(last_word)
     count = last - first + 1
-    if not 0 < count <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids):
+    if (
+        not 0
+        < count
+        <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids)
+    ):
         raise UnknownShape
     amounts = [(token_id, 1) for token_id in range(first, last + 1)]
-    events.add_transfers(log, TokenStandard.ERC721, (address_in(sender), address_in(recipient)), amounts)
+    events.add_transfers(
+        log, TokenStandard.ERC721, (address_in(sender), address_in(recipient)), amounts
+    )
     events.consecutive_ids += count
 
 
@@ -140,7 +163,12 @@ def _read_transfer_single(events: BlockEvents, log: TopicLog) -> None:
     """Read TransferSingle(indexed operator, indexed from, indexed to, id, value)."""
     _, sender, recipient = log.indexed(3)
     token_id, amount = map(int.from_bytes, log.words(2))
-    events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), [(token_id, amount)])
+    events.add_transfers(
+        log,
+        TokenStandard.ERC1155,
+        (address_in(sender), address_in(recipient)),
+        [(token_id, amount)],
+    )
 
 
 def _read_transfer_batch(events: BlockEvents, log: TopicLog) -> None:
@@ -149,7 +177,9 @@ def _read_transfer_batch(events: BlockEvents, log: TopicLog) -> None:
     amounts = decode_pairs(log.data())
     if amounts is None:
         raise UnknownShape
-    events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), amounts)
+    events.add_transfers(
+        log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), amounts
+    )
 
 
 def _read_metadata_update(events: BlockEvents, log: TopicLog) -> None:
@@ -188,7 +218,9 @@ def _read_initialized(events: BlockEvents, log: TopicLog) -> None:
     events.upgraded.append(log.contract())
 
 
-def _read_icm(read: Callable[[IcmReader, TopicLog], None], events: BlockEvents, log: TopicLog) -> None:
+def _read_icm(
+    read: Callable[[IcmReader, TopicLog], None], events: BlockEvents, log: TopicLog
+) -> None:
     if events.icm is not None:
         read(events.icm, log)
 
@@ -218,7 +250,11 @@ def _bloom_bits(value: bytes) -> tuple[int, int, int]:
     """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1): byte and bit of one, and all."""
     digest = keccak(value)
     places = [int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1) for at in (0, 2, 4)]
-    return BLOOM_BYTES - 1 - places[0] // 8, 1 << places[0] % 8, sum(1 << place for place in set(places))
+    return (
+        BLOOM_BYTES - 1 - places[0] // 8,
+        1 << places[0] % 8,
+        sum(1 << place for place in set(places)),
+    )
 
 
 _TOPIC_BITS: Final = {topic: _bloom_bits(bytes.fromhex(topic[2:])) for topic in _READERS}

@@ -24,7 +24,13 @@ from warpseal.runtime.lazy import LazyModule
 from warpseal.warp import l1_messages
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID
-from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, Hash, UnsignedMessage, unwrap_log_data
+from warpseal.warp.message import (
+    WARP_PRECOMPILE,
+    AddressedCall,
+    Hash,
+    UnsignedMessage,
+    unwrap_log_data,
+)
 
 if TYPE_CHECKING:
     from warpseal.chains import keccak
@@ -44,7 +50,10 @@ NO_ACCOUNT: Final = bytes(ADDRESS_BYTES)
 _NUMBER_BITS: Final = 63
 _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 # nonce, sender, (version 2: the messenger,) destination, recipient, gas limit; offsets of relayers, receipts and body.
-_HEADS: Final = (struct.Struct("32s12x20s32s12x20s32s96s"), struct.Struct("32s12x20s12x20s32s12x20s32s96s"))
+_HEADS: Final = (
+    struct.Struct("32s12x20s32s12x20s32s96s"),
+    struct.Struct("32s12x20s12x20s32s12x20s32s96s"),
+)
 _NO_LISTS: Final = bytes(2 * HASH_BYTES)
 _WARP_HEAD_BYTES: Final = 42
 # Of an addressed call: codec version, type, and the length of the sender.
@@ -192,7 +201,14 @@ def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFi
     origin = values.pop(2) if is_v2 else None
     nonce, sender, destination, recipient, gas = values
     return MessageFields(
-        int.from_bytes(nonce), sender, origin, destination, recipient, int.from_bytes(gas), tail, data[body_at:end]
+        int.from_bytes(nonce),
+        sender,
+        origin,
+        destination,
+        recipient,
+        int.from_bytes(gas),
+        tail,
+        data[body_at:end],
     )
 
 
@@ -215,7 +231,10 @@ def decode_tail(tail: bytes) -> tuple[tuple[bytes, ...], tuple[tuple[int, bytes]
     words = [tail[at : at + HASH_BYTES] for at in range(0, len(tail), HASH_BYTES)]
     count = int.from_bytes(words[0]) if words else 0
     rest = iter(words[count + 2 :])
-    receipts = tuple((int.from_bytes(nonce), reward[-ADDRESS_BYTES:]) for nonce, reward in zip(rest, rest, strict=True))
+    receipts = tuple(
+        (int.from_bytes(nonce), reward[-ADDRESS_BYTES:])
+        for nonce, reward in zip(rest, rest, strict=True)
+    )
     return tuple(word[-ADDRESS_BYTES:] for word in words[1 : count + 1]), receipts
 
 
@@ -252,8 +271,14 @@ class IcmReader:
         message_id, source, deliverer = log.indexed(3)
         contract, data = log.contract(), log.data()
         fields = _message_at(data, 2, 2)
-        position, redeemer, account = len(self.events), address_in(data[:HASH_BYTES]), address_in(deliverer)
-        receive = IcmReceive(position, log.tx_index, contract, message_id, ChainID(source), fields, account, redeemer)
+        position, redeemer, account = (
+            len(self.events),
+            address_in(data[:HASH_BYTES]),
+            address_in(deliverer),
+        )
+        receive = IcmReceive(
+            position, log.tx_index, contract, message_id, ChainID(source), fields, account, redeemer
+        )
         self.events.append(receive)
         self._received[log.tx_index, contract, message_id] = receive
 
@@ -285,9 +310,17 @@ class IcmReader:
         """Read SendWarpMessage(indexed sender, indexed messageID, message) of the precompile."""
         sender_word, message_id = log.indexed(2)
         sender, message = address_in(sender_word), unwrap_log_data(log.data())
-        if message is None or log.contract() != WARP_PRECOMPILE or sha256(message).digest() != message_id:
+        if (
+            message is None
+            or log.contract() != WARP_PRECOMPILE
+            or sha256(message).digest() != message_id
+        ):
             raise UnknownShape
-        kind = PayloadKind.TELEPORTER if self._is_of_last_send(log.tx_index, sender, message) else _kind_of(message)
+        kind = (
+            PayloadKind.TELEPORTER
+            if self._is_of_last_send(log.tx_index, sender, message)
+            else _kind_of(message)
+        )
         self.events.append(WarpSend(len(self.events), log.tx_index, sender, kind, message))
 
     def read_messenger(self, log: TopicLog) -> None:
@@ -295,7 +328,9 @@ class IcmReader:
         word, messenger = log.indexed(2)
         version, position = int.from_bytes(word), len(self.events)
         _expect(not version >> _NUMBER_BITS)
-        self.events.append(NewMessenger(position, log.tx_index, log.contract(), version, address_in(messenger)))
+        self.events.append(
+            NewMessenger(position, log.tx_index, log.contract(), version, address_in(messenger))
+        )
 
     def _set_outcome(self, log: TopicLog, message_id: bytes, outcome: Outcome) -> bool:
         """Set the outcome of a receive of the same transaction that has none; return whether there is one."""
@@ -306,9 +341,13 @@ class IcmReader:
             force_setattr(receive, "inner_events", len(self.events) - receive.position - 1)
         return receive is not None
 
-    def _add_change(self, log: TopicLog, message_id: bytes, kind: ChangeKind, account: bytes, amount: int) -> None:
+    def _add_change(
+        self, log: TopicLog, message_id: bytes, kind: ChangeKind, account: bytes, amount: int
+    ) -> None:
         position, contract = len(self.events), log.contract()
-        self.events.append(IcmChange(position, log.tx_index, contract, message_id, kind, account, amount))
+        self.events.append(
+            IcmChange(position, log.tx_index, contract, message_id, kind, account, amount)
+        )
 
     def _is_of_last_send(self, tx_index: int, sender: bytes, message: bytes) -> bool:
         """Return whether a Warp message has the message that was sent last; set the sender of that one if so."""
@@ -331,7 +370,9 @@ class IcmReader:
 ICM_READERS: Final[dict[str, Callable[[IcmReader, TopicLog], None]]] = {
     "SendWarpMessage(address,bytes32,bytes)": IcmReader.read_warp,
     f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE},{_FEE})": IcmReader.read_send,
-    f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE_V2},{_FEE})": partial(IcmReader.read_send, is_v2=True),
+    f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE_V2},{_FEE})": partial(
+        IcmReader.read_send, is_v2=True
+    ),
     f"AddFeeAmount(bytes32,{_FEE})": IcmReader.read_fee,
     f"ReceiveCrossChainMessage(bytes32,bytes32,address,address,{_MESSAGE})": IcmReader.read_receive,
     "MessageExecuted(bytes32,bytes32)": IcmReader.read_executed,
@@ -346,7 +387,11 @@ def _message_at(data: bytes, place: int, words: int, *, is_v2: bool = False) -> 
     """Return the message of an event. place: of its offset among the words before it, from 1 on."""
     offset = data[(place - 1) * HASH_BYTES : place * HASH_BYTES]
     fields = decode_message(data, words * HASH_BYTES, is_v2=is_v2)
-    if fields is None or int.from_bytes(offset) != words * HASH_BYTES or fields.nonce >> _NUMBER_BITS:
+    if (
+        fields is None
+        or int.from_bytes(offset) != words * HASH_BYTES
+        or fields.nonce >> _NUMBER_BITS
+    ):
         raise UnknownShape
     return fields
 
@@ -363,7 +408,9 @@ def _read_tail(data: bytes, start: int) -> bytes | None:
         return None
     relayer_words = range(start + HASH_BYTES, receipts_at, HASH_BYTES)
     reward_words = range(receipts_at + 2 * HASH_BYTES, end, 2 * HASH_BYTES)
-    is_padded = all(data[at : at + len(_PADDING)] == _PADDING for at in (*relayer_words, *reward_words))
+    is_padded = all(
+        data[at : at + len(_PADDING)] == _PADDING for at in (*relayer_words, *reward_words)
+    )
     return data[start:end] if is_padded else None
 
 

@@ -43,7 +43,9 @@ _IMAGE_START: Final = re.compile(
     rb"|(?i:(?:<[?!](?:xml|--|doctype)[^>]*>|\s)*+<svg[\s/>])",
     re.DOTALL,
 )
-_ANIMATION_START: Final = re.compile(rb"....ftyp|\x1aE\xdf\xa3|OggS|ID3|fLaC|RIFF....(?:WAVE|AVI )|glTF", re.DOTALL)
+_ANIMATION_START: Final = re.compile(
+    rb"....ftyp|\x1aE\xdf\xa3|OggS|ID3|fLaC|RIFF....(?:WAVE|AVI )|glTF", re.DOTALL
+)
 _PAGE_TYPES: Final = ("text/html", "application/xhtml+xml")
 
 
@@ -109,7 +111,9 @@ def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
             is_whole = False
             continue
         values.setdefault(key.lower().replace("_", "").replace("-", ""), []).append(value)
-    fields = NftFields(**{name: _first_usable(values, read, keys) for name, (read, keys) in _FIELDS.items()})
+    fields = NftFields(
+        **{name: _first_usable(values, read, keys) for name, (read, keys) in _FIELDS.items()}
+    )
     if not is_whole and fields == NftFields():
         raise UnusableMetadata(MetadataStatus.INVALID_METADATA_JSON)
     return fields
@@ -134,7 +138,9 @@ def _decode(content: bytes) -> tuple[Any, bool]:
         text = content.decode().strip(BLANKS)
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text), True
-        return json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite), False
+        return json.loads(
+            text, parse_int=_integer, parse_float=_finite, parse_constant=_finite
+        ), False
     except (ValueError, RecursionError) as error:
         raise UnusableMetadata(MetadataStatus.INVALID_METADATA_JSON) from error
 
@@ -153,7 +159,9 @@ def _is_shallow(value: Any, levels: int) -> bool:
     level = _containers([value])
     for _ in range(levels):
         level = _containers(
-            child for value in level for child in (value.values() if isinstance(value, dict) else value)
+            child
+            for value in level
+            for child in (value.values() if isinstance(value, dict) else value)
         )
         if not level:
             return True
@@ -164,7 +172,9 @@ def _containers(values: Iterable[Any]) -> list[dict[str, Any] | list[Any]]:
     return [value for value in values if isinstance(value, dict | list)]
 
 
-def _first_usable(values: dict[str, list[Any]], read: Callable[[Any], str | int | None], keys: Iterable[str]) -> Any:
+def _first_usable(
+    values: dict[str, list[Any]], read: Callable[[Any], str | int | None], keys: Iterable[str]
+) -> Any:
     readings = (read(value) for key in keys for value in values.get(key, ()))
     return next((reading for reading in readings if reading not in (None, "")), None)
 

@@ -47,7 +47,10 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
     _check_hex([log.address for log in logs], ADDRESS_BYTES)
     _check_hex([topic for log in logs for topic in log.topics], HASH_BYTES)
     _check_hex([receipt.logs_bloom for receipt in receipts], BLOOM_BYTES)
-    leaves = [(_encode_number(index).hex(), _encode_receipt(receipt)) for index, receipt in enumerate(receipts)]
+    leaves = [
+        (_encode_number(index).hex(), _encode_receipt(receipt))
+        for index, receipt in enumerate(receipts)
+    ]
     return keccak(_encode_node(sorted(leaves), 0) if leaves else _EMPTY)
 
 
@@ -71,7 +74,9 @@ def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
     """
     key, receipt = leaves[0]
     if len(leaves) == 1:
-        return _encode_list(_encode_path(key[depth:], _LEAF) + _encode_length(len(receipt), _STRING) + receipt)
+        return _encode_list(
+            _encode_path(key[depth:], _LEAF) + _encode_length(len(receipt), _STRING) + receipt
+        )
     last_key = leaves[-1][0]
     end = depth
     while key[end] == last_key[end]:
@@ -81,7 +86,10 @@ def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
     children: dict[str, list[_Leaf]] = {}
     for leaf in leaves:
         children.setdefault(leaf[0][depth], []).append(leaf)
-    slots = [_hash_node(children[nibble], depth + 1) if nibble in children else _EMPTY for nibble in "0123456789abcdef"]
+    slots = [
+        _hash_node(children[nibble], depth + 1) if nibble in children else _EMPTY
+        for nibble in "0123456789abcdef"
+    ]
     return _encode_list(b"".join(slots) + _EMPTY)
 
 
@@ -105,10 +113,14 @@ def _encode_receipt(receipt: EvmReceipt) -> bytes:
     # RLP is written as hex text, as nodes do, and decoded at the end: to decode each value takes longer.
     logs = "".join(map(_encode_log, receipt.logs))
     try:
-        bloom_and_logs = unhexlify(f"{receipt.logs_bloom[2:]}{_encode_length(len(logs) // 2, _LIST).hex()}{logs}")
+        bloom_and_logs = unhexlify(
+            f"{receipt.logs_bloom[2:]}{_encode_length(len(logs) // 2, _LIST).hex()}{logs}"
+        )
     except ValueError:
         raise MalformedBlock("a receipt has values that are no hex") from None
-    encoded = _encode_list(_encode_number(status) + _encode_number(gas) + _BLOOM_PREFIX + bloom_and_logs)
+    encoded = _encode_list(
+        _encode_number(status) + _encode_number(gas) + _BLOOM_PREFIX + bloom_and_logs
+    )
     return bytes([tx_type]) + encoded if tx_type else encoded
 
 
@@ -130,9 +142,13 @@ def _encode_log_lengths(topics: int, data_chars: int, data_start: str) -> tuple[
     """
     data_bytes, has_half_byte = divmod(data_chars - len("0x"), 2)
     if has_half_byte or not data_start.startswith("0x"):
-        raise MalformedBlock(f"the data of a log are no bytes in hex: {data_start!r} and {data_chars} characters")
+        raise MalformedBlock(
+            f"the data of a log are no bytes in hex: {data_start!r} and {data_chars} characters"
+        )
     # A byte below 0x80 is its own encoding.
-    data_head = b"" if data_bytes == 1 and data_start < "0x8" else _encode_length(data_bytes, _STRING)
+    data_head = (
+        b"" if data_bytes == 1 and data_start < "0x8" else _encode_length(data_bytes, _STRING)
+    )
     topics_bytes = topics * (1 + HASH_BYTES)
     topics_head = _encode_length(topics_bytes, _LIST)
     size = 1 + ADDRESS_BYTES + len(topics_head) + topics_bytes + len(data_head) + data_bytes

@@ -24,15 +24,23 @@ MAX_URL_BYTES: Final = 16 * 1024
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _DATA: Final = re.compile(r"data:([^,]*),(.*)", re.IGNORECASE | re.DOTALL)
-_IPFS: Final = re.compile(r"ipfs:/{0,3}(?:ipfs/)?([a-z0-9]{1,128})([/?].*)?", re.IGNORECASE | re.DOTALL)
+_IPFS: Final = re.compile(
+    r"ipfs:/{0,3}(?:ipfs/)?([a-z0-9]{1,128})([/?].*)?", re.IGNORECASE | re.DOTALL
+)
 # Without a scheme an id has to be unmistakable: version 0 in base58, or version 1 in base32.
-_BARE_IPFS: Final = re.compile(r"/?(?:ipfs/)?(Qm[1-9A-HJ-NP-Za-km-z]{44}|baf[a-z2-7]{40,125})([/?].*)?", re.DOTALL)
+_BARE_IPFS: Final = re.compile(
+    r"/?(?:ipfs/)?(Qm[1-9A-HJ-NP-Za-km-z]{44}|baf[a-z2-7]{40,125})([/?].*)?", re.DOTALL
+)
 _ARWEAVE: Final = re.compile(r"ar:/{0,2}([a-z0-9_-]{1,128})([/?].*)?", re.IGNORECASE | re.DOTALL)
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=~"
 _BARE_PERCENT: Final = re.compile("%(?![0-9a-f]{2})", re.IGNORECASE)
 _TOKEN_ID: Final = re.compile(rb"(?i:\{id\}|%7Bid%7D)|\$TOKEN_ID")
-_IPFS_PATH: Final = re.compile(r"https?://[^/?#]+/ipfs/([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
-_IPFS_HOST: Final = re.compile(r"https?://([a-z0-9]{1,63})\.ipfs\.[^/?#]+(.*)", re.IGNORECASE | re.DOTALL)
+_IPFS_PATH: Final = re.compile(
+    r"https?://[^/?#]+/ipfs/([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL
+)
+_IPFS_HOST: Final = re.compile(
+    r"https?://([a-z0-9]{1,63})\.ipfs\.[^/?#]+(.*)", re.IGNORECASE | re.DOTALL
+)
 _WHITE_SPACE: Final = re.compile(rb"\s+")
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 
@@ -88,7 +96,9 @@ def content_uri(uri: str) -> str | None:
             path = match[2] or ""
             # Directly behind an id only a query can follow.
             if path.startswith("/"):
-                path = quote(_BARE_PERCENT.sub("%25", path), safe=_PATH_CHARACTERS, errors="replace")
+                path = quote(
+                    _BARE_PERCENT.sub("%25", path), safe=_PATH_CHARACTERS, errors="replace"
+                )
             return f"{scheme}://{match[1]}{path}"
     return None
 
@@ -114,11 +124,17 @@ def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocu
         case "http" | "https":
             path, host = _IPFS_PATH.match(uri), _IPFS_HOST.match(uri)
             location = path[1] if path else host[1] + host[2] if host else ""
-            return _parse_urls(uri, *(f"{base}/ipfs/{location}" for base in gateways.ipfs if location))
+            return _parse_urls(
+                uri, *(f"{base}/ipfs/{location}" for base in gateways.ipfs if location)
+            )
         case "ipfs" if content:
-            return _parse_urls(*(f"{base}/ipfs/{content.removeprefix('ipfs://')}" for base in gateways.ipfs))
+            return _parse_urls(
+                *(f"{base}/ipfs/{content.removeprefix('ipfs://')}" for base in gateways.ipfs)
+            )
         case "ar" if content:
-            return _parse_urls(*(f"{base}/{content.removeprefix('ar://')}" for base in gateways.arweave))
+            return _parse_urls(
+                *(f"{base}/{content.removeprefix('ar://')}" for base in gateways.arweave)
+            )
         case "" | "ipfs" | "ar":
             raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
         case _:
@@ -147,7 +163,9 @@ def _parse_data(uri: str) -> InlineDocument:
         return InlineDocument(media_type, tuple(dict.fromkeys((decoded, payload))))
     digits = _WHITE_SPACE.sub(b"", decoded).translate(_URL_SAFE).rstrip(b"=")
     try:
-        return InlineDocument(media_type, (b64decode(digits + b"=" * (-len(digits) % 4), validate=True),))
+        return InlineDocument(
+            media_type, (b64decode(digits + b"=" * (-len(digits) % 4), validate=True),)
+        )
     except binascii.Error as error:
         raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
 

@@ -12,7 +12,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from warpseal.chains.evm.blocks import ADDRESS_BYTES, HASH_BYTES, MalformedBlock, decode_json, parse_bytes
+from warpseal.chains.evm.blocks import (
+    ADDRESS_BYTES,
+    HASH_BYTES,
+    MalformedBlock,
+    decode_json,
+    parse_bytes,
+)
 from warpseal.chains.evm.facts import Creation
 
 MAX_CALL_DEPTH: Final = 1_024
@@ -73,7 +79,9 @@ def decode_block_trace(raw_result: bytes) -> tuple[TxTrace, ...] | None:
 
 def _trace(tx_index: int, tx: _TracedTx) -> TxTrace:
     if tx.result is None:
-        raise MalformedBlock(f"transaction {tx_index} is not traced: {(tx.error or 'no reason')[:200]}")
+        raise MalformedBlock(
+            f"transaction {tx_index} is not traced: {(tx.error or 'no reason')[:200]}"
+        )
     tx_hash = None if tx.tx_hash is None else parse_bytes(tx.tx_hash, HASH_BYTES)
     return TxTrace(tx_hash, tuple(_creations(tx_index, tx.result)))
 
@@ -90,6 +98,9 @@ def _creations(tx_index: int, transaction: _Call) -> Iterator[Creation]:
             continue
         if call.type in _CREATE_TYPES:
             position += 1
-            address, factory = parse_bytes(call.to or "", ADDRESS_BYTES), parse_bytes(call.sender, ADDRESS_BYTES)
+            address, factory = (
+                parse_bytes(call.to or "", ADDRESS_BYTES),
+                parse_bytes(call.sender, ADDRESS_BYTES),
+            )
             yield Creation(tx_index, position, address, sender, factory)
         waiting.extend(reversed(call.calls))

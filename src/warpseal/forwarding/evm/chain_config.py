@@ -38,7 +38,15 @@ log = logging.getLogger(__name__)
 
 _MAX_FILE_BYTES: Final = 16 * MEBIBYTE
 _RETRY_S: Final = 2.0
-_NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon", "igloo")
+_NETWORK_UPGRADES: Final = (
+    "subnetEVM",
+    "durango",
+    "etna",
+    "fortuna",
+    "granite",
+    "helicon",
+    "igloo",
+)
 _BLOCKS: Final = (
     "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
     "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock", "londonBlock",
@@ -79,11 +87,15 @@ class ChainConfig(Struct, frozen=True):
 
     def precompiles_at(self, moment: int) -> dict[str, Config]:
         """Return the result of eth_getActivePrecompilesAt."""
-        return active_precompiles(moment, self.genesis_precompiles, self.upgrades.get("precompileUpgrades", ()))
+        return active_precompiles(
+            moment, self.genesis_precompiles, self.upgrades.get("precompileUpgrades", ())
+        )
 
     def has_fee_manager(self, moment: int) -> bool:
         """Return whether the fee manager precompile is active at a time, and with it subnet-evm's own rules."""
-        return self._is_reached("subnetEVMTimestamp", moment) and FEE_MANAGER in self.precompiles_at(moment)
+        return self._is_reached(
+            "subnetEVMTimestamp", moment
+        ) and FEE_MANAGER in self.precompiles_at(moment)
 
     def fees(self, moment: int) -> Mapping[str, int]:
         """Return the fees at a time without an active fee manager."""
@@ -99,9 +111,17 @@ class ChainConfig(Struct, frozen=True):
         forks = [name.removesuffix("Block") for name in _BLOCKS if name != "muirGlacierBlock"]
         ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Block", 0) for fork in forks}
         ethereum["IsMerge"] = True
-        ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Time", moment) for fork in _TIMED_FORKS}
-        upgrades = [name for name in _NETWORK_UPGRADES if name != "igloo" or "iglooTimestamp" in self.settings]
-        avalanche = {_rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in upgrades}
+        ethereum |= {
+            _rule_name(fork): self._is_reached(f"{fork}Time", moment) for fork in _TIMED_FORKS
+        }
+        upgrades = [
+            name
+            for name in _NETWORK_UPGRADES
+            if name != "igloo" or "iglooTimestamp" in self.settings
+        ]
+        avalanche = {
+            _rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in upgrades
+        }
         active = self.precompiles_at(moment).items()
         times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
         return {"ethRules": ethereum, "avalancheRules": avalanche, "precompiles": times}
@@ -111,7 +131,9 @@ class ChainConfig(Struct, frozen=True):
         return begins is not None and begins <= at
 
 
-def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[str, int]) -> ChainConfig:
+def chain_config(
+    genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[str, int]
+) -> ChainConfig:
     """Return the configuration of a chain. Raises NotSubnetEvm.
 
     genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
@@ -122,7 +144,9 @@ def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[s
         fields = _CONFIG(config) if isinstance(config, dict) else {}
         if not isinstance(fields.get("feeConfig"), dict):
             raise NotSubnetEvm("the genesis has no config.feeConfig")
-        precompiles = {key: precompile_as_json(key, fields[key]) for key in KEYS if fields.get(key) is not None}
+        precompiles = {
+            key: precompile_as_json(key, fields[key]) for key in KEYS if fields.get(key) is not None
+        }
         return ChainConfig(_settings(fields, upgrades, network_times_s), precompiles, upgrades)
     except NotSubnetEvm:
         raise
@@ -181,7 +205,9 @@ def _upgrades_as_json(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("networkUpgradeOverrides") is not None:
         overrides = _TIMES(fields["networkUpgradeOverrides"])
         times = {key: timestamp(overrides.get(key)) for key in _TIME_NAMES}
-        encoded["networkUpgradeOverrides"] = {key: time for key, time in times.items() if time is not None}
+        encoded["networkUpgradeOverrides"] = {
+            key: time for key, time in times.items() if time is not None
+        }
     if fields.get("stateUpgrades"):
         encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in fields["stateUpgrades"]]
     if fields.get("precompileUpgrades"):
@@ -193,7 +219,10 @@ def _upgrades_as_json(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _state_upgrade(fields: dict[str, Any]) -> dict[str, Any]:
     fields = _STATE_UPGRADE(fields)
-    accounts = {address(account): _account(change) for account, change in (fields.get("accounts") or {}).items()}
+    accounts = {
+        address(account): _account(change)
+        for account, change in (fields.get("accounts") or {}).items()
+    }
     begins = timestamp(fields.get("blockTimestamp"))
     return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
 
@@ -204,7 +233,9 @@ def _account(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("code") not in (None, "", "0x"):
         encoded["code"] = fields["code"].lower()
     if fields.get("storage"):
-        encoded["storage"] = {slot.lower(): value.lower() for slot, value in fields["storage"].items()}
+        encoded["storage"] = {
+            slot.lower(): value.lower() for slot, value in fields["storage"].items()
+        }
     if fields.get("balanceChange") is not None:
         encoded["balanceChange"] = quantity(fields["balanceChange"])
     return encoded
@@ -226,7 +257,9 @@ class ChainConfigLoader:
     Without an upgrade file there is no configuration: a chain's changes after its genesis are written only there.
     """
 
-    def __init__(self, upgrade_file: Path | None, genesis: LoadGenesis, upgrade_times: LoadUpgradeTimes) -> None:
+    def __init__(
+        self, upgrade_file: Path | None, genesis: LoadGenesis, upgrade_times: LoadUpgradeTimes
+    ) -> None:
         self._upgrade_file = upgrade_file
         self._genesis = genesis
         self._upgrade_times = upgrade_times
@@ -263,4 +296,7 @@ class ChainConfigLoader:
         self._loaded, self._retry_at = (changed_ns, config), 0.0
 
     def _warn(self, reason: str) -> None:
-        log.warning("EVM chain configuration unavailable", extra={"upgrade_file": self._upgrade_file, "reason": reason})
+        log.warning(
+            "EVM chain configuration unavailable",
+            extra={"upgrade_file": self._upgrade_file, "reason": reason},
+        )

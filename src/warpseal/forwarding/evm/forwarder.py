@@ -31,7 +31,12 @@ from warpseal.forwarding.evm.methods import (
     reveals_head,
 )
 from warpseal.forwarding.evm.sockets import EvmSockets
-from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
+from warpseal.forwarding.evm.subnet_evm import (
+    RpcFailure,
+    derive,
+    normalize_timestamp,
+    with_last_changed,
+)
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.endpoint import EvmChain
@@ -57,7 +62,9 @@ from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import ChainID, id_text
 
 NO_NODE: Final = RpcError(SERVER_ERROR, "no node of this chain can be reached")
-NOT_ANSWERED: Final = RpcError(SERVER_ERROR, "the node did not answer; it may have done what it was asked")
+NOT_ANSWERED: Final = RpcError(
+    SERVER_ERROR, "the node did not answer; it may have done what it was asked"
+)
 TIMED_OUT: Final = RpcError(REQUEST_TIMED_OUT, "request timed out")
 TOO_LARGE: Final = RpcError(RESPONSE_TOO_LARGE, "response too large")
 FILTER_NOT_FOUND: Final = RpcError(SERVER_ERROR, "filter not found")
@@ -84,7 +91,9 @@ _MAX_FILTER_PARAMS_BYTES: Final = 4_096
 class ForwardingObserver(Protocol):
     """Counts calls of EVM chains."""
 
-    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+    def observe_forwarding(
+        self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1
+    ) -> None:
         """Note calls. chain: its id; upstream: a node's position in its list, after "ws" for a WebSocket's; empty
         if no node was called.
 
@@ -148,11 +157,17 @@ class EvmForwarder:
 
         methods: those of its calls, none of which is a notification. A batch may have been sent even for None.
         """
-        if not methods <= PLAIN_READS or any(map(self._denied.denies, methods)) or any(map(self._guards, methods)):
+        if (
+            not methods <= PLAIN_READS
+            or any(map(self._denied.denies, methods))
+            or any(map(self._guards, methods))
+        ):
             return None
         if self.pool.compares_heads and not HEAD_METHODS.isdisjoint(methods):
             return None
-        reply = await self._forward(RpcCall(next(iter(methods))), body, await self.pool.candidates(), count)
+        reply = await self._forward(
+            RpcCall(next(iter(methods))), body, await self.pool.candidates(), count
+        )
         is_single_response = isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"["
         return None if is_single_response else reply
 
@@ -194,7 +209,9 @@ class EvmForwarder:
         """Return whether a call may go unchanged to any node."""
         if method in SUBNET_EVM or self._denied.denies(method) or self._guards(method):
             return False
-        return class_of(method) is not MethodClass.USE_FILTER or self._filters.node_of(params) is None
+        return (
+            class_of(method) is not MethodClass.USE_FILTER or self._filters.node_of(params) is None
+        )
 
     def count(self, method_class: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
         """Note the outcome of calls. upstream: as ForwardingObserver names it."""
@@ -214,7 +231,9 @@ class EvmForwarder:
     async def _find_refusals(self, calls: Sequence[RpcCall]) -> dict[int, RpcResponse]:
         """Return the responses to calls for blocked messages, by position."""
         guarded = {number: call for number, call in enumerate(calls) if self._guards(call.method)}
-        guarded = {number: call for number, call in guarded.items() if not self._denied.denies(call.method)}
+        guarded = {
+            number: call for number, call in guarded.items() if not self._denied.denies(call.method)
+        }
         if self._guard is None or not guarded:
             return {}
 
@@ -244,17 +263,24 @@ class EvmForwarder:
         is_read = method_class is MethodClass.READ
 
         def is_final(node: PoolNode, reply: NodeReply) -> bool:
-            if method_class is MethodClass.MAKE_FILTER or (self.pool.compares_heads and reveals_head(call)):
+            if method_class is MethodClass.MAKE_FILTER or (
+                self.pool.compares_heads and reveals_head(call)
+            ):
                 self._learn(call, decode_result(reply.body), node)
             return not (reply.is_busy and is_read)
 
         method = call.method if count == 1 else _BATCH
         send = partial(self._post, body=body, classes={method_class: count}, method=method)
-        reply = await self.pool.forward(nodes, self._settings.call_timeout_s, send, is_final, is_read=is_read)
+        reply = await self.pool.forward(
+            nodes, self._settings.call_timeout_s, send, is_final, is_read=is_read
+        )
         return reply if isinstance(reply, NodeReply) else RpcResponse(error=error_for(reply, call))
 
     async def _send_batch(
-        self, calls: Mapping[int, RpcCall], nodes: Sequence[PoolNode], timeout_s: float | None = None
+        self,
+        calls: Mapping[int, RpcCall],
+        nodes: Sequence[PoolNode],
+        timeout_s: float | None = None,
     ) -> dict[int, RpcResponse]:
         """Call these nodes, one after another, until all calls have responses or no node is left."""
         waiting, responses = dict(calls), dict[int, RpcResponse]()
@@ -262,24 +288,40 @@ class EvmForwarder:
         until = loop_time() + (timeout_s or self._settings.call_timeout_s)
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
-            body, methods = encode_numbered_calls(waiting), {call.method for call in waiting.values()}
+            body, methods = (
+                encode_numbered_calls(waiting),
+                {call.method for call in waiting.values()},
+            )
             method = methods.pop() if len(methods) == 1 else _BATCH
             try:
-                reply = await self._post(node, until - loop_time(), body=body, classes=classes, method=method)
+                reply = await self._post(
+                    node, until - loop_time(), body=body, classes=classes, method=method
+                )
                 if not reply.is_ok:
                     raise reply.failure()
             except CallFailure as error:
                 failure = error
                 responses |= _final_errors(waiting, error)
-                waiting = {number: call for number, call in waiting.items() if number not in responses}
+                waiting = {
+                    number: call for number, call in waiting.items() if number not in responses
+                }
                 if not waiting or loop_time() >= until:
                     break
             else:
                 return responses | self._decode_responses(waiting, reply, node)
-        return responses | {number: RpcResponse(error=_final_error(failure, call)) for number, call in waiting.items()}
+        return responses | {
+            number: RpcResponse(error=_final_error(failure, call))
+            for number, call in waiting.items()
+        }
 
     async def _post(
-        self, node: PoolNode, left_s: float, *, body: bytes, classes: Mapping[MethodClass, int], method: str
+        self,
+        node: PoolNode,
+        left_s: float,
+        *,
+        body: bytes,
+        classes: Mapping[MethodClass, int],
+        method: str,
     ) -> NodeReply:
         """Send a body to a node and note the outcome. classes: those of its calls. Raises CallFailure."""
         try:
@@ -294,7 +336,9 @@ class EvmForwarder:
     def _decode_responses(
         self, calls: Mapping[int, RpcCall], reply: NodeReply, node: PoolNode
     ) -> dict[int, RpcResponse]:
-        decoded = decode_responses(reply.body, [number for number, call in calls.items() if not call.is_notification])
+        decoded = decode_responses(
+            reply.body, [number for number, call in calls.items() if not call.is_notification]
+        )
         responses = {number: decoded.get(number, RpcResponse()) for number in calls}
         for number, call in calls.items():
             self._learn(call, responses[number].result, node)
@@ -306,7 +350,11 @@ class EvmForwarder:
             return
         if class_of(call.method) is MethodClass.MAKE_FILTER:
             self._filters.register(result, node)
-        elif self.pool.compares_heads and reveals_head(call) and (height := head_in(result)) is not None:
+        elif (
+            self.pool.compares_heads
+            and reveals_head(call)
+            and (height := head_in(result)) is not None
+        ):
             self.pool.note_head(node, height)
 
     async def _complete_subnet_evm(self, call: RpcCall, response: RpcResponse) -> RpcResponse:
@@ -318,7 +366,11 @@ class EvmForwarder:
             return response
         self.count(class_of(call.method), "", "derived")
         checked = self.respond_locally(call)
-        return checked if isinstance(checked, RpcResponse) else await derive(checked, config, self.read)
+        return (
+            checked
+            if isinstance(checked, RpcResponse)
+            else await derive(checked, config, self.read)
+        )
 
     def _count_all(self, classes: Mapping[MethodClass, int], node: PoolNode, outcome: str) -> None:
         for method_class, calls in classes.items():
@@ -353,7 +405,9 @@ def forward_chain(
     ]
     pool = NodePool(nodes, EvmIdentity(), settings.limits)
     denied = DenyList((*settings.deny_methods, *chain.deny_methods))
-    forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer, guard)
+    forwarder = EvmForwarder(
+        id_text(chain.blockchain_id), pool, denied, settings, load_config, observer, guard
+    )
     sockets = EvmSockets(forwarder.name, chain.ws, sessions.websockets, pool, settings)
     return ForwardedChain(chain.blockchain_id, forwarder, sockets)
 
@@ -378,7 +432,11 @@ def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int,
 
 def _final_error(failure: CallFailure | None, call: RpcCall) -> RpcError:
     """Return the error of a call that no node answered; a gateway may refuse a method by a status alone."""
-    if failure is not None and failure.status in REFUSALS_OF_CALLERS and call.method in _REPLACEABLE:
+    if (
+        failure is not None
+        and failure.status in REFUSALS_OF_CALLERS
+        and call.method in _REPLACEABLE
+    ):
         return RpcError(METHOD_NOT_FOUND, f"HTTP status {failure.status} for {call.method}")
     return error_for(None if failure is None else failure.failure, call)
 
@@ -386,7 +444,10 @@ def _final_error(failure: CallFailure | None, call: RpcCall) -> RpcError:
 def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
     """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
     method_class = class_of(call.method)
-    if method_class is MethodClass.USE_FILTER and kind in (NodeFailure.UNREACHABLE, NodeFailure.LOST):
+    if method_class is MethodClass.USE_FILTER and kind in (
+        NodeFailure.UNREACHABLE,
+        NodeFailure.LOST,
+    ):
         return FILTER_NOT_FOUND
     if kind in (NodeFailure.BUSY, NodeFailure.HTTP_STATUS) and method_class is MethodClass.READ:
         return NO_NODE

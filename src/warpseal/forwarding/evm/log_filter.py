@@ -6,7 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
-SEND_WARP_MESSAGE: Final = bytes.fromhex("56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d")
+SEND_WARP_MESSAGE: Final = bytes.fromhex(
+    "56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d"
+)
 """The topic of a message that the Warp precompile sends."""
 
 

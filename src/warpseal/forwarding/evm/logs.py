@@ -18,7 +18,12 @@ from warpseal.forwarding.evm.log_filter import EvmLog, LogFilter, LogsRefused
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import BLOCK_NUMBER
-from warpseal.upstream.json_values import block_height, decode_block_number, decode_hex, decode_quantity
+from warpseal.upstream.json_values import (
+    block_height,
+    decode_block_number,
+    decode_hex,
+    decode_quantity,
+)
 from warpseal.upstream.jsonrpc import rpc_call
 from warpseal.upstream.node import run_decoder
 
@@ -30,7 +35,9 @@ _MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
 class EvmLogClient:
     """The logs of one chain. timeout_s: of one call to one node. executor: decodes large replies."""
 
-    def __init__(self, forwarder: EvmForwarder, timeout_s: float, executor: Executor | None = None) -> None:
+    def __init__(
+        self, forwarder: EvmForwarder, timeout_s: float, executor: Executor | None = None
+    ) -> None:
         self._forwarder = forwarder
         self._timeout_s = timeout_s
         self._executor = executor

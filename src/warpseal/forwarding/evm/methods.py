@@ -52,7 +52,9 @@ HEAD_METHODS: Final = frozenset(
 """Methods whose results name a block that the node has."""
 _PENDING: Final = b'"pending"'
 
-_MAKE_FILTER: Final = frozenset({"eth_newFilter", "eth_newBlockFilter", "eth_newPendingTransactionFilter"})
+_MAKE_FILTER: Final = frozenset(
+    {"eth_newFilter", "eth_newBlockFilter", "eth_newPendingTransactionFilter"}
+)
 _USE_FILTER: Final = frozenset({"eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"})
 _READ: Final = SUBNET_EVM | {
     "eth_accounts", "eth_baseFee", "eth_blobBaseFee", "eth_blockNumber", "eth_call", "eth_callDetailed",
@@ -111,7 +113,9 @@ _HEAD_RESULT: Final = msgspec.json.Decoder(str | _NamesBlock | None)
 
 def reveals_head(call: RpcCall) -> bool:
     """Return whether the response to a call names a block that its node has; it does not have pending ones yet."""
-    return call.method in HEAD_METHODS and (call.params is None or _PENDING not in bytes(call.params))
+    return call.method in HEAD_METHODS and (
+        call.params is None or _PENDING not in bytes(call.params)
+    )
 
 
 def head_in(result: msgspec.Raw | bytes) -> int | None:

@@ -88,7 +88,9 @@ def precompile_upgrade_as_json(value: Any) -> Config:
     return {key: precompile_as_json(key, value)}
 
 
-def active_precompiles(moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]) -> dict[str, Config]:
+def active_precompiles(
+    moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]
+) -> dict[str, Config]:
     """Return the configurations that are active at a time: the last one of each precompile, unless that disables it.
 
     The last one is the last in the order of the lists, the genesis before the upgrades. `disable` turns the precompile
@@ -138,14 +140,17 @@ def _no_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _initial(name: str, encode: Callable[[Any], dict[str, Any]]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _initial(
+    name: str, encode: Callable[[Any], dict[str, Any]]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return the function for a configuration with one field, which may be missing."""
     return lambda fields: {} if fields.get(name) is None else {name: encode(fields[name])}
 
 
 def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
     minted = {
-        address(account): quantity(amount) for account, amount in _object(fields.get("initialMint") or {}).items()
+        address(account): quantity(amount)
+        for account, amount in _object(fields.get("initialMint") or {}).items()
     }
     return {"initialMint": minted} if minted else {}
 

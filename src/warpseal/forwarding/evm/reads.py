@@ -32,7 +32,13 @@ from warpseal.upstream.evm_blocks import (
     result_bytes,
 )
 from warpseal.upstream.json_values import decode_bytes
-from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, is_unknown_method, rpc_call
+from warpseal.upstream.jsonrpc import (
+    REQUEST_TIMED_OUT,
+    RpcCall,
+    RpcResponse,
+    is_unknown_method,
+    rpc_call,
+)
 from warpseal.upstream.node import run_decoder
 from warpseal.upstream.pool import PoolNode
 
@@ -81,7 +87,11 @@ class EvmChainReader:
         try:
             async with asyncio.timeout(_BLOCK_TIMEOUT_S), self._slots:
                 read = partial(self._block_at, block)
-                return (await self._forwarder.pool.try_each("the block", read, lambda facts: facts is not None))[-1]
+                return (
+                    await self._forwarder.pool.try_each(
+                        "the block", read, lambda facts: facts is not None
+                    )
+                )[-1]
         except TimeoutError:
             raise NodeUnavailable("the block") from None
 
@@ -94,14 +104,18 @@ class EvmChainReader:
             raise NodeUnavailable("eth_getCode")
         return bytes(response.result) not in (_NULL, _NO_CODE)
 
-    async def balances(self, contract: bytes, owner: bytes, token_ids: Sequence[int]) -> tuple[int, ...] | None:
+    async def balances(
+        self, contract: bytes, owner: bytes, token_ids: Sequence[int]
+    ) -> tuple[int, ...] | None:
         """Return how much of each ERC-1155 token an account holds now; None if the contract does not say it.
 
         Raises NodeUnavailable.
         """
         data = balance_of_batch_call([owner] * len(token_ids), token_ids)
         async with self._slots:
-            response = await self._forwarder.read(contract_call(contract, data), None, self._timeout_s)
+            response = await self._forwarder.read(
+                contract_call(contract, data), None, self._timeout_s
+            )
         if response.result is None:
             if response.error in (NO_NODE, NOT_ANSWERED, TIMED_OUT):
                 raise NodeUnavailable("eth_call")
@@ -126,14 +140,20 @@ class EvmChainReader:
     async def _read_block(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
         """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
         call_node = partial(self._call_node, node)
-        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", hex_text(block))
+        method, name = (
+            (BLOCK, hex(block))
+            if isinstance(block, int)
+            else ("eth_getBlockByHash", hex_text(block))
+        )
         responses = await call_node([rpc_call(method, name, False)])
         read_headers = partial(decode_headers, responses)
         headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
         if error is not None:
             raise error
         (header,) = headers
-        if block != (parse_quantity(header.number) if isinstance(block, int) else parse_bytes(header.hash)):
+        if block != (
+            parse_quantity(header.number) if isinstance(block, int) else parse_bytes(header.hash)
+        ):
             raise MalformedBlock("another block than the one of the call")
         raw = (await read_receipts(call_node, headers, {})).get(0, NO_RECEIPTS)
         rules = await self._load_rules()
@@ -158,11 +178,15 @@ class EvmChainReader:
             responses += await asyncio.gather(*reads)
         for call, response in zip(calls, responses, strict=True):
             error = response.error
-            if error is None or (call.method == BLOCK_RECEIPTS and is_unknown_method(response, call.method)):
+            if error is None or (
+                call.method == BLOCK_RECEIPTS and is_unknown_method(response, call.method)
+            ):
                 continue
             if not _NOT_YET.search(error.message):
                 is_timeout = error.code == REQUEST_TIMED_OUT
-                raise CallFailure(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message)
+                raise CallFailure(
+                    NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message
+                )
         return responses
 
 

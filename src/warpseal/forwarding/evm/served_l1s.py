@@ -58,7 +58,9 @@ class ServedL1s:
             chains = await self.find()
             if chains:
                 names = ", ".join(id_text(chain.blockchain_id) for chain in chains)
-                log.info("found EVM chains", extra={"node": self._node.endpoint.display, "chains": names})
+                log.info(
+                    "found EVM chains", extra={"node": self._node.endpoint.display, "chains": names}
+                )
             for chain in chains:
                 on_chain(chain)
             await asyncio.sleep(self._interval_s)

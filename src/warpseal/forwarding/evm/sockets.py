@@ -107,7 +107,9 @@ class EvmSockets:
         """
         if self.clients >= self._settings.max_sockets:
             raise WebSocketUnavailable("too many clients are connected")
-        if self._clients_by_address[address] >= max(1, self._settings.max_sockets // _ADDRESS_PARTS):
+        if self._clients_by_address[address] >= max(
+            1, self._settings.max_sockets // _ADDRESS_PARTS
+        ):
             raise WebSocketUnavailable("this client has too many connections")
         self.clients += 1
         self._clients_by_address[address] += 1
@@ -131,7 +133,9 @@ class EvmSockets:
                     opened = await self._try_connect(position)
                     if opened is not None:
                         await opened.close()
-            await asyncio.sleep(_RECHECK_S if self._pool.identity.expected is not None else self._settings.poll_s)
+            await asyncio.sleep(
+                _RECHECK_S if self._pool.identity.expected is not None else self._settings.poll_s
+            )
 
     async def _connect_best(self) -> NodeSocket:
         if self._pool.identity.expected is None:
@@ -173,7 +177,12 @@ class EvmSockets:
                     identity, head = await _handshake(socket)
             except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
                 reason, failure = _failure_words(error), _node_failure(error)
-                fields = {"evm_chain": self._name, "node": endpoint.display, "upstream": position, "reason": reason}
+                fields = {
+                    "evm_chain": self._name,
+                    "node": endpoint.display,
+                    "upstream": position,
+                    "reason": reason,
+                }
                 log.info("EVM node WebSocket failed", extra=fields)
                 if node is not None and failure is not None:
                     self._pool.note_failure(node, CallFailure(failure, reason))
@@ -203,7 +212,11 @@ async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> Nod
 
 def _failure_words(error: Exception) -> str:
     """Return why a WebSocket failed: the status of a handshake, else the words of the error."""
-    return f"HTTP status {error.status}" if isinstance(error, aiohttp.WSServerHandshakeError) else error_words(error)
+    return (
+        f"HTTP status {error.status}"
+        if isinstance(error, aiohttp.WSServerHandshakeError)
+        else error_words(error)
+    )
 
 
 def _node_failure(error: Exception) -> NodeFailure | None:
@@ -221,7 +234,9 @@ async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIden
     await socket.send_str(encode_numbered_calls(dict(enumerate(_IDENTITY_CALLS))).decode())
     responses = decode_responses((await socket.receive_str()).encode(), range(len(_IDENTITY_CALLS)))
     results = [response.result for response in responses.values()]
-    chain_id, block, head = (None if result is None else msgspec.json.decode(result) for result in results)
+    chain_id, block, head = (
+        None if result is None else msgspec.json.decode(result) for result in results
+    )
     return parse_identity(quantity_or_none(chain_id), block), height_or_none(head) or 0
 
 

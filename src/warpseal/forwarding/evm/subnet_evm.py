@@ -105,14 +105,19 @@ def normalize_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
     text = value[0]
     if text == LATEST:
         value[0] = None
-    elif not _TEXT_TIME.fullmatch(text) or (moment := int(text, 0 if text[:2] == "0x" else 10)) >= _U64_END:
+    elif (
+        not _TEXT_TIME.fullmatch(text)
+        or (moment := int(text, 0 if text[:2] == "0x" else 10)) >= _U64_END
+    ):
         raise _wrong_kind("string", "uint64")
     else:
         value[0] = moment
     return msgspec.Raw(b"[]" if value == [None] else msgspec.json.encode(value))
 
 
-async def _derive_result(call: RpcCall, config: ChainConfig, call_node: CallNode) -> Mapping[str, Any]:
+async def _derive_result(
+    call: RpcCall, config: ChainConfig, call_node: CallNode
+) -> Mapping[str, Any]:
     if call.method == CHAIN_CONFIG:
         if _parse_arguments(call.params):
             raise _too_many_arguments(0)
@@ -125,7 +130,9 @@ async def _derive_result(call: RpcCall, config: ChainConfig, call_node: CallNode
     return config.rules_at(moment) if call.method == ACTIVE_RULES else config.precompiles_at(moment)
 
 
-async def _fee_config(block: BlockRef, config: ChainConfig, call_node: CallNode) -> Mapping[str, Any]:
+async def _fee_config(
+    block: BlockRef, config: ChainConfig, call_node: CallNode
+) -> Mapping[str, Any]:
     header = await _get_header(block, call_node)
     moment = int(header.timestamp, 16)
     if not config.has_fee_manager(moment):
@@ -147,11 +154,15 @@ async def _get_header(block: BlockRef, call_node: CallNode) -> _Header:
 
 
 async def _eth_call(data: str, block: str, words: int, call_node: CallNode) -> list[int]:
-    output = await _result_of(call_node, "eth_call", [{"to": FEE_MANAGER_ADDRESS, "data": data}, block])
+    output = await _result_of(
+        call_node, "eth_call", [{"to": FEE_MANAGER_ADDRESS, "data": data}, block]
+    )
     raw = bytes.fromhex(str(output).removeprefix("0x"))
     if len(raw) != words * _WORD_BYTES:
         raise ValueError("the fee manager returned another number of words")
-    return [int.from_bytes(raw[at : at + _WORD_BYTES], "big") for at in range(0, len(raw), _WORD_BYTES)]
+    return [
+        int.from_bytes(raw[at : at + _WORD_BYTES], "big") for at in range(0, len(raw), _WORD_BYTES)
+    ]
 
 
 async def _result_of(call_node: CallNode, method: str, params: list[Any]) -> Any:
@@ -200,11 +211,15 @@ def _block(value: Any) -> BlockRef:
 def _block_object(value: dict[str, Any]) -> BlockRef:
     number, block_hash = value.get("blockNumber"), value.get("blockHash")
     if number is not None and block_hash is not None:
-        raise _invalid_argument("cannot specify both BlockHash and BlockNumber, choose one or the other")
+        raise _invalid_argument(
+            "cannot specify both BlockHash and BlockNumber, choose one or the other"
+        )
     if block_hash is not None:
         return BlockRef(hash=_hash(str(block_hash)))
     if number is None:
-        raise RpcFailure(RpcError(SERVER_ERROR, "invalid arguments; neither block nor hash specified"))
+        raise RpcFailure(
+            RpcError(SERVER_ERROR, "invalid arguments; neither block nor hash specified")
+        )
     return BlockRef(number=_number(str(number)))
 
 
@@ -249,7 +264,14 @@ def _timestamp(value: Any) -> int | None:
 
 
 def _kind(value: Any) -> str:
-    kinds = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+    kinds = {
+        str: "string",
+        bool: "bool",
+        int: "number",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
     return kinds.get(type(value), "value")
 
 

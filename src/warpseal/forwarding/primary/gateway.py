@@ -12,7 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.forwarding.evm.forwarder import ERRORS, NOT_ANSWERED
-from warpseal.forwarding.primary.methods import C_CHAIN_RPC, C_CHAIN_WS, HEIGHT_METHODS, READS, AllowedMethods
+from warpseal.forwarding.primary.methods import (
+    C_CHAIN_RPC,
+    C_CHAIN_WS,
+    HEIGHT_METHODS,
+    READS,
+    AllowedMethods,
+)
 from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
 from warpseal.node.p_chain import decode_height
 from warpseal.resources.chains import PrimaryChain
@@ -25,7 +31,9 @@ from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import ChainID
 
 _HEIGHTS: Final = {
-    PrimaryChain.P: NodeCall("platform.getHeight", {}, ("/ext/bc/P",), decode_height, CallOrigin.DAEMON),
+    PrimaryChain.P: NodeCall(
+        "platform.getHeight", {}, ("/ext/bc/P",), decode_height, CallOrigin.DAEMON
+    ),
     PrimaryChain.X: NodeCall("avm.getHeight", {}, ("/ext/bc/X",), decode_height, CallOrigin.DAEMON),
     PrimaryChain.C: replace(HEAD, paths=(C_CHAIN_RPC,)),
 }
@@ -48,10 +56,16 @@ class GatewayForwarder:
         send = partial(self.pool.post, body=body, is_write=not is_read, path=path, method=method)
 
         def is_final(node: PoolNode, reply: NodeReply) -> bool:
-            if self.pool.compares_heads and method in HEIGHT_METHODS and len(reply.body) <= INLINE_BYTES:
+            if (
+                self.pool.compares_heads
+                and method in HEIGHT_METHODS
+                and len(reply.body) <= INLINE_BYTES
+            ):
                 result = decode_result(reply.body)
                 with suppress(*MALFORMED):
-                    self.pool.note_head(node, decode_height(b"" if result is None else bytes(result)))
+                    self.pool.note_head(
+                        node, decode_height(b"" if result is None else bytes(result))
+                    )
             return not is_read or not (reply.is_busy or reply.status == _NOT_FOUND)
 
         nodes, timeout_s = await self.pool.candidates(), self._settings.call_timeout_s
@@ -84,7 +98,9 @@ def build_gateway(
     ]
 
     def forwarder(chain: PrimaryChain) -> GatewayForwarder:
-        return GatewayForwarder(NodePool(nodes, PrimaryNetwork(network_id, _HEIGHTS[chain]), limits), forwarding)
+        return GatewayForwarder(
+            NodePool(nodes, PrimaryNetwork(network_id, _HEIGHTS[chain]), limits), forwarding
+        )
 
     allowed = [name for name in settings.methods if not name.startswith("!")]
     denied = [name[1:] for name in settings.methods if name.startswith("!")]
@@ -94,5 +110,8 @@ def build_gateway(
 
 def c_chain_at(nodes: Sequence[NodeEndpoint], chain_id: ChainID) -> EvmChain:
     """Return the C-Chain's EVM as these nodes serve it."""
-    sockets = [node.below(C_CHAIN_WS, "wss" if node.base_url.startswith("https:") else "ws") for node in nodes]
+    sockets = [
+        node.below(C_CHAIN_WS, "wss" if node.base_url.startswith("https:") else "ws")
+        for node in nodes
+    ]
     return EvmChain(chain_id, tuple(node.below(C_CHAIN_RPC) for node in nodes), tuple(sockets))

@@ -58,7 +58,9 @@ class AllowedMethods:
 
     def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
         self._denied = DenyList(denied)
-        self._plain = frozenset(method for method in KNOWN_METHODS if not self._denied.denies(method))
+        self._plain = frozenset(
+            method for method in KNOWN_METHODS if not self._denied.denies(method)
+        )
         listed = tuple(allowed)
         self._listed = frozenset(name for name in listed if not name.endswith("*"))
         self.metered = KNOWN_METHODS | self._listed

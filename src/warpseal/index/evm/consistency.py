@@ -83,8 +83,19 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     """Compare rows that must agree and yield the differences. It reads every row once."""
     if indexed_range(connection) is None:
         return
-    checks = (_check_blocks, _check_references, _check_tokens, _check_ownership, _check_address_transfers)
-    for check in (*checks, _check_address_creations, find_holder_inconsistencies, find_icm_inconsistencies):
+    checks = (
+        _check_blocks,
+        _check_references,
+        _check_tokens,
+        _check_ownership,
+        _check_address_transfers,
+    )
+    for check in (
+        *checks,
+        _check_address_creations,
+        find_holder_inconsistencies,
+        find_icm_inconsistencies,
+    ):
         yield from check(connection)
 
 
@@ -95,23 +106,42 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
     )
     before = None
     days = dict[int, tuple[int, int, int]]()
-    blocks = connection.stream("SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
-    hashes = connection.stream("SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
+    blocks = connection.stream(
+        "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number"
+    )
+    hashes = connection.stream(
+        "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix"
+    )
     time, block_hash, total = -1, b"", 0
     for row, entry in zip_longest(blocks, hashes):
-        if row is None or entry is None or (row[0], prefix_of(bytes(row[1]))) != (entry[0], entry[1]):
-            yield Inconsistency("block hashes", f"block {(row or entry)[0]} is not found by its hash")
+        if (
+            row is None
+            or entry is None
+            or (row[0], prefix_of(bytes(row[1]))) != (entry[0], entry[1])
+        ):
+            yield Inconsistency(
+                "block hashes", f"block {(row or entry)[0]} is not found by its hash"
+            )
             return
         number, block_hash, time, tx_count, total = row
         if number != expected:
             yield Inconsistency(f"block {expected}", f"it is missing; the next one is {number}")
             return
         if before is not None and total != before + tx_count:
-            yield Inconsistency(f"block {number}", f"{total} transactions up to it, not {before + tx_count}")
+            yield Inconsistency(
+                f"block {number}", f"{total} transactions up to it, not {before + tx_count}"
+            )
         before, expected = total, number + 1
         days[time // DAY_S] = (number, time, total)
-    if (expected - 1, bytes(block_hash), time, total) != (height, bytes(last_hash), last_time, last_txs):
-        yield Inconsistency("checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions")
+    if (expected - 1, bytes(block_hash), time, total) != (
+        height,
+        bytes(last_hash),
+        last_time,
+        last_txs,
+    ):
+        yield Inconsistency(
+            "checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions"
+        )
     rows = connection.fetch("SELECT day, number, time, txs FROM days")
     if {row[0]: tuple(row[1:]) for row in rows} != days:
         yield Inconsistency("days", "their last blocks are not those of the chain")
@@ -165,7 +195,9 @@ def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
     moves = connection.stream(
         "SELECT token, key, tx_index, sender, recipient, amount FROM transfers ORDER BY token, key"
     )
-    holdings = _Groups(connection.stream("SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
+    holdings = _Groups(
+        connection.stream("SELECT token, owner, balance FROM holdings ORDER BY token, owner")
+    )
     owners = _Groups(connection.stream("SELECT token, holder FROM owners ORDER BY token"))
     contradicting: set[int] = set()
     # A contract that was created again holds nothing of the one before.
@@ -177,21 +209,30 @@ def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
         expected, is_consistent = model(counted, is_complete=is_complete)
         if not is_consistent:
             contradicting.add(collection_of(token))
-        rows = {row.owner: 1 if row.balance is None else unpack(bytes(row.balance)) for row in holdings.take(token)}
+        rows = {
+            row.owner: 1 if row.balance is None else unpack(bytes(row.balance))
+            for row in holdings.take(token)
+        }
         if rows != expected:
-            holder = min(key for key in rows.keys() | expected if rows.get(key) != expected.get(key))
+            holder = min(
+                key for key in rows.keys() | expected if rows.get(key) != expected.get(key)
+            )
             reason = f"the rows give holder {holder} {rows.get(holder)}, the transfers {expected.get(holder)}"
             yield Inconsistency(f"token {token}", reason)
         holder = next((row.holder for row in owners.take(token)), 0)
         expected_holder = len(expected) if is_erc1155(token) else next(iter(expected), 0)
         if holder != expected_holder:
-            yield Inconsistency(f"owner of token {token}", f"the row has {holder}, the transfers {expected_holder}")
+            yield Inconsistency(
+                f"owner of token {token}", f"the row has {holder}, the transfers {expected_holder}"
+            )
     for name, rest in (("holdings", holdings.rest()), ("owners", owners.rest())):
         if rest:
             yield Inconsistency(name, f"{rest} rows of tokens without transfers")
     marked = {row[0] for row in connection.stream("SELECT collection FROM inconsistent")}
     if is_complete and marked != contradicting:
-        yield Inconsistency("contracts whose events contradict each other", f"{marked ^ contradicting}")
+        yield Inconsistency(
+            "contracts whose events contradict each other", f"{marked ^ contradicting}"
+        )
 
 
 def _owner(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
@@ -217,20 +258,26 @@ def _balances(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int,
                 balance = balances.get(holder, 0) + change
                 balances[holder] = min(max(balance, 0), MAX_BALANCE)
                 is_consistent = is_consistent and balances[holder] == balance
-    return {holder: amount for holder, amount in balances.items() if amount or not is_complete}, is_consistent
+    return {
+        holder: amount for holder, amount in balances.items() if amount or not is_complete
+    }, is_consistent
 
 
 def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the ERC-1155 transfers of each address with the transfers."""
     text = "SELECT key, sender, recipient FROM transfers WHERE token & 1 = 1 ORDER BY key"
     rows = _Groups(
-        connection.stream("SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address")
+        connection.stream(
+            "SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address"
+        )
     )
     partitions: set[int] = set()
     for key, sender, recipient in connection.stream(text):
         entries = rows.take(key)
         if [row.address for row in entries] != sorted({sender, recipient}):
-            yield Inconsistency(f"transfer {key}", "it is not among the transfers of its sender or recipient")
+            yield Inconsistency(
+                f"transfer {key}", "it is not among the transfers of its sender or recipient"
+            )
         partitions.update(row.partition for row in entries)
     if rest := rows.rest():
         yield Inconsistency("transfers of addresses", f"{rest} rows without a transfer")
@@ -250,12 +297,21 @@ def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
 def _check_address_creations(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the creations of each address with the creations."""
     text = "SELECT tx, position, sender, factory FROM creations ORDER BY tx, position"
-    listed = connection.stream("SELECT tx, position, address FROM address_creations ORDER BY tx, position, address")
+    listed = connection.stream(
+        "SELECT tx, position, address FROM address_creations ORDER BY tx, position, address"
+    )
     rows = groupby(listed, key=lambda row: (row.tx, row.position))
     for creation, group in zip_longest(connection.stream(text), rows):
-        expected = None if creation is None else sorted({creation.sender, creation.factory} - {None})
+        expected = (
+            None if creation is None else sorted({creation.sender, creation.factory} - {None})
+        )
         addresses = None if group is None else [row.address for row in group[1]]
-        if expected != addresses or creation is None or group is None or tuple(creation[:2]) != group[0]:
+        if (
+            expected != addresses
+            or creation is None
+            or group is None
+            or tuple(creation[:2]) != group[0]
+        ):
             yield Inconsistency("creations", "those of an address differ from all creations")
             return
 
@@ -292,7 +348,9 @@ def sample_blocks(connection: Connection, count: int, random: Random) -> list[in
     blocks = indexed_range(connection)
     if blocks is None:
         return []
-    heights = {random.randint(blocks.first_height, blocks.height) for _ in range(count - count // 2)}
+    heights = {
+        random.randint(blocks.first_height, blocks.height) for _ in range(count - count // 2)
+    }
     for table, column in (("transfers", "key"), ("creations", "tx")):
         text = f"SELECT {column} FROM {table} WHERE {column} >= ? ORDER BY {column} LIMIT 1"
         for _ in range(count // 4):
@@ -306,9 +364,7 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
 
     The parent's hash, and what leaves no row of the block's own, are empty. Only receipts give creations.
     """
-    text = (
-        "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"
-    )
+    text = "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"
     rows = connection.records(text, number)
     if not rows:
         return None
@@ -326,11 +382,21 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
         " AND factory IS NULL ORDER BY tx",
         *bounds,
     )
-    parties = {key for transfer in transfers for key in (transfer.sender, transfer.recipient, transfer.contract)}
+    parties = {
+        key
+        for transfer in transfers
+        for key in (transfer.sender, transfer.recipient, transfer.contract)
+    }
     parties |= {key for creation in creations for key in (creation.contract, creation.sender)}
     ids = read_addresses(ReadSession(connection), parties)
-    txs = {tx_key_of(transfer.key, transfer.tx_index) for transfer in transfers} | {row.tx for row in creations}
-    hashes = bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs)) if txs else ()
+    txs = {tx_key_of(transfer.key, transfer.tx_index) for transfer in transfers} | {
+        row.tx for row in creations
+    }
+    hashes = (
+        bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs))
+        if txs
+        else ()
+    )
     return EvmBlockFacts(
         number=number,
         hash=bytes(block.hash),
@@ -357,7 +423,12 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
             for row in transfers
         ),
         creations=tuple(
-            Creation(creation.tx - bounds[0], creation.position, ids[creation.contract], ids[creation.sender])
+            Creation(
+                creation.tx - bounds[0],
+                creation.position,
+                ids[creation.contract],
+                ids[creation.sender],
+            )
             for creation in creations
         ),
         tx_hashes={key - bounds[0]: bytes(raw) for key, raw in hashes},
@@ -376,7 +447,9 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
     ends = [
         row[0]
         for order in ("ASC", "DESC")
-        for row in connection.fetch(f"SELECT owner, token FROM holdings ORDER BY owner {order}, token {order} LIMIT 1")
+        for row in connection.fetch(
+            f"SELECT owner, token FROM holdings ORDER BY owner {order}, token {order} LIMIT 1"
+        )
     ]
     if blocks is None or not ends:
         return []
@@ -425,8 +498,12 @@ def holding(connection: Connection, token: SampledToken) -> SampledToken:
         owner = read_addresses(session, {owner_key})[owner_key]
         return replace(token, holder=owner, is_inconsistent=is_inconsistent)
     owner_key = session.keys_of([token.holder])[token.holder]
-    rows = connection.fetch("SELECT balance FROM holdings WHERE owner = ? AND token = ?", owner_key, key)
-    return replace(token, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=is_inconsistent)
+    rows = connection.fetch(
+        "SELECT balance FROM holdings WHERE owner = ? AND token = ?", owner_key, key
+    )
+    return replace(
+        token, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=is_inconsistent
+    )
 
 
 def blocks_of_token(connection: Connection, token: SampledToken, limit: int) -> list[int]:

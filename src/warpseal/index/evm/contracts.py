@@ -15,7 +15,14 @@ from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.evm.keys import ERC_TYPES, RequestKind, block_key, encode_text
 from warpseal.index.evm.records import ContractFacts, ContractToCall, TracedBlock
 from warpseal.index.evm.rows import CreationRow, EvmChainRow, Recreation
-from warpseal.index.evm.schema import ADDRESS_CREATIONS, CONTRACTS, CREATIONS, REQUESTS, TRACE_GAPS, TXS
+from warpseal.index.evm.schema import (
+    ADDRESS_CREATIONS,
+    CONTRACTS,
+    CREATIONS,
+    REQUESTS,
+    TRACE_GAPS,
+    TXS,
+)
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.store.connection import Connection
 
@@ -42,9 +49,7 @@ _TO_CALL: Final = (
     " FROM ids i WHERE i.key IN {keys}"
 )
 _CREATIONS_OF: Final = "SELECT contract, tx FROM creations WHERE contract IN {keys}"
-_KNOWN: Final = (
-    "SELECT i.id, i.key, c.due_from FROM ids i JOIN contracts c ON c.contract = i.key WHERE i.prefix IN {keys}"
-)
+_KNOWN: Final = "SELECT i.id, i.key, c.due_from FROM ids i JOIN contracts c ON c.contract = i.key WHERE i.prefix IN {keys}"
 
 
 class ContractWriter:
@@ -64,7 +69,9 @@ class ContractWriter:
         A contract is returned again by later calls until `write` has its results.
         """
         with self._session.reading() as connection:
-            requested = [row[0] for row in connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)]
+            requested = [
+                row[0] for row in connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)
+            ]
             keys = dict.fromkeys(requested)
             if (free := 0 if only_requested else limit - len(requested)) > 0:
                 # Those behind the last one, and then from the first one on.
@@ -74,8 +81,15 @@ class ContractWriter:
                 for (key,) in due:
                     keys[key] = None
                     self._last = key
-            rows = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}
-        return [ContractToCall(rows[key][0], _STANDARDS[rows[key][1]], key in requested) for key in keys if key in rows]
+            rows = {
+                key: (bytes(raw), standards)
+                for key, raw, standards in bulk.run(connection, _TO_CALL, keys)
+            }
+        return [
+            ContractToCall(rows[key][0], _STANDARDS[rows[key][1]], key in requested)
+            for key in keys
+            if key in rows
+        ]
 
     def write(self, results: Sequence[ContractFacts]) -> None:
         """Write the results of calls, after which requests for these contracts are done; skip unknown contracts."""
@@ -114,7 +128,10 @@ class TraceWriter:
         traced = self._session.started_row().traced
         text = "SELECT number, needs_trace FROM blocks WHERE number > ? ORDER BY number LIMIT ?"
         with self._session.reading() as connection:
-            return [(number, bool(needs_trace)) for number, needs_trace in connection.fetch(text, traced, limit)]
+            return [
+                (number, bool(needs_trace))
+                for number, needs_trace in connection.fetch(text, traced, limit)
+            ]
 
     def gaps(self, limit: int) -> Sequence[tuple[int, int]]:
         """Return ranges of heights, both included, that no node could trace, lowest first."""
@@ -122,7 +139,9 @@ class TraceWriter:
         with self._session.reading() as connection:
             return [(first, last) for first, last in connection.fetch(text, limit)]
 
-    def write(self, first: int, last: int, blocks: Sequence[TracedBlock], gaps: Iterable[int] = ()) -> None:
+    def write(
+        self, first: int, last: int, blocks: Sequence[TracedBlock], gaps: Iterable[int] = ()
+    ) -> None:
         """Write the creations of traces, and mark the heights from `first` to `last` as traced, except for the gaps.
 
         blocks: only blocks with creations. Creations that receipts showed may be among them. The range either follows
@@ -134,8 +153,14 @@ class TraceWriter:
         with self._session.advance() as (connection, chain):
             _mark_traced(connection, first, last, sorted(gaps))
             rows, recreations = write_creations(connection, self._session, blocks)
-            hashes = {block_key(block.number, index): raw for block in blocks for index, raw in block.tx_hashes.items()}
-            bulk.insert_new(connection, TXS, sorted((key, hashes[key]) for key in {row.tx for row in rows}))
+            hashes = {
+                block_key(block.number, index): raw
+                for block in blocks
+                for index, raw in block.tx_hashes.items()
+            }
+            bulk.insert_new(
+                connection, TXS, sorted((key, hashes[key]) for key in {row.tx for row in rows})
+            )
             add_address_creations(connection, rows)
             self._end_destroyed(connection, chain, recreations)
             chain.traced = max(chain.traced, last)
@@ -162,7 +187,9 @@ def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
     """Have contracts called again at the height of their upgrade or above."""
     for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, upgraded)):
         if upgraded[raw] > (-1 if due_from is None else due_from):
-            connection.run("UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key)
+            connection.run(
+                "UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key
+            )
 
 
 def write_creations(
@@ -170,11 +197,17 @@ def write_creations(
 ) -> tuple[list[CreationRow], list[Recreation]]:
     """Write the creations of blocks, and return their rows and the new recreations; existing rows stay."""
     creations = [
-        (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
+        (block_key(block.number, creation.tx_index), creation)
+        for block in blocks
+        for creation in block.creations
     ]
     if not creations:
         return [], []
-    ids = {raw for _, creation in creations for raw in (creation.address, creation.sender, creation.factory)}
+    ids = {
+        raw
+        for _, creation in creations
+        for raw in (creation.address, creation.sender, creation.factory)
+    }
     session.load_ids(connection, {raw for raw in ids if raw is not None})
     keys = session.keys
     rows = [
@@ -192,7 +225,11 @@ def write_creations(
     add_new(connection, [row.contract for row in rows])
     earlier = {(recreation.contract, recreation.tx) for recreation in _recreations(before)}
     recreations = _recreations(_creations_of(connection, rows))
-    return rows, [recreation for recreation in recreations if (recreation.contract, recreation.tx) not in earlier]
+    return rows, [
+        recreation
+        for recreation in recreations
+        if (recreation.contract, recreation.tx) not in earlier
+    ]
 
 
 def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -> list[Recreation]:
@@ -204,7 +241,9 @@ def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -
 def _creations_of(connection: Connection, creations: Sequence[CreationRow]) -> dict[int, set[int]]:
     """Return the transactions that created the contracts of these creations, as far as they are stored."""
     txs: dict[int, set[int]] = {}
-    for contract, tx in bulk.fetch_by_keys(connection, _CREATIONS_OF, {row.contract for row in creations}):
+    for contract, tx in bulk.fetch_by_keys(
+        connection, _CREATIONS_OF, {row.contract for row in creations}
+    ):
         txs.setdefault(contract, set()).add(tx)
     return txs
 
@@ -227,12 +266,20 @@ def add_address_creations(connection: Connection, creations: Sequence[CreationRo
     bulk.insert_new(connection, ADDRESS_CREATIONS, sorted(rows))
 
 
-def _result_columns(result: ContractFacts) -> tuple[int, bytes | None, bytes | None, int | None, int]:
+def _result_columns(
+    result: ContractFacts,
+) -> tuple[int, bytes | None, bytes | None, int | None, int]:
     name = None if result.name is None else encode_text(result.name)
     symbol = None if result.symbol is None else encode_text(result.symbol)
     decimals = result.decimals
     is_known = decimals is not None and 0 <= decimals <= _MAX_DECIMALS
-    return ERC_TYPES.index(result.erc_type), name, symbol, decimals if is_known else None, result.height
+    return (
+        ERC_TYPES.index(result.erc_type),
+        name,
+        symbol,
+        decimals if is_known else None,
+        result.height,
+    )
 
 
 def _mark_traced(connection: Connection, first: int, last: int, gaps: Sequence[int]) -> None:

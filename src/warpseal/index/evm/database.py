@@ -27,9 +27,7 @@ MIGRATIONS: Final = Migrations(VERSIONS, create_first_tables)
 _PAGE_BYTES: Final = 8_192
 _SCHEMA_DIGITS: Final = 16
 _SCHEMA: Final = re.compile(rf"warpseal_evm_[0-9a-f]{{{_SCHEMA_DIGITS}}}")
-_SCHEMAS: Final = (
-    "SELECT n.nspname FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE c.relname = 'chain'"
-)
+_SCHEMAS: Final = "SELECT n.nspname FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE c.relname = 'chain'"
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
@@ -41,7 +39,9 @@ def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainI
     name, place = f"{id_text(chain_id)}.db", settings.place(EVM_INDEX, chain_id)
     url = resolve_url(place.url, None if folder is None else folder / FOLDER, name)
     if url is None:
-        raise StartupError("index-url is not set, and there is no folder for the indexes of EVM chains")
+        raise StartupError(
+            "index-url is not set, and there is no folder for the indexes of EVM chains"
+        )
     if place.url and url.path is not None and chain_id not in settings.chains:
         return StoreUrl.for_file(url.path.parent / FOLDER / name)
     return in_schema(url, schema_name(chain_id), place.read_urls)
@@ -75,5 +75,11 @@ def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID)
     # Most changed pages are changed again by the next blocks, so a longer log saves more writes than it costs reads.
     shared = replace(settings, cache_bytes=settings.cache_bytes * 3 // 4)
     return writing_index(
-        url, shared, MIGRATIONS, schema_name(chain_id), log_of_cache=1.0, page_bytes=_PAGE_BYTES, has_lock=True
+        url,
+        shared,
+        MIGRATIONS,
+        schema_name(chain_id),
+        log_of_cache=1.0,
+        page_bytes=_PAGE_BYTES,
+        has_lock=True,
     )

@@ -11,10 +11,23 @@ from warpseal.index.evm import schema
 from warpseal.index.evm.contracts import add_address_creations, find_recreations
 from warpseal.index.evm.holders import Holders
 from warpseal.index.evm.icm_writer import IcmDerivedRows, read_icm_rows
-from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, height_of, is_erc1155
+from warpseal.index.evm.keys import (
+    BLOCK_PARTITION_BITS,
+    TRANSFER_PARTITION_BITS,
+    block_key,
+    height_of,
+    is_erc1155,
+)
 from warpseal.index.evm.ownership import Ownership, read_balances
 from warpseal.index.evm.recent_rows import RecentRows
-from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, Recreation, TransferRow
+from warpseal.index.evm.rows import (
+    BatchRows,
+    BlockRow,
+    CreationRow,
+    EvmChainRow,
+    Recreation,
+    TransferRow,
+)
 from warpseal.index.keys import prefix_of
 from warpseal.store.connection import Connection
 
@@ -42,29 +55,47 @@ class DerivedRows:
 
     def add(self, connection: Connection, rows: BatchRows, now: int) -> None:
         """Add the rows that follow from the rows of the next blocks. now: unix seconds."""
-        prefixes = [(row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number) for row in rows.blocks]
+        prefixes = [
+            (row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number)
+            for row in rows.blocks
+        ]
         bulk.insert(connection, schema.BLOCK_HASHES, sorted(prefixes))
         days = {row.time // DAY_S: (row.number, row.time, row.txs) for row in rows.blocks}
         bulk.upsert(connection, schema.DAYS, [(day, *last) for day, last in sorted(days.items())])
         # Numbers of NFTs follow from the change of owners, so owners come before holders.
-        self.holders.add(connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now)
-        self._add_address_transfers(connection, [row for row in rows.transfers if is_erc1155(row.token)])
+        self.holders.add(
+            connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now
+        )
+        self._add_address_transfers(
+            connection, [row for row in rows.transfers if is_erc1155(row.token)]
+        )
         add_address_creations(connection, rows.creations)
         self._icm.add(connection, rows.icm)
         self.height = rows.height
         bulk.upsert(connection, schema.DERIVED_STATE, [(0, rows.height, self._erc1155, now)])
 
     def end_destroyed(
-        self, connection: Connection, recreations: Sequence[Recreation], now: int, *, is_complete: bool
+        self,
+        connection: Connection,
+        recreations: Sequence[Recreation],
+        now: int,
+        *,
+        is_complete: bool,
     ) -> None:
         """End what contracts held before they were created again, up to the derived height."""
         last = block_key(self.height + 1)
         # Only the newest creation counts: an earlier one has ended by now as well.
-        newest = {row.contract: row.tx for row in recreations if row.tx < last and (row.until or last) >= last}
+        newest = {
+            row.contract: row.tx
+            for row in recreations
+            if row.tx < last and (row.until or last) >= last
+        }
         numbers = bulk.fetch_by_keys(connection, _COLLECTIONS, newest)
         begins = {number: newest[contract] for contract, number in numbers}
         if begins:
-            changes = self._ownership.renew(connection, begins, self.height, is_complete=is_complete)
+            changes = self._ownership.renew(
+                connection, begins, self.height, is_complete=is_complete
+            )
             self.holders.add(connection, (), changes, self.height, now)
 
     def rebuild(self, connection: Connection, chain: EvmChainRow, now: int) -> None:
@@ -73,8 +104,12 @@ class DerivedRows:
         end = min(chain.height, begin + _REBUILT_BLOCKS - 1)
         # The blocks with the next transfers and messages: at least one block, completely.
         for table in ("transfers", "icm_sends", "icm_receives"):
-            text = f"SELECT key FROM {table} WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
-            beyond = connection.fetch(text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
+            text = (
+                f"SELECT key FROM {table} WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
+            )
+            beyond = connection.fetch(
+                text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS
+            )
             if beyond:
                 end = max(begin, height_of(beyond[0][0]) - 1)
         bounds = (block_key(begin), block_key(end + 1))
@@ -98,7 +133,9 @@ class DerivedRows:
             # Former holders of the first batch were never written, so no page shows a block of it.
             self.holders.begin_at(connection, end)
 
-    def _add_address_transfers(self, connection: Connection, transfers: Sequence[TransferRow]) -> None:
+    def _add_address_transfers(
+        self, connection: Connection, transfers: Sequence[TransferRow]
+    ) -> None:
         rows: list[tuple[int, int, int]] = []
         directory: set[tuple[int, int]] = set()
         partitions = []

@@ -41,12 +41,12 @@ MAX_TOKEN_ID: Final = 2**256 - 1
 _MAX_MINTED: Final = 100_000
 _SCANNED: Final = 5_000
 
-_COLLECTIONS: Final = (
-    "SELECT i.id, c.number FROM ids i JOIN collections c ON c.contract = i.key WHERE i.prefix IN {keys}"
-)
+_COLLECTIONS: Final = "SELECT i.id, c.number FROM ids i JOIN collections c ON c.contract = i.key WHERE i.prefix IN {keys}"
 _UPDATES: Final = "SELECT collection, first_id, last_id, due_at, is_pending FROM updates WHERE collection IN {keys}"
 _ADDRESSES: Final = "SELECT c.number, i.id FROM collections c JOIN ids i ON i.key = c.contract WHERE c.number IN {keys}"
-_OLD_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
+_OLD_DOCUMENTS: Final = (
+    "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
+)
 # {keys}: numbers of contracts that are left out, even if their tokens would come first.
 _REQUESTED: Final = (
     f"SELECT subject, requested_at FROM requests WHERE NOT subject >> {COLLECTION_BITS} IN {{keys}} AND kind = ?"
@@ -126,7 +126,9 @@ class DocumentWriter:
 
             match reason:
                 case FetchReason.REINDEX:
-                    waiting = bulk.run(connection, _REQUESTED, hidden, int(RequestKind.REINDEX), most)
+                    waiting = bulk.run(
+                        connection, _REQUESTED, hidden, int(RequestKind.REINDEX), most
+                    )
                     requested_at = dict(waiting)
                     tokens: Iterable[int] = requested_at
                 case FetchReason.SHOWN:
@@ -141,7 +143,11 @@ class DocumentWriter:
                 case FetchReason.REST:
                     tokens = self._rest(connection, limit, hidden)
             is_shown = reason is FetchReason.SHOWN
-            free = (token for token in tokens if token not in reasons or (is_shown and reasons[token] is not reason))
+            free = (
+                token
+                for token in tokens
+                if token not in reasons or (is_shown and reasons[token] is not reason)
+            )
             chosen = list(islice(free, limit))
             reasons.update(dict.fromkeys(chosen, reason))
             return _tokens_to_fetch(connection, chosen, requested_at)
@@ -160,24 +166,50 @@ class DocumentWriter:
                 uri = encode_text(document.uri) or bytes(uri)
                 if document.fields is not None:
                     # Lone surrogates have no encoding.
-                    texts = {name: text for name, text in asdict(document.fields).items() if isinstance(text, str)}
-                    encodable = {name: text.encode("utf-8", "replace").decode() for name, text in texts.items()}
+                    texts = {
+                        name: text
+                        for name, text in asdict(document.fields).items()
+                        if isinstance(text, str)
+                    }
+                    encodable = {
+                        name: text.encode("utf-8", "replace").decode()
+                        for name, text in texts.items()
+                    }
                     fields = encode_fields(replace(document.fields, **encodable))
                 size = len(uri) + (0 if fields is None else len(fields))
-                rows.append((key, status, updated_at, document.attempts, document.next_attempt_at, size, uri, fields))
+                rows.append(
+                    (
+                        key,
+                        status,
+                        updated_at,
+                        document.attempts,
+                        document.next_attempt_at,
+                        size,
+                        uri,
+                        fields,
+                    )
+                )
             bulk.upsert(connection, DOCUMENTS, rows)
             bulk.delete(connection, MINTED, list(by_key))
-            bulk.delete_pairs(connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in by_key])
+            bulk.delete_pairs(
+                connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in by_key]
+            )
             # A request that came after the attempt began is for a later outcome.
             text = "SELECT subject, requested_at FROM requests WHERE subject IN {keys} AND kind = ?"
             waiting = bulk.run(connection, text, by_key, int(RequestKind.REINDEX))
-            done = [(int(RequestKind.REINDEX), key) for key, at in waiting if at <= by_key[key].updated_at]
+            done = [
+                (int(RequestKind.REINDEX), key)
+                for key, at in waiting
+                if at <= by_key[key].updated_at
+            ]
             bulk.delete_pairs(connection, REQUESTS, done)
         for token in by_key:
             self._reasons.pop(token, None)
             self._reindexes.pop(token, None)
         outcomes = (document.status for document in documents)
-        self.outcomes.update(str(status) for status in outcomes if status is not MetadataStatus.UNINDEXED)
+        self.outcomes.update(
+            str(status) for status in outcomes if status is not MetadataStatus.UNINDEXED
+        )
 
     def _rest(self, connection: Connection, limit: int, hidden: set[int]) -> Sequence[int]:
         """Return tokens without a document among the next few thousand that are held."""
@@ -198,7 +230,10 @@ class DocumentWriter:
         """Mark some documents as due for the update that has waited longest; the rest of it waits behind others."""
         for number, first_id, last_id in bulk.run(connection, _DUE_UPDATE, hidden, now):
             first, last = unpack(first_id), unpack(last_id)
-            low, end = self._update_last.pop(number, first_token(number) - 1) + 1, first_token(number + 1)
+            low, end = (
+                self._update_last.pop(number, first_token(number) - 1) + 1,
+                first_token(number + 1),
+            )
             rows = connection.fetch(_UPDATED, low, end, _SCANNED)
             tokens = [token for token, short, raw in rows if first <= id_of_row(short, raw) <= last]
             if tokens:
@@ -225,7 +260,9 @@ def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, 
     for update, time in updates:
         first, last, at = ranges.get(update.contract, (MAX_TOKEN_ID, 0, time))
         ranges[update.contract] = (min(first, update.first_id), max(last, update.last_id), at)
-    numbers = {number: ranges[raw] for raw, number in bulk.fetch_by_id(connection, _COLLECTIONS, ranges)}
+    numbers = {
+        number: ranges[raw] for raw, number in bulk.fetch_by_id(connection, _COLLECTIONS, ranges)
+    }
     rows = []
     before = {row[0]: tuple(row[1:]) for row in bulk.run(connection, _UPDATES, numbers)}
     for number, (first, last, time) in numbers.items():
@@ -234,7 +271,11 @@ def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, 
             first_id, last_id, next_at, is_pending = before[number]
             due_at = max(time, next_at)
             if is_pending:
-                first, last, due_at = min(first, unpack(first_id)), max(last, unpack(last_id)), next_at
+                first, last, due_at = (
+                    min(first, unpack(first_id)),
+                    max(last, unpack(last_id)),
+                    next_at,
+                )
         rows.append((number, pack(first), pack(last), due_at, 1))
     bulk.upsert(connection, UPDATES, sorted(rows))
 
@@ -242,7 +283,11 @@ def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, 
 def _by_key(connection: Connection, documents: Sequence[TokenDocument]) -> dict[int, TokenDocument]:
     contracts = {document.contract for document in documents}
     numbers: dict[bytes, int] = dict(bulk.fetch_by_id(connection, _COLLECTIONS, contracts))
-    numbered = [(document, numbers[document.contract]) for document in documents if document.contract in numbers]
+    numbered = [
+        (document, numbers[document.contract])
+        for document in documents
+        if document.contract in numbers
+    ]
     keys = find_tokens(connection, {(number, document.token_id) for document, number in numbered})
     return {
         key: document
@@ -262,7 +307,12 @@ def _tokens_to_fetch(
     addresses = {number: bytes(raw) for number, raw in bulk.run(connection, _ADDRESSES, numbers)}
     text = "SELECT token, attempts FROM documents WHERE token IN {keys}"
     attempts = dict(bulk.run(connection, text, tokens))
-    held = {token for (token,) in bulk.run(connection, "SELECT token FROM owners WHERE token IN {keys}", tokens)}
+    held = {
+        token
+        for (token,) in bulk.run(
+            connection, "SELECT token FROM owners WHERE token IN {keys}", tokens
+        )
+    }
     return [
         TokenToFetch(
             addresses[collection_of(token)],

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final
 
-from warpseal.index.evm.keys import ERC_TYPES, SQL_COLLECTION, SQL_NUMBER, decode_text, height_of, is_erc1155, unpack
+from warpseal.index.evm.keys import (
+    ERC_TYPES,
+    SQL_COLLECTION,
+    SQL_NUMBER,
+    decode_text,
+    height_of,
+    is_erc1155,
+    unpack,
+)
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
@@ -68,9 +76,23 @@ def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
 
 
 def _read_transfers(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    parties = {key for *_, contract, sender, recipient, _ in rows for key in (contract, sender, recipient)}
+    parties = {
+        key for *_, contract, sender, recipient, _ in rows for key in (contract, sender, recipient)
+    }
     addresses = _addresses(session, parties)
-    for key, time, tx_hash, log_index, token, short, raw_id, contract, sender, recipient, amount in rows:
+    for (
+        key,
+        time,
+        tx_hash,
+        log_index,
+        token,
+        short,
+        raw_id,
+        contract,
+        sender,
+        recipient,
+        amount,
+    ) in rows:
         yield {
             "blockNumber": str(height_of(key)),
             "blockTimestamp": time,
@@ -84,7 +106,9 @@ def _read_transfers(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
 
 
 def _read_holdings(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    addresses = _addresses(session, {key for owner, *_, contract, _ in rows for key in (owner, contract)})
+    addresses = _addresses(
+        session, {key for owner, *_, contract, _ in rows for key in (owner, contract)}
+    )
     for owner, token, short, raw_id, contract, balance in rows:
         yield {
             "ownerAddress": addresses[owner],
@@ -94,7 +118,9 @@ def _read_holdings(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
 
 
 def _read_contracts(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    parties = {key for _, _, contract, sender, factory, *_ in rows for key in (contract, sender, factory)}
+    parties = {
+        key for _, _, contract, sender, factory, *_ in rows for key in (contract, sender, factory)
+    }
     addresses = _addresses(session, parties - {None})
     for tx, _, contract, sender, factory, tx_hash, time, erc_type, name, symbol, decimals in rows:
         yield {
@@ -126,7 +152,9 @@ def _read_blocks(_: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
 
 
 def _read_balances(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    addresses = _addresses(session, {key for _, asset, holder, *_ in rows for key in (asset, holder)})
+    addresses = _addresses(
+        session, {key for _, asset, holder, *_ in rows for key in (asset, holder)}
+    )
     for _, asset, holder, block, time, balance in rows:
         yield {
             "blockNumber": str(block),
@@ -138,7 +166,10 @@ def _read_balances(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
 
 
 _SUBJECTS: Final[
-    Mapping[ExportSubject, tuple[str, tuple[int, ...], int, Callable[[ReadSession, Sequence[Any]], Iterator[Row]]]]
+    Mapping[
+        ExportSubject,
+        tuple[str, tuple[int, ...], int, Callable[[ReadSession, Sequence[Any]], Iterator[Row]]],
+    ]
 ] = {
     ExportSubject.TRANSFERS: (_TRANSFERS, (-1,), 1, _read_transfers),
     ExportSubject.HOLDINGS: (_HOLDINGS, (-1, -1), 2, _read_holdings),
@@ -151,7 +182,11 @@ _SUBJECTS: Final[
 
 def _token(contract: str, token: int, short: int, raw_id: bytes | None) -> Row:
     standard = ErcType.ERC1155 if is_erc1155(token) else ErcType.ERC721
-    return {"contractAddress": contract, "ercType": standard.value, "tokenId": str(id_of_row(short, raw_id))}
+    return {
+        "contractAddress": contract,
+        "ercType": standard.value,
+        "tokenId": str(id_of_row(short, raw_id)),
+    }
 
 
 def _addresses(session: ReadSession, keys: Set[int]) -> dict[int, str]:

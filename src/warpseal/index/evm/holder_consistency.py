@@ -33,12 +33,16 @@ _HOLDERS: Final = (
     "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed, i.prefix FROM holders h"
     " LEFT JOIN ids i ON i.key = h.holder ORDER BY h.asset, h.holder"
 )
-_RANKS: Final = "SELECT asset, holder, rank, maximum, changed, position FROM ranks ORDER BY asset, holder"
+_RANKS: Final = (
+    "SELECT asset, holder, rank, maximum, changed, position FROM ranks ORDER BY asset, holder"
+)
 _FORMER: Final = (
     "SELECT r.asset, r.holder, r.rank, r.maximum, r.changed, r.until, p.until AS last_until FROM past_ranks r"
     " LEFT JOIN past_partitions p ON p.number = r.partition ORDER BY r.asset, r.holder, r.changed"
 )
-_NFT_COUNTS: Final = "SELECT -(token >> 36) AS asset, owner, count(*) FROM holdings GROUP BY 1, 2 ORDER BY 1, 2"
+_NFT_COUNTS: Final = (
+    "SELECT -(token >> 36) AS asset, owner, count(*) FROM holdings GROUP BY 1, 2 ORDER BY 1, 2"
+)
 _TOTALS: Final = (
     "SELECT collection, holders, tokens,"
     " (SELECT count(*) FROM holders h WHERE h.asset = -t.collection),"
@@ -65,7 +69,8 @@ def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistenc
     for number, *counts in connection.fetch(_TOTALS):
         if counts[:2] != counts[2:]:
             yield Inconsistency(
-                f"totals of collection {number}", f"they are {counts[:2]}, the holdings give {counts[2:]}"
+                f"totals of collection {number}",
+                f"they are {counts[:2]}, the holdings give {counts[2:]}",
             )
 
 
@@ -76,27 +81,42 @@ def _check_balances(connection: Connection) -> Iterator[Inconsistency]:
     for group, row in zip_longest(stored, holders):
         if group is None or row is None or group[0] != tuple(row[:2]):
             place = tuple(row[:2]) if group is None else group[0]
-            yield Inconsistency("ERC-20 holders", f"those of the balances are others, from asset and holder {place} on")
+            yield Inconsistency(
+                "ERC-20 holders",
+                f"those of the balances are others, from asset and holder {place} on",
+            )
             return
         (asset, holder), rows = group
         balance = maximum = 0
         last: int | None = None
         for _, _, block, raw, previous, partition, first, following in rows:
             before, balance = balance, unpack(bytes(raw))
-            is_inside = first is not None and first <= block and (following is None or block < following)
+            is_inside = (
+                first is not None and first <= block and (following is None or block < following)
+            )
             expected = last if last is not None and is_inside and last < first else None
             if not is_inside or previous != expected or balance == before:
-                yield Inconsistency(f"balance {asset}, {holder} after block {block}", f"wrong in partition {partition}")
+                yield Inconsistency(
+                    f"balance {asset}, {holder} after block {block}",
+                    f"wrong in partition {partition}",
+                )
             last, maximum = block, max(maximum, balance)
         if (balance, maximum, last) != _state(row):
-            yield Inconsistency(f"ERC-20 holder {holder} of asset {asset}", "it is not what the balances give")
+            yield Inconsistency(
+                f"ERC-20 holder {holder} of asset {asset}", "it is not what the balances give"
+            )
 
 
 def _check_counts(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the NFT holders with the held tokens."""
     holders = (row for row in connection.stream(_HOLDERS) if row.asset < 0)
     for count, row in zip_longest(connection.stream(_NFT_COUNTS), holders):
-        if count is None or row is None or tuple(count) != (*row[:2], _state(row)[0]) or row.maximum is not None:
+        if (
+            count is None
+            or row is None
+            or tuple(count) != (*row[:2], _state(row)[0])
+            or row.maximum is not None
+        ):
             asset, holder, *_ = row or count
             yield Inconsistency("NFT holders", f"holder {holder} of asset {asset} has other tokens")
             return
@@ -113,7 +133,9 @@ def _check_order(connection: Connection) -> Iterator[Inconsistency]:
         # A server's driver may give bytes as a view, which equals bytes with the same content.
         if ranked is None or expected is None or tuple(ranked) != expected:
             asset, holder, *_ = row or ranked
-            yield Inconsistency("order of holders", f"holder {holder} of asset {asset} is not in it")
+            yield Inconsistency(
+                "order of holders", f"holder {holder} of asset {asset} is not in it"
+            )
             return
 
 
@@ -133,7 +155,10 @@ def _check_former(connection: Connection) -> Iterator[Inconsistency]:
         if pair[0] > 0:
             is_right = is_right and is_held and _has_balances(connection, pair, rows)
         if not is_right:
-            yield Inconsistency(f"former rows of holder {pair[1]} of asset {pair[0]}", "they are no rows that it had")
+            yield Inconsistency(
+                f"former rows of holder {pair[1]} of asset {pair[0]}",
+                "they are no rows that it had",
+            )
 
 
 def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[Any]) -> bool:
@@ -157,27 +182,43 @@ def sample_balances(connection: Connection, count: int, random: Random) -> list[
     pairs = set[tuple[int, int]]()
     for _ in range(count if last is not None else 0):
         place = (random.randint(0, last), random.randint(0, last_id))
-        rows = connection.fetch(text, *place, _DRAWN_FROM) or connection.fetch(text, 0, 0, _DRAWN_FROM)
+        rows = connection.fetch(text, *place, _DRAWN_FROM) or connection.fetch(
+            text, 0, 0, _DRAWN_FROM
+        )
         pairs.add(tuple(random.choice(rows)))
     ids = read_addresses(ReadSession(connection), {key for pair in pairs for key in pair})
-    return [SampledBalance(ids[asset], ids[holder], 0, is_inconsistent=False) for asset, holder in sorted(pairs)]
+    return [
+        SampledBalance(ids[asset], ids[holder], 0, is_inconsistent=False)
+        for asset, holder in sorted(pairs)
+    ]
 
 
 def current_balance(connection: Connection, sampled: SampledBalance) -> SampledBalance:
     """Return a sampled balance as it is now."""
     asset, holder = _find_pair(connection, sampled)
-    rows = connection.fetch("SELECT rank FROM holders WHERE asset = ? AND holder = ?", asset, holder)
+    rows = connection.fetch(
+        "SELECT rank FROM holders WHERE asset = ? AND holder = ?", asset, holder
+    )
     marked = connection.fetch("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
-    return replace(sampled, balance=balance_of(bytes(rows[0][0])) if rows else 0, is_inconsistent=bool(marked))
+    return replace(
+        sampled, balance=balance_of(bytes(rows[0][0])) if rows else 0, is_inconsistent=bool(marked)
+    )
 
 
-def changes_of_balance(connection: Connection, sampled: SampledBalance, limit: int) -> dict[int, int]:
+def changes_of_balance(
+    connection: Connection, sampled: SampledBalance, limit: int
+) -> dict[int, int]:
     """Return by how much the newest blocks changed a balance, newest first. It reads every balance."""
     asset, holder = _find_pair(connection, sampled)
     text = "SELECT block, balance FROM balances WHERE asset = ? AND holder = ? ORDER BY block DESC LIMIT ?"
-    rows = [(block, unpack(bytes(raw))) for block, raw in connection.fetch(text, asset, holder, limit + 1)]
+    rows = [
+        (block, unpack(bytes(raw)))
+        for block, raw in connection.fetch(text, asset, holder, limit + 1)
+    ]
     before = [*(balance for _, balance in rows[1:]), *([0] if len(rows) <= limit else [])]
-    return {block: balance - earlier for (block, balance), earlier in zip(rows, before, strict=False)}
+    return {
+        block: balance - earlier for (block, balance), earlier in zip(rows, before, strict=False)
+    }
 
 
 def has_balances(connection: Connection) -> bool:

@@ -37,9 +37,13 @@ MAX_EQUAL: Final = 1_000
 _MORE_ROWS: Final = 2_000
 # Behind all keys of holders.
 _LAST_HOLDER: Final = 2**63 - 1
-_BETWEEN: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?) AND (rank, position, holder) <= (?, ?, ?)"
+_BETWEEN: Final = (
+    "asset = ? AND (rank, position, holder) > (?, ?, ?) AND (rank, position, holder) <= (?, ?, ?)"
+)
 _NEWEST: Final = f"FROM ranks WHERE {_BETWEEN}"
-_FORMER: Final = f"FROM past_ranks WHERE partition = ? AND {_BETWEEN} AND until > ? AND changed <= ?"
+_FORMER: Final = (
+    f"FROM past_ranks WHERE partition = ? AND {_BETWEEN} AND until > ? AND changed <= ?"
+)
 # The end of a range, and its rows above the threshold: only rows that may be shown become Python objects.
 _LAST: Final = "SELECT rank, position, holder {} ORDER BY rank, position, holder LIMIT 1 OFFSET ?"
 _ABOVE: Final = "SELECT rank, position, holder, changed, maximum {} AND changed <= ? AND (rank < ? OR maximum < ?)"
@@ -47,9 +51,7 @@ _BALANCES: Final = (
     "SELECT block, balance, previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? AND block <= ?"
     " ORDER BY block DESC LIMIT ?"
 )
-_FIRST_BALANCE: Final = (
-    "SELECT previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? ORDER BY block LIMIT 1"
-)
+_FIRST_BALANCE: Final = "SELECT previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? ORDER BY block LIMIT 1"
 _BALANCE_ROWS: Final = (16, 1_000)
 _NOT_CALLED: Final = ContractRow(True, None, None, None, None, None)
 
@@ -85,7 +87,11 @@ class _PageExhausted(Exception):
 
 
 def holders_above(
-    session: ReadSession, _: float, query: HolderQuery, page: PageRequest, at_block: int | None = None
+    session: ReadSession,
+    _: float,
+    query: HolderQuery,
+    page: PageRequest,
+    at_block: int | None = None,
 ) -> HolderPage | None:
     """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
 
@@ -112,7 +118,9 @@ def holders_above(
     rows = _HolderRows(session, asset, block, rank_of(query.threshold))
     selected, more = _select(rows, page, window.includes)
     inconsistent = session.rows("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
-    return HolderPage(_holders(session, selected), more, block, events_inconsistent=bool(inconsistent))
+    return HolderPage(
+        _holders(session, selected), more, block, events_inconsistent=bool(inconsistent)
+    )
 
 
 def unlisted_kind(session: ReadSession, _: float, contract: bytes) -> ErcType | None:
@@ -126,7 +134,11 @@ def unlisted_kind(session: ReadSession, _: float, contract: bytes) -> ErcType | 
 
 
 def nft_holders(
-    session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None = None
+    session: ReadSession,
+    now: float,
+    contract: bytes,
+    page: PageRequest,
+    at_block: int | None = None,
 ) -> HolderPage | None:
     """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
 
@@ -162,7 +174,8 @@ def nft_holders(
         total_holders=holders,
         total_tokens=tokens,
         missing=MissingResults(
-            frozenset((key,) if row.is_due else ()), old_contracts=frozenset((key,) if is_old else ())
+            frozenset((key,) if row.is_due else ()),
+            old_contracts=frozenset((key,) if is_old else ()),
         ),
     )
 
@@ -173,7 +186,9 @@ class _HolderRows:
     limit: only rows whose balance, or largest balance, has a lower rank; all by default.
     """
 
-    def __init__(self, session: ReadSession, asset: int, block: int, limit: bytes = _END.rank) -> None:
+    def __init__(
+        self, session: ReadSession, asset: int, block: int, limit: bytes = _END.rank
+    ) -> None:
         self._session = session
         self._asset = asset
         self._block = block
@@ -183,7 +198,9 @@ class _HolderRows:
         self._sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [(_NEWEST, (), ())]
         self._sources += [(_FORMER, (partition,), (block, block)) for partition in self._partitions]
 
-    def behind(self, place: _Place, count: int, *, includes_place: bool) -> tuple[list[_Row], _Place | None]:
+    def behind(
+        self, place: _Place, count: int, *, includes_place: bool
+    ) -> tuple[list[_Row], _Place | None]:
         """Return the rows behind a place and up to another, in order, and that place; None: there are no more rows.
 
         At most `count` rows of each table are examined, and those that equal the last one except for the address.
@@ -230,16 +247,29 @@ class _HolderRows:
         rows: list[_Row] = []
         limit = "" if count is None else f" LIMIT {count}"
         for text, before, behind in self._sources:
-            values = (*before, self._asset, *begin, *end, *behind, self._block, self._limit, self._limit)
+            values = (
+                *before,
+                self._asset,
+                *begin,
+                *end,
+                *behind,
+                self._block,
+                self._limit,
+                self._limit,
+            )
             rows += map(_Row._make, self._session.rows(_ABOVE.format(text) + limit, *values))
         return rows
 
     def _equal_rows(self, rank: bytes, position: int) -> list[_Row] | None:
         """Return the rows with a rank and a position; None if they are too many to be sorted."""
-        rows = self._rows(_Place(rank, position, -1), _Place(rank, position, _LAST_HOLDER), MAX_EQUAL + 1)
+        rows = self._rows(
+            _Place(rank, position, -1), _Place(rank, position, _LAST_HOLDER), MAX_EQUAL + 1
+        )
         return rows if len(rows) <= MAX_EQUAL else None
 
-    def _behind_address(self, equal: list[_Row], holder: int, *, includes_holder: bool) -> list[_Row]:
+    def _behind_address(
+        self, equal: list[_Row], holder: int, *, includes_holder: bool
+    ) -> list[_Row]:
         """Return the rows among equal ones whose addresses are behind a holder's, in order."""
         session = self._session
         session.load_ids([holder, *(row.holder for row in equal)])
@@ -273,7 +303,9 @@ class _HolderRows:
 class _Window:
     """The blocks from `low` to `high`, perhaps none, and a threshold. Counts what a page examines."""
 
-    def __init__(self, session: ReadSession, asset: int, threshold: int, low: int, high: int) -> None:
+    def __init__(
+        self, session: ReadSession, asset: int, threshold: int, low: int, high: int
+    ) -> None:
         self._session = session
         self._asset = asset
         self._threshold = threshold
@@ -333,7 +365,10 @@ class _Window:
 
     @cached_property
     def _partitions(self) -> Sequence[int]:
-        return [row[0] for row in self._session.rows("SELECT first FROM balance_partitions ORDER BY number")]
+        return [
+            row[0]
+            for row in self._session.rows("SELECT first FROM balance_partitions ORDER BY number")
+        ]
 
 
 def _select(

@@ -17,7 +17,14 @@ from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BalanceRow
-from warpseal.index.evm.schema import HOLDERS, NFT_TOTALS, PAST_NFT_TOTALS, PAST_PARTITIONS, PAST_RANKS, RANKS
+from warpseal.index.evm.schema import (
+    HOLDERS,
+    NFT_TOTALS,
+    PAST_NFT_TOTALS,
+    PAST_PARTITIONS,
+    PAST_RANKS,
+    RANKS,
+)
 from warpseal.store.connection import Connection
 
 Pair = tuple[int, int]
@@ -31,15 +38,15 @@ DROPPED: Final = -1
 """The row of `past_partitions` for the last dropped partition."""
 
 _PARTITION_ROWS: Final = 1 << 16
-_TOTALS: Final = "SELECT collection, changed, holders, tokens FROM nft_totals WHERE collection IN {keys}"
+_TOTALS: Final = (
+    "SELECT collection, changed, holders, tokens FROM nft_totals WHERE collection IN {keys}"
+)
 # Partitions whose last block is that old, latest first.
 _ENDED: Final = (
     "SELECT p.number, p.until, p.time FROM past_partitions p JOIN blocks b ON b.number = p.until"
     " WHERE p.number BETWEEN 0 AND ? AND b.time < (SELECT time FROM blocks WHERE number = ?) - ? ORDER BY p.number DESC"
 )
-_FORGET_FORMER: Final = (
-    "DELETE FROM past_ranks WHERE partition IN (SELECT number FROM past_partitions WHERE number >= 0) AND asset = ?"
-)
+_FORGET_FORMER: Final = "DELETE FROM past_ranks WHERE partition IN (SELECT number FROM past_partitions WHERE number >= 0) AND asset = ?"
 _PREFIXES: Final = "SELECT key, prefix FROM ids WHERE key IN {keys}"
 
 
@@ -88,13 +95,20 @@ class Holders:
         return {pair: state for pair in pairs if (state := states[pair]) is not None}
 
     def add(
-        self, connection: Connection, balances: Sequence[BalanceRow], nfts: NftChanges, height: int, now: int
+        self,
+        connection: Connection,
+        balances: Sequence[BalanceRow],
+        nfts: NftChanges,
+        height: int,
+        now: int,
     ) -> None:
         """Change holders by the next blocks, up to a height, which is written.
 
         balances: of ERC-20 tokens, sorted by asset, holder and block. now: unix seconds.
         """
-        counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.counts.items() if change}
+        counts = {
+            (nft_asset(pair[0]), pair[1]): change for pair, change in nfts.counts.items() if change
+        }
         latest: dict[Pair, tuple[int, int]] = {}
         largest: dict[Pair, int] = {}
         for asset, holder, block, balance in balances:
@@ -124,7 +138,9 @@ class Holders:
         self._drop_partitions(connection, height, now)
         self._remember(after)
 
-    def rewrite(self, connection: Connection, asset: int, states: Mapping[Pair, HolderState], height: int) -> None:
+    def rewrite(
+        self, connection: Connection, asset: int, states: Mapping[Pair, HolderState], height: int
+    ) -> None:
         """Replace states of an ERC-20 token whose balances were others than the index had; forget its former rows."""
         connection.run(_FORGET_FORMER, asset)
         self._put(connection, states, self.find(connection, set(states)), height, has_former=False)
@@ -169,7 +185,9 @@ class Holders:
                 ranks[asset, rank, position, holder] = (changed, maximum, 0)
                 # A row of this height was shown on no page: it changes once more if a destroyed contract is found.
                 if has_former and changed < height:
-                    past.append((self._partition, asset, rank, position, holder, changed, height, maximum))
+                    past.append(
+                        (self._partition, asset, rank, position, holder, changed, height, maximum)
+                    )
             if state is None:
                 holders.append((asset, holder, b"", None, height, 0))
             else:
@@ -182,16 +200,24 @@ class Holders:
         self._partition_rows += len(past)
 
     def _add_totals(
-        self, connection: Connection, holders: Mapping[int, int], tokens: Mapping[int, int], height: int
+        self,
+        connection: Connection,
+        holders: Mapping[int, int],
+        tokens: Mapping[int, int],
+        height: int,
     ) -> None:
         changes = [
-            (number, holders.get(number, 0), tokens.get(number, 0)) for number in sorted(holders.keys() | tokens.keys())
+            (number, holders.get(number, 0), tokens.get(number, 0))
+            for number in sorted(holders.keys() | tokens.keys())
         ]
         changes = [change for change in changes if any(change[1:])]
         if not changes:
             return
         rows, past = [], []
-        before = {row[0]: row[1:] for row in bulk.run(connection, _TOTALS, [change[0] for change in changes])}
+        before = {
+            row[0]: row[1:]
+            for row in bulk.run(connection, _TOTALS, [change[0] for change in changes])
+        }
         for number, more_holders, more_tokens in changes:
             changed, holder_count, token_count = before.get(number, (-1, 0, 0))
             if number in before and changed < height:

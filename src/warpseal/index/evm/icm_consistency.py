@@ -14,7 +14,14 @@ from typing import Final, NamedTuple
 
 from warpseal.chains.evm.blocks import HASH_BYTES
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.chains.evm.icm_events import NO_ACCOUNT, ChangeKind, IcmReceive, IcmSend, PayloadKind, message_id
+from warpseal.chains.evm.icm_events import (
+    NO_ACCOUNT,
+    ChangeKind,
+    IcmReceive,
+    IcmSend,
+    PayloadKind,
+    message_id,
+)
 from warpseal.chains.keccak import keccak
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.icm_queries import icm_messages
@@ -125,7 +132,9 @@ def _check_ids(connection: Connection) -> Iterator[Inconsistency]:
     expected = _expected_ids(connection, ChainID(bytes(chain)))
     for row, entry in zip_longest(expected, ids):
         if row is None or entry is None or row != tuple(entry):
-            yield Inconsistency("ids of messages", f"the message {(row or entry)[0]} is not found by its id")
+            yield Inconsistency(
+                "ids of messages", f"the message {(row or entry)[0]} is not found by its id"
+            )
             return
 
 
@@ -135,7 +144,9 @@ def _expected_ids(connection: Connection, chain: ChainID) -> Iterator[tuple[int,
         if is_send == 2:
             yield key, prefix_of(sha256(bytes(raw)).digest())
             continue
-        source, destination = (chain, ChainID(bytes(other))) if is_send else (ChainID(bytes(other)), chain)
+        source, destination = (
+            (chain, ChainID(bytes(other))) if is_send else (ChainID(bytes(other)), chain)
+        )
         prefix = prefix_of(message_id(bytes(raw), source, destination, nonce))
         if has_id or stored != prefix:
             yield key, prefix
@@ -220,14 +231,17 @@ def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
     events = {
         start | event.position: event
         for event in block.icm
-        if isinstance(event, IcmSend | IcmReceive) and firsts.get(event.messenger, end) <= start | event.position
+        if isinstance(event, IcmSend | IcmReceive)
+        and firsts.get(event.messenger, end) <= start | event.position
     }
     raw_ids = {raw for event in events.values() for raw in ids_of(event)}
     keys = defaultdict(lambda: -1, {**ReadSession(connection).keys_of(raw_ids), NO_ACCOUNT: 0})
     for key in sorted(rows.keys() | events.keys() - resent):
         row, event = rows.get(key), events.get(key)
         if row is None or event is None:
-            return f"message {key - start}: {'the node' if row is None else 'the index'} alone has it"
+            return (
+                f"message {key - start}: {'the node' if row is None else 'the index'} alone has it"
+            )
         fee = block.tx_fees[event.tx_index]
         if isinstance(event, IcmSend):
             expected: IcmSendRow | IcmReceiveRow = send_row(key, event, keys, fee)

@@ -46,8 +46,12 @@ _NO_ADDRESS: Final = bytes(20)
 _NO_KEY: Final = -1
 
 _CANDIDATES: Final = "SELECT {0} FROM {1} WHERE {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
-_CANDIDATES_OF: Final = "SELECT {0} FROM {1} WHERE {2} = ? AND {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
-_NEWEST_RECEIVES: Final = "SELECT key, source FROM icm_receives WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?"
+_CANDIDATES_OF: Final = (
+    "SELECT {0} FROM {1} WHERE {2} = ? AND {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
+)
+_NEWEST_RECEIVES: Final = (
+    "SELECT key, source FROM icm_receives WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?"
+)
 _SENDS: Final = (
     "SELECT key, destination, sender, recipient, length(body) + coalesce(length(tail), 0) FROM icm_sends"
     " WHERE key IN {keys}"
@@ -123,7 +127,9 @@ _STEPS: Final[dict[int, tuple[EventType, ...]]] = {
 }
 
 
-def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
+def icm_page(
+    session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int
+) -> IcmKeys:
     """Return keys of messages behind a position, newest first; none if they are not kept. A page may be short.
 
     before: of a message of any chain; None: from the newest one on.
@@ -154,16 +160,24 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     def position(key: int) -> IcmPosition:
         return IcmPosition(times[height_of(key)], chain, key)
 
-    return IcmKeys([IcmKey(position(key), sizes[key]) for key in keys], position(read_to) if read_to else None)
+    return IcmKeys(
+        [IcmKey(position(key), sizes[key]) for key in keys], position(read_to) if read_to else None
+    )
 
 
-def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
+def icm_messages(
+    session: ReadSession, _: float, keys: Iterable[int]
+) -> Mapping[int, SentMessage | ReceivedMessage]:
     """Return messages by their keys; those that are not there are left out."""
     sent = [(IcmSendRow._make(row[:-4]), *row[-4:]) for row in session.by_keys(_SENT, keys)]
-    received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
+    received = [
+        (IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)
+    ]
     rows = [row[0] for row in (*sent, *received)]
     id_keys = {key for row in rows for key in (row.messenger, row.sender, row.recipient)}
-    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset, row.warp_sender or 0)}
+    id_keys |= {
+        key for row, *_ in sent for key in (row.destination, row.fee_asset, row.warp_sender or 0)
+    }
     id_keys |= {key for row, _ in received for key in (row.source, row.deliverer, row.redeemer)}
     ids = read_addresses(session, id_keys)
     txs = {tx_key_of(row.key, row.tx_index) for row in rows}
@@ -174,7 +188,9 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
     fees = dict(session.by_keys("SELECT key, amount FROM icm_changes WHERE key IN {keys}", changes))
     contracts = read_contracts(session, {send.fee_asset for send, *_ in sent})
 
-    def fields(row: IcmSendRow | IcmReceiveRow, source: ChainID, destination: ChainID) -> dict[str, Any]:
+    def fields(
+        row: IcmSendRow | IcmReceiveRow, source: ChainID, destination: ChainID
+    ) -> dict[str, Any]:
         messenger = ids[row.messenger]
         return {
             "message_id": message_id(messenger, source, destination, row.nonce),
@@ -208,7 +224,9 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
             reward=unpack(bytes(send.fee if fee_change is None else fees[fee_change])),
             has_receipt=receipt is not None,
             receive=delivery,
-            foreign_warp=None if foreign_warp is None else UnsignedMessage.parse(bytes(foreign_warp)),
+            foreign_warp=None
+            if foreign_warp is None
+            else UnsignedMessage.parse(bytes(foreign_warp)),
         )
     for receive, is_executed in received:
         messages[receive.key] = ReceivedMessage(
@@ -225,19 +243,29 @@ def icm_changes(session: ReadSession, _: float, key: int) -> Sequence[MessageCha
     """Return the sending of a message with its fee, and its newest changes; oldest first."""
     rows = session.rows(_CHANGES, key, key)
     times = _times(session, [row[0] for row in rows])
-    return [MessageChange(ChangeKind(kind), times[height_of(at)], unpack(bytes(amount))) for at, kind, amount in rows]
+    return [
+        MessageChange(ChangeKind(kind), times[height_of(at)], unpack(bytes(amount)))
+        for at, kind, amount in rows
+    ]
 
 
-def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentMessage | ReceivedMessage | None:
+def find_icm_message(
+    session: ReadSession, now: float, searched: bytes
+) -> SentMessage | ReceivedMessage | None:
     """Return the message with an id: sent here, or else received here of a source that was not indexed then."""
     keys = {
         row[0]
         for layer in ("recent", "older")
         for row in session.rows(
-            f"SELECT message FROM {layer}_icm_ids WHERE prefix = ? LIMIT {_MAX_EQUAL_PREFIXES}", prefix_of(searched)
+            f"SELECT message FROM {layer}_icm_ids WHERE prefix = ? LIMIT {_MAX_EQUAL_PREFIXES}",
+            prefix_of(searched),
         )
     }
-    messages = [entry for entry in icm_messages(session, now, sorted(keys)).values() if entry.message_id == searched]
+    messages = [
+        entry
+        for entry in icm_messages(session, now, sorted(keys)).values()
+        if entry.message_id == searched
+    ]
     return min(messages, key=lambda entry: isinstance(entry, ReceivedMessage), default=None)
 
 
@@ -254,7 +282,9 @@ def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[Cha
     """
     state = read_state(session)
     counts: dict[ChainID, int] = {}
-    for chain_id, destination, bounds in () if state is None else _stuck_routes(session, state, since):
+    for chain_id, destination, bounds in (
+        () if state is None else _stuck_routes(session, state, since)
+    ):
         ((count,),) = session.rows(_STUCK, destination, *bounds, _MAX_STUCK)
         counts |= {chain_id: count} if count else {}
     return counts
@@ -271,7 +301,10 @@ def _stuck_routes(
         (
             chain_id,
             destination,
-            (_first_key(session, state, since[chain_id]), _first_key(session, state, time - STUCK_S)),
+            (
+                _first_key(session, state, since[chain_id]),
+                _first_key(session, state, time - STUCK_S),
+            ),
         )
         for raw, destination, time in session.rows(_OPEN_DESTINATIONS)
         if (chain_id := ChainID(bytes(raw))) in since
@@ -284,7 +317,9 @@ def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
 
 def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
     """Return what happened to messages behind a key; nothing if they are not kept. limit: of the rows."""
-    height = next((row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1)
+    height = next(
+        (row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1
+    )
     rows = session.rows(_OCCURRENCES, *(position, limit) * 3, limit)
     upto = rows[-1][0] if len(rows) == limit else max(position, block_key(height + 1) - 1)
     block_start = block_key(height_of(position)) if position >= 0 else 0
@@ -320,10 +355,14 @@ class _PageReader(Struct):
         query = self.query
         names = (*query.indexed, query.chain, query.source, query.destination)
         accounts = (query.address, query.sender, query.recipient)
-        self._keys = self.session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
+        self._keys = self.session.keys_of(
+            {raw for raw in (*names, *accounts) if raw is not None}
+        ) | {_NO_ADDRESS: 0}
         self._parties = [self._key(raw) for raw in accounts if raw is not None]
         # Usually these filters leave out few messages.
-        self._scanned = min(self.limit + 1, MAX_SCANNED) if self._parties or self._has_states else MAX_SCANNED
+        self._scanned = (
+            min(self.limit + 1, MAX_SCANNED) if self._parties or self._has_states else MAX_SCANNED
+        )
 
     @property
     def _has_states(self) -> bool:
@@ -333,7 +372,11 @@ class _PageReader(Struct):
         """Return the sizes of messages by key, and the key down to which all are there; 0: there are no more."""
         while True:
             sizes, read_to = self._read_scanned()
-            if self._scanned == MAX_SCANNED or not read_to or sum(key >= read_to for key in sizes) > self.limit:
+            if (
+                self._scanned == MAX_SCANNED
+                or not read_to
+                or sum(key >= read_to for key in sizes) > self.limit
+            ):
                 return sizes, read_to
             self._scanned = min(4 * self._scanned, MAX_SCANNED)
 
@@ -351,7 +394,9 @@ class _PageReader(Struct):
         ends = [0]
         if self._parties:
             tables, party = ("recent_icm_addresses", "older_icm_addresses"), self._parties[0]
-            sends = receives = self._read_candidates(ends, self._scanned, "message", tables, "address", party)
+            sends = receives = self._read_candidates(
+                ends, self._scanned, "message", tables, "address", party
+            )
         else:
             sends = self._read_sends(ends, destinations)
             receives = self._read_receives(ends, sources, excluded)
@@ -376,7 +421,9 @@ class _PageReader(Struct):
             is_delivered = receive is not None and destination in indexed
             since, before = self.stuck.get(destination, (0, 0))
             is_late = state is not None and state != IcmState.RECEIPT and since <= key < before
-            if is_stuck not in (None, is_late) or (status and is_delivered != (status is IcmStatus.DELIVERED)):
+            if is_stuck not in (None, is_late) or (
+                status and is_delivered != (status is IcmStatus.DELIVERED)
+            ):
                 del sizes[key]
 
     def _other_sides(self, own: ChainID | None, other: ChainID | None) -> set[int] | None:
@@ -405,7 +452,9 @@ class _PageReader(Struct):
             return self._read_stuck(ends, destinations)
         count = self._scanned if self._has_states else self.limit + 1
         if destinations:
-            return self._read_candidates(ends, count, "send", ("icm_routes",), "destination", next(iter(destinations)))
+            return self._read_candidates(
+                ends, count, "send", ("icm_routes",), "destination", next(iter(destinations))
+            )
         return self._read_candidates(ends, count, "key", ("icm_sends",))
 
     def _read_stuck(self, ends: list[int], destinations: set[int]) -> Sequence[int]:
@@ -414,13 +463,17 @@ class _PageReader(Struct):
         start, end = self.bounds
         for destination, (since, before) in self.stuck.items():
             if not destinations or destination in destinations:
-                rows = self.session.rows(_OPEN, destination, max(start, since), min(end, before), MAX_SCANNED)
+                rows = self.session.rows(
+                    _OPEN, destination, max(start, since), min(end, before), MAX_SCANNED
+                )
                 if len(rows) == MAX_SCANNED:
                     ends.append(rows[-1][0])
                 keys += [row[0] for row in rows]
         return keys
 
-    def _read_receives(self, ends: list[int], sources: set[int] | None, excluded: set[int]) -> Sequence[int]:
+    def _read_receives(
+        self, ends: list[int], sources: set[int] | None, excluded: set[int]
+    ) -> Sequence[int]:
         if sources is None:
             return ()
         if sources:
@@ -434,13 +487,24 @@ class _PageReader(Struct):
         return [key for key, source in rows if source not in excluded]
 
     def _read_candidates(
-        self, ends: list[int], count: int, name: str, tables: Sequence[str], column: str = "", value: int = 0
+        self,
+        ends: list[int],
+        count: int,
+        name: str,
+        tables: Sequence[str],
+        column: str = "",
+        value: int = 0,
     ) -> Sequence[int]:
         """Return the first keys; if there are more, add the last of them to `ends`."""
-        template, values = (_CANDIDATES_OF, (value, *self.bounds)) if column else (_CANDIDATES, self.bounds)
+        template, values = (
+            (_CANDIDATES_OF, (value, *self.bounds)) if column else (_CANDIDATES, self.bounds)
+        )
         candidates: set[int] = set()
         for table in tables:
-            candidates.update(row[0] for row in self.session.rows(template.format(name, table, column), *values, count))
+            candidates.update(
+                row[0]
+                for row in self.session.rows(template.format(name, table, column), *values, count)
+            )
         keys = sorted(candidates, reverse=True)[:count]
         if len(keys) == count:
             ends.append(keys[-1])

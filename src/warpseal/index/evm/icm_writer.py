@@ -31,7 +31,15 @@ from warpseal.index.evm import schema
 from warpseal.index.evm.keys import IcmState, block_key, pack, tx_key_of
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.records import DeliveredRow, IcmOptions, ReceivedBatch
-from warpseal.index.evm.rows import NO_ICM, EvmChainRow, IcmChangeRow, IcmReceiveRow, IcmRows, IcmSendRow, WarpSendRow
+from warpseal.index.evm.rows import (
+    NO_ICM,
+    EvmChainRow,
+    IcmChangeRow,
+    IcmReceiveRow,
+    IcmRows,
+    IcmSendRow,
+    WarpSendRow,
+)
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.index.keys import prefix_of
 from warpseal.store.connection import Connection
@@ -102,7 +110,9 @@ class IcmWriter:
 
     def load(self, connection: Connection) -> None:
         """Read the state."""
-        rows = connection.fetch("SELECT i.id, m.nonce FROM icm_messengers m JOIN ids i ON i.key = m.messenger")
+        rows = connection.fetch(
+            "SELECT i.id, m.nonce FROM icm_messengers m JOIN ids i ON i.key = m.messenger"
+        )
         self._nonces = {bytes(raw): nonce for raw, nonce in rows}
         self._ids = RecentRows(schema.ICM_IDS, self._capacity)
 
@@ -118,9 +128,13 @@ class IcmWriter:
         if chain.icm_first < 0 or new:
             with self._session.advance() as (connection, chain):
                 chain.icm_first = chain.icm_first if chain.icm_first >= 0 else chain.height + 1
-                self._add_messengers(connection, {messenger: (0, block_key(chain.height + 1)) for messenger in new})
+                self._add_messengers(
+                    connection, {messenger: (0, block_key(chain.height + 1)) for messenger in new}
+                )
 
-    def write(self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> IcmRows:
+    def write(
+        self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]
+    ) -> IcmRows:
         """Write the facts of the next blocks, and return their rows."""
         if chain.icm_first < 0 or not any(block.icm for block in blocks):
             return NO_ICM
@@ -151,14 +165,18 @@ class IcmWriter:
             keys = self._session.keys
             for batch in batches:
                 _deliver(connection, keys[batch.destination], batch.rows)
-            cursors = [(keys[batch.destination], batch.epoch, batch.upto, batch.time) for batch in batches]
+            cursors = [
+                (keys[batch.destination], batch.epoch, batch.upto, batch.time) for batch in batches
+            ]
             bulk.upsert(connection, schema.ICM_CURSORS, cursors)
 
     def keep_destinations(self, configured: Set[ChainID]) -> None:
         """Delete what other destinations received."""
         gone = self.cursors().keys() - configured
         with self._session.transaction() as connection:
-            for _, key in bulk.fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", gone):
+            for _, key in bulk.fetch_by_id(
+                connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", gone
+            ):
                 connection.run(_REOPEN, key)
                 for table in (schema.ICM_DELIVERIES, schema.ICM_UNMATCHED, schema.ICM_CURSORS):
                     connection.run(f"DELETE FROM {table.name} WHERE destination = ?", key)
@@ -171,7 +189,9 @@ class IcmWriter:
         bulk.insert(connection, schema.ICM_MESSENGERS, rows)
         self._nonces.update(dict.fromkeys(new, 0))
 
-    def _accept(self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> _Batch:
+    def _accept(
+        self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]
+    ) -> _Batch:
         """Return the events that count, in their order. Those of other contracts are counted as unknown logs."""
         assert self._options is not None
         header = b"\0\0" + self._options.network_id.to_bytes(4) + chain.chain_id
@@ -190,7 +210,11 @@ class IcmWriter:
                         elif event.message.startswith(header):
                             # The columns of its send give it, unless its network or its chain is another one.
                             continue
-                    prefix = 0 if event.kind is PayloadKind.TELEPORTER else prefix_of(sha256(event.message).digest())
+                    prefix = (
+                        0
+                        if event.kind is PayloadKind.TELEPORTER
+                        else prefix_of(sha256(event.message).digest())
+                    )
                     ids.add(event.sender)
                 elif isinstance(event, NewMessenger):
                     if event.registry not in registries:
@@ -209,7 +233,9 @@ class IcmWriter:
                     prefix = prefix_of(event.message_id)
                     if isinstance(event, IcmChange):
                         ids.update((messenger, event.account))
-                        (batch.failures if event.kind is ChangeKind.EXECUTED else batch.sends).add(prefix)
+                        (batch.failures if event.kind is ChangeKind.EXECUTED else batch.sends).add(
+                            prefix
+                        )
                     else:
                         ids.update(ids_of(event))
                     if isinstance(event, IcmSend):
@@ -225,8 +251,14 @@ class IcmWriter:
     def _rows(self, connection: Connection, batch: _Batch) -> IcmRows:
         """Write ids, failures and nonces, and return the rows of events whose addresses are loaded."""
         assert self._options is not None
-        keys, rows, is_indexed = self._session.keys, IcmRows([], [], [], [], {}, set()), self._options.is_indexed
-        sends = {(row.prefix, row.messenger): row.message for row in _find_sends(connection, batch.sends)}
+        keys, rows, is_indexed = (
+            self._session.keys,
+            IcmRows([], [], [], [], {}, set()),
+            self._options.is_indexed,
+        )
+        sends = {
+            (row.prefix, row.messenger): row.message for row in _find_sends(connection, batch.sends)
+        }
         failed = bulk.fetch_by_keys(connection, _FAILED, batch.failures)
         failures = {(prefix, messenger): receive for prefix, receive, messenger in failed}
         ids: list[tuple[int, int]] = []
@@ -235,7 +267,9 @@ class IcmWriter:
         for key, prefix, fee, event in batch.events:
             tx_index = event.tx_index
             if isinstance(event, WarpSend):
-                rows.warp_sends.append(WarpSendRow(key, tx_index, keys[event.sender], event.kind, event.message))
+                rows.warp_sends.append(
+                    WarpSendRow(key, tx_index, keys[event.sender], event.kind, event.message)
+                )
                 if event.kind is not PayloadKind.TELEPORTER:
                     ids.append((prefix, key))
             elif isinstance(event, IcmReceive):
@@ -249,7 +283,9 @@ class IcmWriter:
             elif isinstance(event, IcmSend):
                 name = prefix, keys[event.messenger]
                 if (message := sends.get(name)) is not None:
-                    rows.changes.append(IcmChangeRow(key, ChangeKind.RESENT, message, tx_index, 0, b""))
+                    rows.changes.append(
+                        IcmChangeRow(key, ChangeKind.RESENT, message, tx_index, 0, b"")
+                    )
                 else:
                     sends[name] = key
                     ids.append((prefix, key))
@@ -268,7 +304,9 @@ class IcmWriter:
                     # Messages from before the index are not known.
                     continue
                 account, amount = keys[event.account], pack(event.amount)
-                rows.changes.append(IcmChangeRow(key, event.kind, message, tx_index, account, amount))
+                rows.changes.append(
+                    IcmChangeRow(key, event.kind, message, tx_index, account, amount)
+                )
             rows.txs.add(tx_key_of(key, tx_index))
         bulk.insert(connection, schema.ICM_FAILURES, sorted(new_failures - gone))
         bulk.delete_pairs(connection, schema.ICM_FAILURES, sorted(gone - new_failures))
@@ -293,11 +331,19 @@ class IcmDerivedRows:
         bulk.insert(connection, schema.ICM_ROUTES, routes)
         is_open = IcmState.OPEN.value
         bulk.insert(connection, schema.ICM_OPEN, [(*route, is_open) for route in routes])
-        bulk.insert(connection, schema.ICM_ARRIVALS, sorted((receive.source, receive.key) for receive in rows.receives))
         bulk.insert(
-            connection, schema.ICM_MESSAGE_CHANGES, sorted((change.message, change.key) for change in rows.changes)
+            connection,
+            schema.ICM_ARRIVALS,
+            sorted((receive.source, receive.key) for receive in rows.receives),
         )
-        addresses = {(address, send.key) for send in rows.sends for address in (send.sender, send.recipient)}
+        bulk.insert(
+            connection,
+            schema.ICM_MESSAGE_CHANGES,
+            sorted((change.message, change.key) for change in rows.changes),
+        )
+        addresses = {
+            (address, send.key) for send in rows.sends for address in (send.sender, send.recipient)
+        }
         for receive in rows.receives:
             if receive.body is not None:
                 addresses.update(((receive.sender, receive.key), (receive.recipient, receive.key)))
@@ -305,9 +351,13 @@ class IcmDerivedRows:
         receipts = [change.message for change in rows.changes if change.kind == ChangeKind.RECEIPT]
         if receipts:
             bulk.run(connection, _SET_RECEIPT, receipts)
-        text = "SELECT prefix, destination, receive, outcome FROM icm_unmatched WHERE prefix IN {keys}"
+        text = (
+            "SELECT prefix, destination, receive, outcome FROM icm_unmatched WHERE prefix IN {keys}"
+        )
         waiting = [
-            row for row in bulk.fetch_by_keys(connection, text, rows.new) if rows.new[row[0]].destination == row[1]
+            row
+            for row in bulk.fetch_by_keys(connection, text, rows.new)
+            if rows.new[row[0]].destination == row[1]
         ]
         bulk.delete_pairs(connection, schema.ICM_UNMATCHED, [row[:2] for row in waiting])
         _write_deliveries(connection, [(rows.new[prefix].key, *row) for prefix, *row in waiting])
@@ -334,8 +384,12 @@ def read_received(connection: Connection, after: int, limit: int) -> ReceivedBat
         events += rows
         if len(rows) == limit:
             upto = min(upto, rows[-1][0])
-    delivered = [DeliveredRow(row[0], ChainID(bytes(row[1])), *row[2:]) for row in events if row[0] <= upto]
-    return ReceivedBatch(ChainID(bytes(chain[0].chain_id)), chain[0].epoch, upto, chain[0].time, sorted(delivered))
+    delivered = [
+        DeliveredRow(row[0], ChainID(bytes(row[1])), *row[2:]) for row in events if row[0] <= upto
+    ]
+    return ReceivedBatch(
+        ChainID(bytes(chain[0].chain_id)), chain[0].epoch, upto, chain[0].time, sorted(delivered)
+    )
 
 
 def _deliver(connection: Connection, destination: int, rows: Sequence[DeliveredRow]) -> None:
@@ -346,7 +400,11 @@ def _deliver(connection: Connection, destination: int, rows: Sequence[DeliveredR
         for send in _find_sends(connection, {row.prefix for row in rows})
         if send.destination == destination
     }
-    deliveries = [(sends[name], destination, row.receive, row.outcome) for name, row in last.items() if name in sends]
+    deliveries = [
+        (sends[name], destination, row.receive, row.outcome)
+        for name, row in last.items()
+        if name in sends
+    ]
     _write_deliveries(connection, deliveries)
     waiting = {
         row.prefix: (row.prefix, destination, row.receive, row.outcome)
@@ -356,10 +414,16 @@ def _deliver(connection: Connection, destination: int, rows: Sequence[DeliveredR
     bulk.upsert(connection, schema.ICM_UNMATCHED, sorted(waiting.values()))
 
 
-def _write_deliveries(connection: Connection, deliveries: Sequence[tuple[int, int, int, int]]) -> None:
+def _write_deliveries(
+    connection: Connection, deliveries: Sequence[tuple[int, int, int, int]]
+) -> None:
     """Write deliveries: send, destination, receive and outcome."""
     bulk.upsert(connection, schema.ICM_DELIVERIES, sorted(deliveries))
-    failed = {(destination, send) for send, destination, _, outcome in deliveries if outcome == Outcome.FAILED}
+    failed = {
+        (destination, send)
+        for send, destination, _, outcome in deliveries
+        if outcome == Outcome.FAILED
+    }
     bulk.upsert(connection, schema.ICM_OPEN, sorted((*pair, IcmState.FAILED) for pair in failed))
     done = {(destination, send) for send, destination, _, _ in deliveries} - failed
     bulk.delete_pairs(connection, schema.ICM_OPEN, sorted(done))
@@ -367,7 +431,9 @@ def _write_deliveries(connection: Connection, deliveries: Sequence[tuple[int, in
 
 def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterator[_StoredSend]:
     for table in ("recent", "older"):
-        yield from map(_StoredSend._make, bulk.fetch_by_keys(connection, _SENT.format(table), prefixes))
+        yield from map(
+            _StoredSend._make, bulk.fetch_by_keys(connection, _SENT.format(table), prefixes)
+        )
 
 
 def ids_of(event: IcmSend | IcmReceive) -> tuple[bytes, ...]:

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from warpseal.index.evm.schema import HOLDER_FACTS, create_all_tables, create_derived_tables, create_icm_tables
+from warpseal.index.evm.schema import (
+    HOLDER_FACTS,
+    create_all_tables,
+    create_derived_tables,
+    create_icm_tables,
+)
 from warpseal.store.connection import Connection
 from warpseal.store.migrate import Migration
 

@@ -32,7 +32,14 @@ from warpseal.index.evm.keys import (
 )
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BalanceRow, BatchRows, Recreation, TransferRow
-from warpseal.index.evm.schema import BALANCE_PARTITIONS, BALANCES, HOLDINGS, INCONSISTENT, INCONSISTENT_ASSETS, OWNERS
+from warpseal.index.evm.schema import (
+    BALANCE_PARTITIONS,
+    BALANCES,
+    HOLDINGS,
+    INCONSISTENT,
+    INCONSISTENT_ASSETS,
+    OWNERS,
+)
 from warpseal.store.connection import Connection
 
 _PARTITION_ROWS: Final = 1 << 18
@@ -42,7 +49,9 @@ _ROWS_OF_BLOCKS: Final = (
 )
 _PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <= ?"
 _COUNT_ROWS: Final = "SELECT count(*) FROM balances WHERE partition = ?"
-_OF_ALL_PARTITIONS: Final = "partition IN (SELECT number FROM balance_partitions) AND asset = ? AND holder = ?"
+_OF_ALL_PARTITIONS: Final = (
+    "partition IN (SELECT number FROM balance_partitions) AND asset = ? AND holder = ?"
+)
 _HISTORY: Final = f"SELECT block, balance FROM balances WHERE {_OF_ALL_PARTITIONS} ORDER BY block"
 _DELETE_FROM: Final = f"DELETE FROM balances WHERE {_OF_ALL_PARTITIONS} AND block >= ?"
 _HOLDERS_FROM: Final = (
@@ -50,7 +59,9 @@ _HOLDERS_FROM: Final = (
     " AND asset = ? AND block >= ?"
 )
 # Holders of a balance above 0 that has not changed since.
-_RESTING: Final = "SELECT holder, rank, maximum, changed FROM ranks WHERE asset = ? AND rank < ? AND changed < ?"
+_RESTING: Final = (
+    "SELECT holder, rank, maximum, changed FROM ranks WHERE asset = ? AND rank < ? AND changed < ?"
+)
 _StoredBalance = tuple[int, int, int, int, bytes, int | None]
 """A row of `balances`."""
 _Transfer = tuple[int, int, int, int]
@@ -61,8 +72,12 @@ _LATER_TRANSFERS: Final = (
     " ORDER BY key LIMIT ?"
 )
 _ENDED_HOLDERS: Final = 1_000
-_NEXT_HOLDERS: Final = "SELECT holder FROM holders WHERE asset = ? AND holder > ? ORDER BY holder LIMIT ?"
-_HOLDINGS_OF: Final = "SELECT owner, token FROM holdings WHERE owner IN {keys} AND token >= ? AND token < ?"
+_NEXT_HOLDERS: Final = (
+    "SELECT holder FROM holders WHERE asset = ? AND holder > ? ORDER BY holder LIMIT ?"
+)
+_HOLDINGS_OF: Final = (
+    "SELECT owner, token FROM holdings WHERE owner IN {keys} AND token >= ? AND token < ?"
+)
 _RECENT_OWNERS: Final = "SELECT token, holder FROM recent_owners WHERE token IN {keys}"
 _OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {keys}"
 
@@ -94,13 +109,17 @@ class Ownership:
         self._owners.put(connection, owners)
         self._holdings.put(connection, holdings)
         if rows.is_complete:
-            bulk.insert_new(connection, INCONSISTENT, [(number,) for number in sorted(batch.inconsistent)])
+            bulk.insert_new(
+                connection, INCONSISTENT, [(number,) for number in sorted(batch.inconsistent)]
+            )
         batch.remember()
         forget_oldest(self._cached_holders, self._cached)
         forget_oldest(self._cached_balances, self._cached)
         return nft_changes
 
-    def renew(self, connection: Connection, begins: Mapping[int, int], height: int, *, is_complete: bool) -> NftChanges:
+    def renew(
+        self, connection: Connection, begins: Mapping[int, int], height: int, *, is_complete: bool
+    ) -> NftChanges:
         """Apply only the transfers of collections from a transaction on; return the changes of the numbers of tokens.
 
         begins: by the number of the collection, the key of the transaction that created its contract again.
@@ -112,10 +131,16 @@ class Ownership:
         bulk.delete(connection, INCONSISTENT, sorted(begins))
         last = block_key(height + 1)
         place = block_key(height_of(min(begins.values()))) - 1
-        while rows := bulk.run(connection, _LATER_TRANSFERS, begins, place, last, _RENEWED_TRANSFERS):
+        while rows := bulk.run(
+            connection, _LATER_TRANSFERS, begins, place, last, _RENEWED_TRANSFERS
+        ):
             moved = list(map(TransferRow._make, rows))
             place = moved[-1].key
-            renewed = [row for row in moved if tx_key_of(row.key, row.tx_index) >= begins[collection_of(row.token)]]
+            renewed = [
+                row
+                for row in moved
+                if tx_key_of(row.key, row.tx_index) >= begins[collection_of(row.token)]
+            ]
             batch = BatchRows(
                 height=height,
                 blocks=(),
@@ -141,9 +166,16 @@ class Ownership:
         bounds = first_token(collection), first_token(collection + 1)
         ended: set[int] = set()
         holder = 0
-        while holders := connection.fetch(_NEXT_HOLDERS, nft_asset(collection), holder, _ENDED_HOLDERS):
-            pairs = [tuple(row) for row in bulk.run(connection, _HOLDINGS_OF, [row[0] for row in holders], *bounds)]
-            self._holdings.put(connection, [(owner, token, None, 0) for owner, token in sorted(pairs)])
+        while holders := connection.fetch(
+            _NEXT_HOLDERS, nft_asset(collection), holder, _ENDED_HOLDERS
+        ):
+            pairs = [
+                tuple(row)
+                for row in bulk.run(connection, _HOLDINGS_OF, [row[0] for row in holders], *bounds)
+            ]
+            self._holdings.put(
+                connection, [(owner, token, None, 0) for owner, token in sorted(pairs)]
+            )
             for owner, token in pairs:
                 self._cached_balances.pop((owner, token), None)
                 counts[collection, owner] -= 1
@@ -164,7 +196,9 @@ class Balances:
     def __init__(self, connection: Connection, holders: Holders, capacity: int) -> None:
         self._holders = holders
         self._partition_rows = min(_PARTITION_ROWS, 2 * capacity)
-        rows = connection.fetch("SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1")
+        rows = connection.fetch(
+            "SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1"
+        )
         self._partition: int = rows[0][0] if rows else -1
         self._first: int = rows[0][1] if rows else 0
         ((self._rows,),) = connection.fetch(_COUNT_ROWS, self._partition)
@@ -181,13 +215,23 @@ class Balances:
         pairs: set[Pair] = set()
         for block in blocks:
             transfers = [
-                (keys[transfer.contract], keys[transfer.sender], keys[transfer.recipient], transfer.amount)
+                (
+                    keys[transfer.contract],
+                    keys[transfer.sender],
+                    keys[transfer.recipient],
+                    transfer.amount,
+                )
                 for transfer in block.erc20_transfers
             ]
             if transfers:
                 moves.append((block.number, transfers))
                 pairs.update(
-                    [(asset, party) for asset, first, second, _ in transfers for party in (first, second) if party]
+                    [
+                        (asset, party)
+                        for asset, first, second, _ in transfers
+                        for party in (first, second)
+                        if party
+                    ]
                 )
         if not pairs:
             return []
@@ -199,7 +243,11 @@ class Balances:
         inconsistent: set[int] = set()
         for number, block_moves in moves:
             before = _apply_moves(balances, block_moves, inconsistent)
-            after = [(pair, balances[pair]) for pair, balance in before.items() if balances[pair] != balance]
+            after = [
+                (pair, balances[pair])
+                for pair, balance in before.items()
+                if balances[pair] != balance
+            ]
             if after and (self._partition < 0 or self._rows >= self._partition_rows):
                 self._partition += 1
                 self._first, self._rows = number, 0
@@ -214,7 +262,9 @@ class Balances:
                 stored.append((self._partition, *pair, number, pack(balance), previous))
             self._rows += len(after)
         bulk.insert(connection, BALANCES, sorted(stored, key=itemgetter(0, 1, 2, 3)))
-        bulk.insert_new(connection, INCONSISTENT_ASSETS, [(asset,) for asset in sorted(inconsistent)])
+        bulk.insert_new(
+            connection, INCONSISTENT_ASSETS, [(asset,) for asset in sorted(inconsistent)]
+        )
         rows.sort()
         return rows
 
@@ -228,22 +278,37 @@ class Balances:
         if not connection.fetch("SELECT 1 FROM holders WHERE asset = ? LIMIT 1", asset):
             return
         until = height + 1 if recreation.until is None else height_of(recreation.until)
-        firsts = [row[0] for row in connection.fetch("SELECT first FROM balance_partitions ORDER BY number")]
+        firsts = [
+            row[0]
+            for row in connection.fetch("SELECT first FROM balance_partitions ORDER BY number")
+        ]
         states: dict[Pair, HolderState] = {}
         rows: list[_StoredBalance] = []
-        moved = {row[0] for row in connection.fetch(_HOLDERS_FROM, bisect_right(firsts, begin) - 1, asset, begin)}
+        moved = {
+            row[0]
+            for row in connection.fetch(
+                _HOLDERS_FROM, bisect_right(firsts, begin) - 1, asset, begin
+            )
+        }
         for holder in moved:
-            history = [(block, unpack(bytes(raw))) for block, raw in connection.fetch(_HISTORY, asset, holder)]
+            history = [
+                (block, unpack(bytes(raw)))
+                for block, raw in connection.fetch(_HISTORY, asset, holder)
+            ]
             ended = _end_balance(history, begin, until)
             if ended != history:
                 connection.run(_DELETE_FROM, asset, holder, begin)
                 rows += _stored_balances(firsts, asset, holder, ended, begin)
                 largest = max(balance for _, balance in ended)
                 states[asset, holder] = _holder_state(ended[-1], largest)
-        for holder, raw_rank, raw_maximum, changed in connection.fetch(_RESTING, asset, rank_of(0), begin):
+        for holder, raw_rank, raw_maximum, changed in connection.fetch(
+            _RESTING, asset, rank_of(0), begin
+        ):
             if holder not in moved:
                 largest = balance_of(bytes(raw_rank if raw_maximum is None else raw_maximum))
-                rows += _stored_balances(firsts, asset, holder, [(changed, largest), (begin, 0)], begin)
+                rows += _stored_balances(
+                    firsts, asset, holder, [(changed, largest), (begin, 0)], begin
+                )
                 states[asset, holder] = _holder_state((begin, 0), largest)
         bulk.insert(connection, BALANCES, sorted(rows, key=itemgetter(0, 1, 2, 3)))
         ((self._rows,),) = connection.fetch(_COUNT_ROWS, self._partition)
@@ -273,8 +338,14 @@ class _Batch:
         holders.update(dict(bulk.fetch_by_keys(connection, _OLDER_OWNERS, missing - recent.keys())))
         # By token: its owner, or the number of its holders. 0: none.
         self._holders, self._holders_before = holders, holders.copy()
-        moved = [row for row in rows.transfers if is_erc1155(row.token) and row.token not in rows.new_tokens]
-        balances = self._find_balances(connection, {(row.sender, row.token) for row in moved if row.sender})
+        moved = [
+            row
+            for row in rows.transfers
+            if is_erc1155(row.token) and row.token not in rows.new_tokens
+        ]
+        balances = self._find_balances(
+            connection, {(row.sender, row.token) for row in moved if row.sender}
+        )
         # Senders come first: a recipient needs no lookup if the senders are already all holders of the token, as with
         # tokens of a single holder.
         sender_counts = Counter(token for _, token in balances)
@@ -299,7 +370,9 @@ class _Batch:
                     inconsistent.add(collection_of(token))
                 holders[token] = row.recipient
 
-    def changes(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, bytes | None, int]], NftChanges]:
+    def changes(
+        self,
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int, bytes | None, int]], NftChanges]:
         """Return the changed rows of owners, 0 for none, and of holdings, in order; and numbers of tokens."""
         owners: list[tuple[int, int]] = []
         holdings: dict[tuple[int, int], tuple[bytes | None, int]] = {}
@@ -322,7 +395,9 @@ class _Batch:
         for pair, balance in self._balances.items():
             if balance != self._balances_before.get(pair):
                 holdings[pair] = (pack(balance), 1)
-        holdings.update((pair, (None, 0)) for pair in self._balances_before if pair not in self._balances)
+        holdings.update(
+            (pair, (None, 0)) for pair in self._balances_before if pair not in self._balances
+        )
         for holder, token in self._balances.keys() ^ self._balances_before.keys():
             counts[collection_of(token), holder] += 1 if (holder, token) in self._balances else -1
         rows = sorted((*pair, *row) for pair, row in holdings.items())
@@ -337,7 +412,9 @@ class _Batch:
             self._cached_balances.pop(pair, None)
         self._cached_balances.update(self._balances)
 
-    def _find_balances(self, connection: Connection, pairs: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    def _find_balances(
+        self, connection: Connection, pairs: set[tuple[int, int]]
+    ) -> dict[tuple[int, int], int]:
         """Return the balances of those owners and tokens that are held."""
         cached = self._cached_balances
         balances = {pair: cached[pair] for pair in pairs if pair in cached}
@@ -380,12 +457,18 @@ def read_balances(connection: Connection, first: int, last: int) -> list[Balance
     return [BalanceRow(asset, holder, block, unpack(raw)) for asset, holder, block, raw in rows]
 
 
-def find_holdings(connection: Connection, pairs: set[tuple[int, int]]) -> dict[tuple[int, int], bytes | None]:
+def find_holdings(
+    connection: Connection, pairs: set[tuple[int, int]]
+) -> dict[tuple[int, int], bytes | None]:
     """Return the balances, None for ERC-721, of those owners and tokens that are held."""
-    return {(owner, token): balance for owner, token, balance in find_held(connection, HOLDINGS, pairs)}
+    return {
+        (owner, token): balance for owner, token, balance in find_held(connection, HOLDINGS, pairs)
+    }
 
 
-def _end_balance(history: Sequence[tuple[int, int]], begin: int, until: int) -> list[tuple[int, int]]:
+def _end_balance(
+    history: Sequence[tuple[int, int]], begin: int, until: int
+) -> list[tuple[int, int]]:
     """Return the changes of a balance, each a block and the balance, if its contract began again in a block.
 
     until: the block from which on they are those of another contract.
@@ -393,7 +476,9 @@ def _end_balance(history: Sequence[tuple[int, int]], begin: int, until: int) -> 
     ended = [change for change in history if change[0] < begin]
     residue = ended[-1][1] if ended else 0
     later = [
-        (block, max(0, balance - residue) if block < until else balance) for block, balance in history if block >= begin
+        (block, max(0, balance - residue) if block < until else balance)
+        for block, balance in history
+        if block >= begin
     ]
     if not later or later[0][0] > begin:
         later.insert(0, (begin, 0))
@@ -426,7 +511,9 @@ def _holder_state(change: tuple[int, int], largest: int) -> HolderState:
     return HolderState(rank_of(balance), None if largest == balance else rank_of(largest), block)
 
 
-def _apply_moves(balances: dict[Pair, int], moves: Sequence[_Transfer], inconsistent: set[int]) -> dict[Pair, int]:
+def _apply_moves(
+    balances: dict[Pair, int], moves: Sequence[_Transfer], inconsistent: set[int]
+) -> dict[Pair, int]:
     """Apply the transfers of a block in their order; return the earlier balances of all holders that they touch."""
     before: dict[Pair, int] = {}
     for asset, sender, recipient, amount in moves:

@@ -22,7 +22,14 @@ from warpseal.index.evm.keys import (
 )
 from warpseal.index.evm.records import NOTHING_MISSING, MissingResults
 from warpseal.index.evm.resources import ResourceReader, block_resource
-from warpseal.index.evm.rows import BlockRow, CreationRow, EvmChainRow, HoldingRow, OwnerRow, TransferRow
+from warpseal.index.evm.rows import (
+    BlockRow,
+    CreationRow,
+    EvmChainRow,
+    HoldingRow,
+    OwnerRow,
+    TransferRow,
+)
 from warpseal.index.key_streams import KeyRange
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
@@ -42,11 +49,13 @@ _HEIGHTS: Final = (
     " CROSS JOIN derived_state d WHERE c.height >= 0"
 )
 _LAST_KEY: Final = (1 << 63) - 1
-_TRANSFERS: Final = (
-    "SELECT key, tx_index, log_index, token, sender, recipient, amount FROM transfers WHERE key IN {keys}"
+_TRANSFERS: Final = "SELECT key, tx_index, log_index, token, sender, recipient, amount FROM transfers WHERE key IN {keys}"
+_LAST_BLOCK_BEFORE: Final = (
+    "SELECT time, txs FROM days WHERE day < ? AND number >= ? ORDER BY day DESC LIMIT 1"
 )
-_LAST_BLOCK_BEFORE: Final = "SELECT time, txs FROM days WHERE day < ? AND number >= ? ORDER BY day DESC LIMIT 1"
-_LAST_BLOCKS: Final = "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ? AND number >= ? ORDER BY day"
+_LAST_BLOCKS: Final = (
+    "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ? AND number >= ? ORDER BY day"
+)
 # The first block at a time or after it, by bisection: times rise with the numbers, and no index has them.
 _FIRST_BLOCK: Final = (
     "WITH RECURSIVE s(low, high) AS (SELECT CAST(? AS BIGINT), CAST(? AS BIGINT) UNION ALL"
@@ -151,7 +160,10 @@ def block(session: ReadSession, number_or_hash: int | bytes) -> evm.EvmBlock | N
         return None
     chain = state.chain
     if isinstance(number_or_hash, bytes):
-        partitions = (state.height >> BLOCK_PARTITION_BITS, chain.first_height >> BLOCK_PARTITION_BITS)
+        partitions = (
+            state.height >> BLOCK_PARTITION_BITS,
+            chain.first_height >> BLOCK_PARTITION_BITS,
+        )
         rows = session.rows(_BY_HASH, *partitions, prefix_of(number_or_hash), number_or_hash)
     else:
         number = number_or_hash if 0 <= number_or_hash <= min(state.height, MAX_HEIGHT) else -1
@@ -245,7 +257,9 @@ def collectibles(
     while len(holdings) <= page.size:
         limit = page.size + 1
         rows = [HoldingRow._make(row) for row in session.rows(text, owner, low, end, limit)]
-        first_hidden = next((place for place, row in enumerate(rows) if collection_of(row.token) in hidden), None)
+        first_hidden = next(
+            (place for place, row in enumerate(rows) if collection_of(row.token) in hidden), None
+        )
         holdings += rows[:first_hidden]
         if first_hidden is not None:
             # Tokens of a contract are neighbours: continue behind all tokens of the hidden one.
@@ -257,30 +271,45 @@ def collectibles(
     reader = ResourceReader(session, now)
     first = reader.within_page(holdings, page.size)
     more = (first[-1].token,) if len(first) < len(holdings) else None
-    return EvmPage(reader.collectibles(state.chain_id_text, query.owner, first), more, reader.missing)
+    return EvmPage(
+        reader.collectibles(state.chain_id_text, query.owner, first), more, reader.missing
+    )
 
 
-def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[evm.NftToken]:
+def tokens(
+    session: ReadSession, now: float, contract: bytes, page: PageRequest
+) -> EvmPage[evm.NftToken]:
     """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
     low, end = _range_of(session, contract, page.after_key or 0)
     text = "SELECT token, holder FROM owners WHERE token > ? AND token < ? ORDER BY token LIMIT ?"
-    rows = [OwnerRow._make(row) for row in session.rows(text, low, end, page.size + 1)] if low < end else []
+    rows = (
+        [OwnerRow._make(row) for row in session.rows(text, low, end, page.size + 1)]
+        if low < end
+        else []
+    )
     reader = ResourceReader(session, now)
     first = reader.within_page(rows, page.size)
     more = (first[-1].token,) if len(first) < len(rows) else None
     return EvmPage(reader.tokens(first), more, reader.missing)
 
 
-def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[evm.NftToken]:
+def token(
+    session: ReadSession, now: float, contract: bytes, token_id: int
+) -> EvmPage[evm.NftToken]:
     """Return one token, held or not, of two with this id the one that is held; an empty page if it is unknown."""
     keys = token_keys(session, now, contract, token_id)
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
-    rows = [OwnerRow(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
+    rows = [
+        OwnerRow(key, holders.get(key, 0))
+        for key in sorted(keys, key=lambda key: (key not in holders, key))
+    ][:1]
     reader = ResourceReader(session, now)
     return EvmPage(reader.tokens(rows), None, reader.missing)
 
 
-def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[evm.DeployedContract]:
+def deployments(
+    session: ReadSession, now: float, address: bytes, page: PageRequest
+) -> EvmPage[evm.DeployedContract]:
     """Return the creations by an address, as sender or as creating contract, newest first."""
     key = _address_key(session, address)
     if key is None:
@@ -306,7 +335,9 @@ def token_keys(session: ReadSession, _: float, contract: bytes, token_id: int) -
     text = "SELECT token FROM token_ids WHERE collection = ? AND short = ?"
     keys = {number_of(row[0]): row[0] for row in session.rows(text, number, short_id(token_id))}
     rows = session.by_keys("SELECT number, id FROM tokens WHERE number IN {keys}", keys)
-    return [keys[token_number] for token_number, raw in rows if raw is None or unpack(raw) == token_id]
+    return [
+        keys[token_number] for token_number, raw in rows if raw is None or unpack(raw) == token_id
+    ]
 
 
 def keep_epoch(session: ReadSession) -> None:
@@ -315,14 +346,14 @@ def keep_epoch(session: ReadSession) -> None:
         session.keep_epoch(row[0])
 
 
-def _transfer_keys(session: ReadSession, address: int, key_range: KeyRange, limit: int) -> Sequence[int]:
+def _transfer_keys(
+    session: ReadSession, address: int, key_range: KeyRange, limit: int
+) -> Sequence[int]:
     """Return the first keys of ERC-1155 transfers of an address."""
     bounds, order = (key_range.low, key_range.high), key_range.order
     text = "SELECT number FROM transfer_partitions WHERE first <= ? ORDER BY number DESC LIMIT 1"
     low, high = (next((row[0] for row in session.rows(text, bound)), 0) for bound in bounds)
-    text = (
-        f"SELECT partition FROM address_partitions WHERE address = ? AND partition BETWEEN ? AND ? ORDER BY 1 {order}"
-    )
+    text = f"SELECT partition FROM address_partitions WHERE address = ? AND partition BETWEEN ? AND ? ORDER BY 1 {order}"
     partitions = session.rows(text, address, low, high)
     text = (
         "SELECT transfer FROM address_transfers WHERE partition = ? AND address = ? AND transfer BETWEEN ? AND ?"
@@ -330,7 +361,9 @@ def _transfer_keys(session: ReadSession, address: int, key_range: KeyRange, limi
     )
     keys: list[int] = []
     for (partition,) in partitions:
-        keys += [row[0] for row in session.rows(text, partition, address, *bounds, limit - len(keys))]
+        keys += [
+            row[0] for row in session.rows(text, partition, address, *bounds, limit - len(keys))
+        ]
         if len(keys) == limit:
             break
     return keys
@@ -339,7 +372,9 @@ def _transfer_keys(session: ReadSession, address: int, key_range: KeyRange, limi
 def _range_of(session: ReadSession, contract: bytes, after: int) -> tuple[int, int]:
     """Return the keys between which the tokens of a contract are; an empty range for an unknown contract."""
     number = _collection(session, contract)
-    return (0, 0) if number is None else (max(after, first_token(number) - 1), first_token(number + 1))
+    return (
+        (0, 0) if number is None else (max(after, first_token(number) - 1), first_token(number + 1))
+    )
 
 
 def _collection(session: ReadSession, contract: bytes) -> int | None:
@@ -349,7 +384,10 @@ def _collection(session: ReadSession, contract: bytes) -> int | None:
 def _collections(session: ReadSession, contracts: Iterable[bytes]) -> frozenset[int]:
     """Return the numbers of contracts with NFTs."""
     keys = session.keys_of(contracts).values()
-    return frozenset(row[0] for row in session.by_keys("SELECT number FROM collections WHERE contract IN {keys}", keys))
+    return frozenset(
+        row[0]
+        for row in session.by_keys("SELECT number FROM collections WHERE contract IN {keys}", keys)
+    )
 
 
 def _address_key(session: ReadSession, address: bytes) -> int | None:

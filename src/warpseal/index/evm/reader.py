@@ -50,7 +50,9 @@ class EvmIndex:
     queries.py, holder_queries.py and icm_queries.py say what the methods of their names return.
     """
 
-    def __init__(self, url: StoreUrl, settings: IndexSettings, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, url: StoreUrl, settings: IndexSettings, now: Callable[[], float] = time.time
+    ) -> None:
         self._settings = settings
         self._now = now
         self._reader = ReplicatedReader(url, settings, MIGRATIONS, queries.read_heights)
@@ -92,7 +94,9 @@ class EvmIndex:
     async def daily_tps(self, first_day: int, last_day: int) -> DailyTps | None:
         """Return the transactions per second of days, both ends included; None before the first block."""
         self._page_counts["daily_tps"] += 1
-        return await self._reader.read(lambda session: queries.daily_tps(session, first_day, last_day))
+        return await self._reader.read(
+            lambda session: queries.daily_tps(session, first_day, last_day)
+        )
 
     erc1155_transfers = _query(queries.erc1155_transfers, "erc1155_transfers")
     collectibles = _query(queries.collectibles, "collectibles")

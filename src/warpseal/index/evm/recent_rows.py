@@ -32,7 +32,10 @@ class RecentRows:
         self._recent = recent = table.recent
         older = table.older
         self._capacity = capacity
-        key, marks = ", ".join(column.name for column in older.key), ", ".join("?" for _ in older.key)
+        key, marks = (
+            ", ".join(column.name for column in older.key),
+            ", ".join("?" for _ in older.key),
+        )
         behind = f"FROM {recent.name} WHERE ({key}) > ({marks})"
         between = f"{behind} AND ({key}) <= ({marks})"
         condition = f" AND {table.gone} <> 0" if table.gone else ""
@@ -82,7 +85,9 @@ class RecentRows:
         return moved
 
 
-def find_held(connection: Connection, table: LayeredTable, pairs: set[tuple[int, int]]) -> Iterator[Sequence[Any]]:
+def find_held(
+    connection: Connection, table: LayeredTable, pairs: set[tuple[int, int]]
+) -> Iterator[Sequence[Any]]:
     """Yield the rows with these keys of two numbers, as the large table has them.
 
     table: the last column of its small table is `is_held`.

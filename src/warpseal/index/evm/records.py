@@ -154,7 +154,16 @@ class MessageSide(Struct, frozen=True, kw_only=True):
         if self.gas_limit is None or self.body is None:
             return None
         origin = self.messenger if self.is_v2 else None
-        fields = self.nonce, self.sender, origin, self.destination, self.recipient, self.gas_limit, self.tail, self.body
+        fields = (
+            self.nonce,
+            self.sender,
+            origin,
+            self.destination,
+            self.recipient,
+            self.gas_limit,
+            self.tail,
+            self.body,
+        )
         return encode_message(MessageFields(*fields))
 
 
@@ -182,7 +191,9 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
         encoded = self.encode() if self.warp_sender else None
         if self.foreign_warp is not None or encoded is None:
             return self.foreign_warp
-        return UnsignedMessage.build(network_id, self.source, encode_call(self.warp_sender, encoded))
+        return UnsignedMessage.build(
+            network_id, self.source, encode_call(self.warp_sender, encoded)
+        )
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):

@@ -48,7 +48,9 @@ class RequestWriter:
         self._engine = writing_engine(url)
         self._opened_file = 0
         bounds = StoreSettings(readers=1, max_queued_reads=settings.max_queued_reads)
-        self._thread = StoreReader(self._engine, bounds, lambda error: StoreDown(redacted_reason(url, error)))
+        self._thread = StoreReader(
+            self._engine, bounds, lambda error: StoreDown(redacted_reason(url, error))
+        )
 
     def close(self) -> None:
         """Cancel the waiting requests, and close the connection."""
@@ -63,7 +65,11 @@ class RequestWriter:
         def write(connection: Connection) -> None:
             for kind, subjects in requests:
                 if subjects and _count_waiting(connection, kind, MAX_WAITING) < MAX_WAITING:
-                    bulk.insert_new(connection, REQUESTS, [(int(kind), subject, now) for subject in sorted(subjects)])
+                    bulk.insert_new(
+                        connection,
+                        REQUESTS,
+                        [(int(kind), subject, now) for subject in sorted(subjects)],
+                    )
 
         if missing:
             await self._write(write)
@@ -75,15 +81,26 @@ class RequestWriter:
             if not has_writer(connection, self._url.path):
                 return ReindexResult(ReindexOutcome.NO_INDEXER)
             connection.run("DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
-            if _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES) >= MAX_WAITING_REINDEXES:
+            if (
+                _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES)
+                >= MAX_WAITING_REINDEXES
+            ):
                 return ReindexResult(ReindexOutcome.BUSY)
             if not connection.fetch(_ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
-                accepted_at = connection.value("SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])
+                accepted_at = connection.value(
+                    "SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0]
+                )
                 wait_s = accepted_at + REINDEX_INTERVAL_S - now
-                return ReindexResult(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
-            bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
+                return ReindexResult(
+                    ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S)
+                )
+            bulk.upsert(
+                connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens]
+            )
             collections = {collection_of(token) for token in tokens}
-            contracts = bulk.run(connection, "SELECT contract FROM collections WHERE number IN {keys}", collections)
+            contracts = bulk.run(
+                connection, "SELECT contract FROM collections WHERE number IN {keys}", collections
+            )
             rows = [(int(RequestKind.CONTRACT), contract, now) for (contract,) in contracts]
             bulk.insert_new(connection, REQUESTS, rows)
             return ReindexResult(ReindexOutcome.ACCEPTED)

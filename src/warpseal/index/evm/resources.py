@@ -33,7 +33,9 @@ TokenRow = TypeVar("TokenRow", TransferRow, HoldingRow, OwnerRow)
 _ZERO_ADDRESS: Final = bytes(20)
 _NO_FIELDS: Final = NftFields()
 _SIZES: Final = "SELECT token, size FROM documents WHERE token IN {keys}"
-_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
+_DOCUMENTS: Final = (
+    "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
+)
 _COLLECTIONS: Final = "SELECT number, contract, standards FROM collections WHERE number IN {keys}"
 # called_at: time of the block at which the contract was called; NULL at the newest block, whose results are current.
 _CONTRACTS: Final = (
@@ -43,7 +45,12 @@ _CONTRACTS: Final = (
 )
 _EMPTY_RESULT_S: Final = 600
 _BLOCKS: Final = "SELECT number, hash, time FROM blocks WHERE number IN {keys}"
-_STANDARD_TYPES: Final = (evm.ErcType.UNKNOWN, evm.ErcType.ERC721, evm.ErcType.ERC1155, evm.ErcType.UNKNOWN)
+_STANDARD_TYPES: Final = (
+    evm.ErcType.UNKNOWN,
+    evm.ErcType.ERC721,
+    evm.ErcType.ERC1155,
+    evm.ErcType.UNKNOWN,
+)
 
 
 def read_addresses(session: ReadSession, keys: Set[int]) -> dict[int, bytes]:
@@ -65,7 +72,9 @@ class ContractRow(NamedTuple):
     def is_old(self, now: float) -> bool:
         """Return whether the contract is called again: after ten minutes if a text is empty, else after a day."""
         is_empty = self.erc_type is evm.ErcType.UNKNOWN or "" in (self.name, self.symbol)
-        return self.called_at is not None and now - self.called_at > (_EMPTY_RESULT_S if is_empty else RECENT_S)
+        return self.called_at is not None and now - self.called_at > (
+            _EMPTY_RESULT_S if is_empty else RECENT_S
+        )
 
 
 _UNKNOWN_CONTRACT: Final = ContractRow(False, None, None, None, None, None)
@@ -89,7 +98,9 @@ def read_contracts(session: ReadSession, contracts: Iterable[int]) -> dict[int, 
             decimals,
             called_at,
         )
-        for contract, is_due, erc_type, name, symbol, decimals, called_at in session.by_keys(_CONTRACTS, contracts)
+        for contract, is_due, erc_type, name, symbol, decimals, called_at in session.by_keys(
+            _CONTRACTS, contracts
+        )
     }
 
 
@@ -151,11 +162,15 @@ class ResourceReader:
     def tokens(self, rows: Sequence[OwnerRow]) -> tuple[evm.NftToken, ...]:
         """Return tokens with their owners."""
         self._load_tokens([row.token for row in rows])
-        self._session.load_ids(row.holder for row in rows if row.holder and not is_erc1155(row.token))
+        self._session.load_ids(
+            row.holder for row in rows if row.holder and not is_erc1155(row.token)
+        )
         return tuple(
             [
                 evm.NftToken(
-                    owner_address=UNSET if is_erc1155(row.token) or not row.holder else self._address_text(row.holder),
+                    owner_address=UNSET
+                    if is_erc1155(row.token) or not row.holder
+                    else self._address_text(row.holder),
                     **self._token_fields(row.token),
                 )
                 for row in rows
@@ -169,7 +184,10 @@ class ResourceReader:
         holders = {key for row in rows for key in (row.sender, row.recipient) if key}
         session.load_ids(holders)
         self._load_contracts(holders)
-        blocks = {number: row for number, *row in session.by_keys(_BLOCKS, {height_of(row.key) for row in rows})}
+        blocks = {
+            number: row
+            for number, *row in session.by_keys(_BLOCKS, {height_of(row.key) for row in rows})
+        }
         hashes = _tx_hashes(session, {tx_key_of(row.key, row.tx_index) for row in rows})
         transfers = []
         for row in rows:
@@ -193,7 +211,9 @@ class ResourceReader:
     def deployments(self, rows: Sequence[CreationRow]) -> tuple[evm.DeployedContract, ...]:
         """Return created contracts."""
         session = self._session
-        session.load_ids({key for row in rows for key in (row.contract, row.sender, row.factory) if key})
+        session.load_ids(
+            {key for row in rows for key in (row.contract, row.sender, row.factory) if key}
+        )
         contracts = {row.contract for row in rows}
         self._load_contracts(contracts)
         text = "SELECT contract, standards FROM collections WHERE contract IN {keys}"
@@ -205,7 +225,9 @@ class ResourceReader:
             details = evm.DeploymentDetails(
                 tx_hash=hashes[row.tx],
                 deployer_address=self._address_text(row.sender),
-                deployer_contract_address=UNSET if row.factory is None else self._address_text(row.factory),
+                deployer_contract_address=UNSET
+                if row.factory is None
+                else self._address_text(row.factory),
             )
             deployments.append(
                 evm.DeployedContract(
@@ -234,10 +256,16 @@ class ResourceReader:
         self._load_contracts(contracts)
         for key, status, updated_at, uri, fields in session.by_keys(_DOCUMENTS, keys):
             decoded = _NO_FIELDS if fields is None else decode_fields(bytes(fields))
-            self._documents[key] = _DocumentRow(STATUSES[status], updated_at, decode_text(uri), decoded)
+            self._documents[key] = _DocumentRow(
+                STATUSES[status], updated_at, decode_text(uri), decoded
+            )
             if updated_at < self._now - RECENT_S:
                 self._old_tokens.add(key)
-        fetched = {key for key, row in self._documents.items() if row.status is not evm.MetadataStatus.UNINDEXED}
+        fetched = {
+            key
+            for key, row in self._documents.items()
+            if row.status is not evm.MetadataStatus.UNINDEXED
+        }
         self._missing_tokens = keys - fetched
         text = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
         self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
@@ -296,7 +324,9 @@ class ResourceReader:
         return account_text(self._session.id_of(key) if key else _ZERO_ADDRESS)
 
 
-def block_resource(row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs: int | None) -> evm.EvmBlock:
+def block_resource(
+    row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs: int | None
+) -> evm.EvmBlock:
     """Return a block. earlier_txs: transactions before the first indexed block, None if they are not counted."""
     return evm.EvmBlock(
         chain_id=chain_id,
@@ -315,10 +345,15 @@ def block_resource(row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs
 
 
 def _tx_hashes(session: ReadSession, keys: Iterable[int]) -> dict[int, str]:
-    return {key: hex_text(raw) for key, raw in session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", keys)}
+    return {
+        key: hex_text(raw)
+        for key, raw in session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", keys)
+    }
 
 
-def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: bool) -> evm.NftMetadata:
+def _metadata(
+    document: _DocumentRow | None, *, has_attributes: bool, is_1155: bool
+) -> evm.NftMetadata:
     if document is None:
         return evm.NftMetadata(index_status=evm.MetadataStatus.UNINDEXED)
     fields = {name: or_unset(value) for name, value in asdict(document.fields).items()}
@@ -327,4 +362,6 @@ def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: b
     if not is_1155:
         del fields["decimals"], fields["properties"]
     updated_at = document.updated_at or UNSET
-    return evm.NftMetadata(index_status=document.status, metadata_last_updated_timestamp=updated_at, **fields)
+    return evm.NftMetadata(
+        index_status=document.status, metadata_last_updated_timestamp=updated_at, **fields
+    )

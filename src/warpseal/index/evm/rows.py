@@ -212,7 +212,13 @@ class EvmChainRow(Struct):
     def new(cls, identity: EvmChainIdentity) -> EvmChainRow:
         """Return the row of an index without blocks."""
         chain_id = pack(identity.evm_chain_id)
-        row = cls(randbits(_EPOCH_BITS), identity.chain_id, chain_id, identity.genesis_hash, identity.first)
+        row = cls(
+            randbits(_EPOCH_BITS),
+            identity.chain_id,
+            chain_id,
+            identity.genesis_hash,
+            identity.first,
+        )
         row.holders = int(identity.has_holders)
         return row
 
@@ -220,14 +226,18 @@ class EvmChainRow(Struct):
     def identity(self) -> EvmChainIdentity:
         """What the index was made for."""
         chain_id, evm_chain_id = ChainID(self.chain_id), unpack(self.evm_chain_id)
-        return EvmChainIdentity(chain_id, evm_chain_id, self.genesis_hash, self.asked_first, bool(self.holders))
+        return EvmChainIdentity(
+            chain_id, evm_chain_id, self.genesis_hash, self.asked_first, bool(self.holders)
+        )
 
     @property
     def checkpoint(self) -> EvmCheckpoint | None:
         """The checkpoint; None without blocks."""
         if not self.hash:
             return None
-        return EvmCheckpoint(self.height, self.hash, self.time, self.first_height, self.first_parent)
+        return EvmCheckpoint(
+            self.height, self.hash, self.time, self.first_height, self.first_parent
+        )
 
     @property
     def is_complete(self) -> bool:

@@ -41,11 +41,15 @@ def _declare_layers(
     tables = STORED if views is STORED_VIEWS else DERIVED
     older = declare_table(tables, f"older_{name}", columns)
     gone, *kind = gone.split()[:2] or ("",)
-    recent = declare_table(tables, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)]))
+    recent = declare_table(
+        tables, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)])
+    )
     names, condition = older.names, f" WHERE {gone} <> 0" if gone else ""
     same = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.key)
     newer = "" if is_disjoint else f" WHERE NOT EXISTS (SELECT 1 FROM recent_{name} r WHERE {same})"
-    views[name] = f"SELECT {names} FROM recent_{name}{condition} UNION ALL SELECT {names} FROM older_{name} o{newer}"
+    views[name] = (
+        f"SELECT {names} FROM recent_{name}{condition} UNION ALL SELECT {names} FROM older_{name} o{newer}"
+    )
     return LayeredTable(recent, older, gone)
 
 
@@ -123,14 +127,20 @@ DOCUMENTS: Final = declare_table(
     TableIndex("documents_due", "next_attempt_at", condition="next_attempt_at IS NOT NULL"),
 )
 # Tokens that appeared in recent blocks; a bounded number.
-MINTED: Final = declare_table(STORED, "minted", "token key, minted_at int64", TableIndex("minted_by_time", "minted_at"))
+MINTED: Final = declare_table(
+    STORED, "minted", "token key, minted_at int64", TableIndex("minted_by_time", "minted_at")
+)
 # Tokens whose metadata changed, a range of ids for each contract. due_at: when they may be fetched; of a row that is
 # not pending, when the next ones may.
 UPDATES: Final = declare_table(
-    STORED, "updates", "collection key, first_id bytes, last_id bytes, due_at int64, is_pending int16"
+    STORED,
+    "updates",
+    "collection key, first_id bytes, last_id bytes, due_at int64, is_pending int16",
 )
 # What daemons ask the indexer for. kind: see keys.RequestKind; subject: a contract's or token's key.
-REQUESTS: Final = declare_table(STORED, "requests", "kind int64*, subject int64*, requested_at int64")
+REQUESTS: Final = declare_table(
+    STORED, "requests", "kind int64*, subject int64*, requested_at int64"
+)
 # The last accepted reindex request of a token.
 REINDEXES: Final = declare_table(STORED, "reindexes", "token key, accepted_at int64")
 
@@ -158,12 +168,16 @@ ICM_RECEIVES: Final = declare_table(
     "inner_events int32?",
 )
 # Of sends, of receives whose source is not indexed, and of Warp messages in `warp_sends`.
-ICM_IDS: Final = _declare_layers(STORED_VIEWS, "icm_ids", "prefix int64*, message int64*", is_disjoint=True)
+ICM_IDS: Final = _declare_layers(
+    STORED_VIEWS, "icm_ids", "prefix int64*, message int64*", is_disjoint=True
+)
 # Received messages whose execution failed, until a retry succeeds.
 ICM_FAILURES: Final = declare_table(STORED, "icm_failures", "prefix int64*, receive int64*")
 # kind: see ChangeKind. message: the key of a send or of a receive.
 ICM_CHANGES: Final = declare_table(
-    STORED, "icm_changes", "key key, kind int16, message int64, tx_index int32, account int64, amount bytes"
+    STORED,
+    "icm_changes",
+    "key key, kind int16, message int64, tx_index int32, account int64, amount bytes",
 )
 # Warp messages of no messenger, and those that the columns of their send do not give. kind: see PayloadKind.
 WARP_SENDS: Final = declare_table(
@@ -194,7 +208,9 @@ DERIVED_STATE: Final = declare_table(
 # The last block of each UTC day with blocks. day: since 1970. txs: as in `blocks`.
 DAYS: Final = declare_table(DERIVED, "days", "day key, number int64, time int64, txs int64")
 # Written at random places of the newest partition only.
-BLOCK_HASHES: Final = declare_table(DERIVED, "block_hashes", "partition int64*, prefix int64*, block int64*")
+BLOCK_HASHES: Final = declare_table(
+    DERIVED, "block_hashes", "partition int64*, prefix int64*, block int64*"
+)
 # Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders; 0 if the older row is gone.
 OWNERS: Final = _declare_layers(DERIVED_VIEWS, "owners", "token key, holder int64", "holder")
 # balance: None for ERC-721. is_held: 0 if the older row is gone.
@@ -204,12 +220,21 @@ HOLDINGS: Final = _declare_layers(
 # ERC-1155 transfers by sender and recipient, by partition. address_partitions: the partitions of an address.
 # transfer_partitions: the first transfer of each.
 ADDRESS_TRANSFERS: Final = _declare_layers(
-    DERIVED_VIEWS, "address_transfers", "partition int64*, address int64*, transfer int64*", is_disjoint=True
+    DERIVED_VIEWS,
+    "address_transfers",
+    "partition int64*, address int64*, transfer int64*",
+    is_disjoint=True,
 )
-ADDRESS_PARTITIONS: Final = _declare_layers(DERIVED_VIEWS, "address_partitions", "address int64*, partition int64*")
-TRANSFER_PARTITIONS: Final = declare_table(DERIVED, "transfer_partitions", "number key, first int64")
+ADDRESS_PARTITIONS: Final = _declare_layers(
+    DERIVED_VIEWS, "address_partitions", "address int64*, partition int64*"
+)
+TRANSFER_PARTITIONS: Final = declare_table(
+    DERIVED, "transfer_partitions", "number key, first int64"
+)
 # By sender and by factory.
-ADDRESS_CREATIONS: Final = declare_table(DERIVED, "address_creations", "address int64*, tx int64*, position int64*")
+ADDRESS_CREATIONS: Final = declare_table(
+    DERIVED, "address_creations", "address int64*, tx int64*, position int64*"
+)
 # Contracts whose events contradict each other.
 INCONSISTENT: Final = declare_table(DERIVED, "inconsistent", "collection key")
 
@@ -217,7 +242,10 @@ INCONSISTENT: Final = declare_table(DERIVED, "inconsistent", "collection key")
 # balance; maximum: that of the largest balance after any block, None if it is the balance. changed: the last block that
 # changed it; of NFTs the last block that was written together with that one. is_held: 0 if the older row is gone.
 HOLDERS: Final = _declare_layers(
-    DERIVED_VIEWS, "holders", "asset int64*, holder int64*, rank bytes, maximum bytes?, changed int64", "is_held int64"
+    DERIVED_VIEWS,
+    "holders",
+    "asset int64*, holder int64*, rank bytes, maximum bytes?, changed int64",
+    "is_held int64",
 )
 # The same rows in the order of pages. position: of the address, see keys.position_of.
 RANKS: Final = _declare_layers(
@@ -235,7 +263,9 @@ PAST_RANKS: Final = declare_table(
     "partition int64*, asset int64*, rank bytes*, position int64*, holder int64*, changed int64*, until int64,"
     "maximum bytes?",
 )
-PAST_PARTITIONS: Final = declare_table(DERIVED, "past_partitions", "number key, until int64, time int64")
+PAST_PARTITIONS: Final = declare_table(
+    DERIVED, "past_partitions", "number key, until int64, time int64"
+)
 # Holders and held tokens of each collection, and what they were.
 NFT_TOTALS: Final = declare_table(
     DERIVED, "nft_totals", "collection int64*, changed int64, holders int64, tokens int64"
@@ -252,7 +282,9 @@ ICM_ARRIVALS: Final = declare_table(DERIVED, "icm_arrivals", "source int64*, rec
 ICM_ADDRESSES: Final = _declare_layers(
     DERIVED_VIEWS, "icm_addresses", "address int64*, message int64*", is_disjoint=True
 )
-ICM_MESSAGE_CHANGES: Final = declare_table(DERIVED, "icm_message_changes", "message int64*, change int64*")
+ICM_MESSAGE_CHANGES: Final = declare_table(
+    DERIVED, "icm_message_changes", "message int64*, change int64*"
+)
 # Written by the joiner. receive: its key in the index of the destination.
 ICM_DELIVERIES: Final = declare_table(
     DERIVED, "icm_deliveries", "send key, destination int64, receive int64, outcome int16"
@@ -262,7 +294,9 @@ ICM_UNMATCHED: Final = declare_table(
     DERIVED, "icm_unmatched", "prefix int64*, destination int64*, receive int64, outcome int16"
 )
 # Up to which key, and last block, the joiner has read a destination. epoch: as in its `chain`.
-ICM_CURSORS: Final = declare_table(DERIVED, "icm_cursors", "destination key, epoch int64, position int64, time int64")
+ICM_CURSORS: Final = declare_table(
+    DERIVED, "icm_cursors", "destination key, epoch int64, position int64, time int64"
+)
 # Sends without a delivery, or whose execution failed. state: see IcmState.
 ICM_OPEN: Final = declare_table(DERIVED, "icm_open", "destination int64*, send int64*, state int16")
 ICM_DERIVED: Final = (

@@ -6,15 +6,21 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from warpseal.index import bulk
-from warpseal.index.evm.keys import collection_of, is_erc1155, number_of, pack, short_id, token_key, unpack
+from warpseal.index.evm.keys import (
+    collection_of,
+    is_erc1155,
+    number_of,
+    pack,
+    short_id,
+    token_key,
+    unpack,
+)
 from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import COLLECTIONS, TOKEN_IDS, TOKENS
 from warpseal.store.connection import Connection
 
 _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE contract IN {keys}"
-_SHORT_IDS: Final = (
-    "SELECT i.collection, i.short, i.token FROM {{pairs}} JOIN {}_token_ids i ON i.collection = p.a AND i.short = p.b"
-)
+_SHORT_IDS: Final = "SELECT i.collection, i.short, i.token FROM {{pairs}} JOIN {}_token_ids i ON i.collection = p.a AND i.short = p.b"
 _HIGHEST: Final = (
     "SELECT c.number, (SELECT max(short) FROM recent_token_ids r WHERE r.collection = c.number),"
     " (SELECT max(short) FROM older_token_ids o WHERE o.collection = c.number)"
@@ -70,7 +76,10 @@ class TokenTable:
             if number == self._next_collection:
                 self._next_collection += 1
             if before | more != before:
-                self.collections[contract] = self._new_collections[contract] = (number, before | more)
+                self.collections[contract] = self._new_collections[contract] = (
+                    number,
+                    before | more,
+                )
                 changed.append(contract)
         return changed
 
@@ -95,7 +104,9 @@ class TokenTable:
                 key = token_key(collection, self._next_token, bool(coded & 1))
                 tokens[name] = key
                 short = short_id(coded >> 1)
-                self._new_tokens.append((self._next_token, short, pack(coded >> 1) if short < 0 else None))
+                self._new_tokens.append(
+                    (self._next_token, short, pack(coded >> 1) if short < 0 else None)
+                )
                 self._new_ids.append((collection, short, key))
                 if short > highest.get(collection, -1):
                     highest[collection] = short
@@ -105,7 +116,10 @@ class TokenTable:
 
     def flush(self, connection: Connection) -> None:
         """Write the new rows."""
-        rows = [(number, contract, standards) for contract, (number, standards) in self._new_collections.items()]
+        rows = [
+            (number, contract, standards)
+            for contract, (number, standards) in self._new_collections.items()
+        ]
         bulk.upsert(connection, COLLECTIONS, rows)
         bulk.insert(connection, TOKENS, self._new_tokens)
         self._ids.put(connection, sorted(self._new_ids))
@@ -121,20 +135,26 @@ class TokenTable:
             highest[number] = max([-1, *(short for short in shorts if short is not None)])
         # Most new tokens have the next id of their contract: an id above the highest one needs no lookup.
         ids = {(number, coded >> 1) for number, coded in names}
-        candidates = {(number, id_) for number, id_ in ids if id_ <= highest[number] or short_id(id_) < 0}
+        candidates = {
+            (number, id_) for number, id_ in ids if id_ <= highest[number] or short_id(id_) < 0
+        }
         for (number, token_id), keys in find_tokens(connection, candidates).items():
             for key in keys:
                 self.tokens[number, token_id << 1 | is_erc1155(key)] = key
 
 
-def find_tokens(connection: Connection, names: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
+def find_tokens(
+    connection: Connection, names: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], list[int]]:
     """Return the keys of the tokens with these contract numbers and ids: at most one of each standard."""
     tokens: dict[tuple[int, int], list[int]] = {}
     hashed = []
     searched = set(names)
     shorts = {(collection, short_id(token_id)) for collection, token_id in searched}
     for table in ("recent", "older"):
-        for collection, short, key in bulk.fetch_by_pairs(connection, _SHORT_IDS.format(table), shorts):
+        for collection, short, key in bulk.fetch_by_pairs(
+            connection, _SHORT_IDS.format(table), shorts
+        ):
             if short >= 0:
                 tokens.setdefault((collection, short), []).append(key)
             else:

@@ -22,7 +22,9 @@ class EvmWriteSession:
     load: loads the state of the parts that read what they wrote. capacity: number of ids in memory.
     """
 
-    def __init__(self, engine: Engine, capacity: int, load: Callable[[Connection, EvmChainRow | None], None]) -> None:
+    def __init__(
+        self, engine: Engine, capacity: int, load: Callable[[Connection, EvmChainRow | None], None]
+    ) -> None:
         self._engine = engine
         self._capacity = capacity
         # Read from the database when the session opens.
@@ -59,7 +61,11 @@ class EvmWriteSession:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Hold a transaction that only reads."""
-        with translate_errors(self._engine), self._engine.begin() as connection, translate_bad_rows():
+        with (
+            translate_errors(self._engine),
+            self._engine.begin() as connection,
+            translate_bad_rows(),
+        ):
             yield connection
 
     @contextmanager

@@ -35,7 +35,14 @@ from warpseal.index.evm.rows import (
     Recreation,
     TransferRow,
 )
-from warpseal.index.evm.schema import BLOCKS, CHAIN_STATUS, INTERFACES, TRANSFERS, TXS, create_all_tables
+from warpseal.index.evm.schema import (
+    BLOCKS,
+    CHAIN_STATUS,
+    INTERFACES,
+    TRANSFERS,
+    TXS,
+    create_all_tables,
+)
 from warpseal.index.evm.tokens import TokenTable
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.index.settings import IndexSettings
@@ -48,9 +55,7 @@ _CACHE_BYTES_PER_RECENT_ROW: Final = 400
 _CACHE_BYTES_PER_ENTRY: Final = 100
 _STANDARD_BITS: Final = {TokenStandard.ERC721: 1, TokenStandard.ERC1155: 2}
 _REQUEST_KINDS: Final = "SELECT DISTINCT kind FROM requests"
-_IS_ERC721: Final = (
-    "SELECT i.id, f.is_erc721 FROM ids i JOIN interfaces f ON f.contract = i.key WHERE i.prefix IN {keys}"
-)
+_IS_ERC721: Final = "SELECT i.id, f.is_erc721 FROM ids i JOIN interfaces f ON f.contract = i.key WHERE i.prefix IN {keys}"
 
 
 class EvmIndexWriter:
@@ -71,8 +76,12 @@ class EvmIndexWriter:
     ) -> None:
         self._engine = engine
         self._now = now
-        self._capacity = min(settings.known_addresses, settings.cache_bytes // _CACHE_BYTES_PER_ENTRY)
-        self._recent_rows = min(settings.recent_outputs, settings.cache_bytes // _CACHE_BYTES_PER_RECENT_ROW)
+        self._capacity = min(
+            settings.known_addresses, settings.cache_bytes // _CACHE_BYTES_PER_ENTRY
+        )
+        self._recent_rows = min(
+            settings.recent_outputs, settings.cache_bytes // _CACHE_BYTES_PER_RECENT_ROW
+        )
         self._session = EvmWriteSession(engine, self._capacity, self._load)
         # Read from the database when the session opens.
         self._tokens: TokenTable
@@ -130,7 +139,9 @@ class EvmIndexWriter:
         """Set the first block that will be written, of an index without blocks. first_parent: its parent's hash."""
         with self._session.advance() as (_, chain):
             if chain.hash:
-                raise OutOfOrder(chain.name, first, f"blocks from {chain.first_height} on are written")
+                raise OutOfOrder(
+                    chain.name, first, f"blocks from {chain.first_height} on are written"
+                )
             chain.first_height, chain.first_parent = first, first_parent
             chain.height = chain.traced = first - 1
             chain.icm_first = first if chain.icm_first >= 0 else -1
@@ -138,14 +149,21 @@ class EvmIndexWriter:
 
     def candidates(self, blocks: Sequence[EvmBlockFacts]) -> set[bytes]:
         """Return the contracts of candidate transfers for which `set_interfaces` is yet to be called."""
-        candidates = {transfer.contract for block in blocks for transfer in block.transfers if transfer.is_candidate}
+        candidates = {
+            transfer.contract
+            for block in blocks
+            for transfer in block.transfers
+            if transfer.is_candidate
+        }
         if not candidates:
             return candidates
         interfaces = self._interfaces
         if len(interfaces) > self._capacity:
             interfaces.clear()
         with self._session.transaction() as connection:
-            for raw, is_erc721 in bulk.fetch_by_id(connection, _IS_ERC721, candidates - interfaces.keys()):
+            for raw, is_erc721 in bulk.fetch_by_id(
+                connection, _IS_ERC721, candidates - interfaces.keys()
+            ):
                 interfaces[raw] = bool(is_erc721)
         return candidates - interfaces.keys()
 
@@ -153,7 +171,9 @@ class EvmIndexWriter:
         """Write what ERC-165 says about contracts; candidate transfers of those that deny it are never written."""
         with self._session.transaction() as connection:
             self._session.load_ids(connection, set(is_erc721))
-            rows = [(self._session.keys[contract], int(reply)) for contract, reply in is_erc721.items()]
+            rows = [
+                (self._session.keys[contract], int(reply)) for contract, reply in is_erc721.items()
+            ]
             bulk.upsert(connection, INTERFACES, rows)
         self._interfaces.update(is_erc721)
 
@@ -168,7 +188,9 @@ class EvmIndexWriter:
             bulk.insert(connection, BLOCKS, block_rows)
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
-            creation_rows, recreations = contracts.write_creations(connection, self._session, blocks)
+            creation_rows, recreations = contracts.write_creations(
+                connection, self._session, blocks
+            )
             icm_rows = self.icm.write(connection, chain, blocks)
             _write_txs(connection, blocks, transfer_rows, creation_rows, icm_rows)
             self._tokens.flush(connection)
@@ -217,9 +239,13 @@ class EvmIndexWriter:
         if chain is not None and self._derived.height < 0:
             self._derived.height = chain.first_height - 1
 
-    def _end_destroyed(self, connection: Connection, chain: EvmChainRow, recreations: Sequence[Recreation]) -> None:
+    def _end_destroyed(
+        self, connection: Connection, chain: EvmChainRow, recreations: Sequence[Recreation]
+    ) -> None:
         """End what contracts held that were destroyed and created again; traces may say so long after the blocks."""
-        self._derived.end_destroyed(connection, recreations, int(self._now()), is_complete=chain.is_complete)
+        self._derived.end_destroyed(
+            connection, recreations, int(self._now()), is_complete=chain.is_complete
+        )
         for recreation in recreations if chain.has_balances else ():
             self._balances.end(connection, recreation, chain.height)
 
@@ -236,12 +262,19 @@ class EvmIndexWriter:
         ]
 
     def _write_transfers(
-        self, connection: Connection, blocks: Sequence[EvmBlockFacts], transfers: Sequence[tuple[int, NftTransfer]]
+        self,
+        connection: Connection,
+        blocks: Sequence[EvmBlockFacts],
+        transfers: Sequence[tuple[int, NftTransfer]],
     ) -> tuple[list[TransferRow], list[int]]:
         """Write transfers, and number their addresses, contracts and tokens; return the rows and the new tokens."""
         if not transfers:
             return [], []
-        ids = {raw for _, transfer in transfers for raw in (transfer.contract, transfer.sender, transfer.recipient)}
+        ids = {
+            raw
+            for _, transfer in transfers
+            for raw in (transfer.contract, transfer.sender, transfer.recipient)
+        }
         self._session.load_ids(connection, ids)
         keys = self._session.keys
         standards: dict[int, int] = {}
@@ -275,9 +308,15 @@ class EvmIndexWriter:
         bulk.insert(connection, TRANSFERS, rows)
         return rows, new_tokens
 
-    def _write_balances(self, connection: Connection, blocks: Sequence[EvmBlockFacts]) -> list[BalanceRow]:
+    def _write_balances(
+        self, connection: Connection, blocks: Sequence[EvmBlockFacts]
+    ) -> list[BalanceRow]:
         transfers = (transfer for block in blocks for transfer in block.erc20_transfers)
-        ids = {raw for transfer in transfers for raw in (transfer.contract, transfer.sender, transfer.recipient)}
+        ids = {
+            raw
+            for transfer in transfers
+            for raw in (transfer.contract, transfer.sender, transfer.recipient)
+        }
         self._session.load_ids(connection, ids)
         return self._balances.write(connection, blocks, self._session.keys)
 
@@ -313,7 +352,11 @@ def _write_txs(
         rows = []
         for block in blocks:
             start = block_key(block.number)
-            rows += [(start | index, raw) for index, raw in block.tx_hashes.items() if start | index in keys]
+            rows += [
+                (start | index, raw)
+                for index, raw in block.tx_hashes.items()
+                if start | index in keys
+            ]
         bulk.insert(connection, TXS, sorted(rows))
 
 
@@ -324,7 +367,9 @@ def _mark_changes(connection: Connection, blocks: Sequence[EvmBlockFacts]) -> No
     for block in blocks:
         if block.upgraded:
             upgraded.update(dict.fromkeys(block.upgraded, block.number))
-            all_tokens = [MetadataUpdate(contract, 0, documents.MAX_TOKEN_ID) for contract in block.upgraded]
+            all_tokens = [
+                MetadataUpdate(contract, 0, documents.MAX_TOKEN_ID) for contract in block.upgraded
+            ]
             updates += [(update, block.time) for update in all_tokens]
     if upgraded:
         contracts.mark_upgraded(connection, upgraded)
@@ -341,8 +386,13 @@ def _append(chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> list[BlockRo
             raise OutOfOrder(chain.name, block.number, f"block {height + 1} is the next")
         if block.parent_hash != parent:
             raise OutOfOrder(chain.name, block.number, f"its parent is not 0x{parent.hex()}")
-        if block.time > MAX_HEIGHT or max(block.tx_count, len(block.transfers), len(block.icm)) > MAX_PLACES:
-            raise OutOfOrder(chain.name, block.number, "its time, or its number of transactions, is impossible")
+        if (
+            block.time > MAX_HEIGHT
+            or max(block.tx_count, len(block.transfers), len(block.icm)) > MAX_PLACES
+        ):
+            raise OutOfOrder(
+                chain.name, block.number, "its time, or its number of transactions, is impossible"
+            )
         height, parent = block.number, block.hash
         txs += block.tx_count
         rows.append(

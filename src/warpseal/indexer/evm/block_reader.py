@@ -15,7 +15,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from cachetools import TTLCache
 
-from warpseal.chains.evm.blocks import HASH_BYTES, EvmHeader, MalformedBlock, parse_bytes, parse_quantity
+from warpseal.chains.evm.blocks import (
+    HASH_BYTES,
+    EvmHeader,
+    MalformedBlock,
+    parse_bytes,
+    parse_quantity,
+)
 from warpseal.chains.evm.checks import (
     BlockContradiction,
     BlockMismatch,
@@ -75,7 +81,9 @@ class BlocksMissing(NodeUnavailable):
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
     """The blocks of one chain. decoding: its thread for large replies. rules: what the chain's headers say."""
 
-    def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor, prover: BlockProver) -> None:
+    def __init__(
+        self, nodes: ChainNodes, retrier: Retrier, decoding: Executor, prover: BlockProver
+    ) -> None:
         super().__init__(nodes.heads, retrier)
         self.rules = BlockRules()
         # The last written block, which the next one has to follow, and its height.
@@ -87,7 +95,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         self._patient_until = 0.0
         self._most = MAX_BATCH
         # How often a node returned no receipts of a block, by position and height.
-        self._receipt_failures: TTLCache[tuple[int, int], int] = TTLCache(_MAX_RECEIPT_FAILURES, _RECEIPT_RETRY_S)
+        self._receipt_failures: TTLCache[tuple[int, int], int] = TTLCache(
+            _MAX_RECEIPT_FAILURES, _RECEIPT_RETRY_S
+        )
 
     @property
     def span(self) -> int:
@@ -105,7 +115,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         first = await super().find_first(min_height, tip)
         now = asyncio.get_running_loop().time()
         self._patient_until = self._patient_until or now + _PATIENCE_S
-        if first > min_height and now < self._patient_until and (was_awaiting or self._is_awaiting_node()):
+        if (
+            first > min_height
+            and now < self._patient_until
+            and (was_awaiting or self._is_awaiting_node())
+        ):
             raise BlocksMissing(BLOCK)
         return first
 
@@ -160,13 +174,17 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         failure: type[NodeUnavailable] = NodeUnavailable
         replies: list[str] = []
         # The block below, if it is the last one that is written.
-        parent = self.written[1] if self.written is not None and self.written[0] == first - 1 else None
+        parent = (
+            self.written[1] if self.written is not None and self.written[0] == first - 1 else None
+        )
         for node in await self._nodes.require_candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count, parent)
             except CallFailure as error:
                 if error.failure is NodeFailure.TOO_LARGE:
-                    stop = stop or ChainStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
+                    stop = stop or ChainStopped(
+                        StopReason.ANSWER_TOO_LARGE, first, "no node returns less"
+                    )
                 replies.append(f"node {node.position}: {error.reply}")
                 continue
             except NotHere as error:
@@ -179,9 +197,14 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             except BlockContradiction as error:
                 stop = stop or stop_at(error)
                 continue
-            denial = await self._find_denial(node, blocks[-1]) or await self._find_other_events(node, blocks)
+            denial = await self._find_denial(node, blocks[-1]) or await self._find_other_events(
+                node, blocks
+            )
             if denial is None:
-                largest = max(1, min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)))
+                largest = max(
+                    1,
+                    min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)),
+                )
                 # The blocks after such ones were read for nothing, so the next spans start as short.
                 self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
                 self._span = min(largest, self._most)
@@ -198,8 +221,12 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
         """
         heights = range(first, first + count)
-        responses = await node.call_batch([rpc_call(BLOCK, hex(height), False) for height in heights])
-        headers, error = await run_decoder(partial(decode_headers, responses), result_bytes(responses), self._decoding)
+        responses = await node.call_batch(
+            [rpc_call(BLOCK, hex(height), False) for height in heights]
+        )
+        headers, error = await run_decoder(
+            partial(decode_headers, responses), result_bytes(responses), self._decoding
+        )
         if not headers and isinstance(error, NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
@@ -250,7 +277,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         self._receipt_failures[key] = self._receipt_failures.get(key, 0) + 1
 
     async def _accept(
-        self, headers: Sequence[EvmHeader], raw: Mapping[int, RawReceipts], number: int, parent: ParentBlock | None
+        self,
+        headers: Sequence[EvmHeader],
+        raw: Mapping[int, RawReceipts],
+        number: int,
+        parent: ParentBlock | None,
     ) -> tuple[list[EvmBlockFacts], Exception | None]:
         """Return the facts of the blocks before the first that is not accepted, and the error for that one.
 
@@ -259,7 +290,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         size_bytes = sum(result_bytes(receipts.responses) for receipts in raw.values())
         check = partial(_check, headers, raw, number, parent, self.rules)
         checked = await run_decoder(check, size_bytes, self._decoding)
-        disproven = await self._prover.find_disproven(checked.unproven, self._decoding) if checked.unproven else None
+        disproven = (
+            await self._prover.find_disproven(checked.unproven, self._decoding)
+            if checked.unproven
+            else None
+        )
         if disproven is None:
             return checked.blocks, checked.error
         return checked.blocks[: disproven.number - number], disproven.error
@@ -290,9 +325,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 return None
             if block_hash is not None:
                 denials.append(f"node {other.position} has {block_hash.hex()}")
-        return f"node {node.position} has {block.hash.hex()}, {', '.join(denials)}" if denials else None
+        return (
+            f"node {node.position} has {block.hash.hex()}, {', '.join(denials)}"
+            if denials
+            else None
+        )
 
-    async def _find_other_events(self, node: ChainNode, blocks: Sequence[EvmBlockFacts]) -> str | None:
+    async def _find_other_events(
+        self, node: ChainNode, blocks: Sequence[EvmBlockFacts]
+    ) -> str | None:
         """Return which nodes have other events of these blocks, if no node but the one that returned them has the same.
 
         Only blocks with events whose headers do not commit to their receipts are compared, and those between them.
@@ -309,16 +350,22 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         for other in self._others(node, NodeResource.RECEIPTS, max(ours)):
             theirs: dict[int, tuple[tuple[object, ...], ...]] = {}
             try:
-                while len(theirs) < len(ours) and all(events == ours[number] for number, events in theirs.items()):
+                while len(theirs) < len(ours) and all(
+                    events == ours[number] for number, events in theirs.items()
+                ):
                     first = min(ours) + len(theirs)
                     batch = await self._read_from(other, first, max(ours) + 1 - first)
                     theirs |= {block.number: block.events for block in batch}
             except (CallFailure, NotHere, MalformedBlock, BlockContradiction):
                 continue
-            wrong = next((number for number, events in theirs.items() if events != ours[number]), None)
+            wrong = next(
+                (number for number, events in theirs.items() if events != ours[number]), None
+            )
             if wrong is None:
                 return None
-            denials.append(f"node {other.position} has other events of block {wrong} than node {node.position}")
+            denials.append(
+                f"node {other.position} has other events of block {wrong} than node {node.position}"
+            )
         return ", ".join(denials) or None
 
     def _others(self, node: ChainNode, resource: NodeResource, height: int) -> list[ChainNode]:
@@ -397,7 +444,9 @@ def _check(
                     # At the head of the chain. To decode the receipts again, for another process, costs more.
                     check_receipts_root(block.number, decoded, header.receipts_root)
                 else:
-                    checked.unproven.append(UnprovenBlock(block.number, raw.to_json(), header.receipts_root))
+                    checked.unproven.append(
+                        UnprovenBlock(block.number, raw.to_json(), header.receipts_root)
+                    )
         except (MalformedBlock, BlockContradiction) as error:
             return checked._replace(error=error)
         checked.blocks.append(block)

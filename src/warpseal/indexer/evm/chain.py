@@ -35,7 +35,9 @@ class EvmChainContext:
     A task clears its event before it reads the index, so that it misses nothing that is written after the read.
     """
 
-    def __init__(self, chain: EvmChain, nodes: ChainNodes, writer: EvmIndexWriter, executor: Executor) -> None:
+    def __init__(
+        self, chain: EvmChain, nodes: ChainNodes, writer: EvmIndexWriter, executor: Executor
+    ) -> None:
         assert chain.index is not None
         self.chain = chain
         self.settings: EvmIndexing = chain.index
@@ -70,7 +72,9 @@ class EvmChainContext:
         """Whether every block of the nodes is indexed, as far as is known."""
         return self.height is not None and self.height >= self.nodes.highest
 
-    async def write(self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write(
+        self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Return what a method of the chain's writer, such as `EvmIndexWriter.begin`, returns on its thread.
 
         Methods that read run there as well. Raises StoreDown, IndexDamaged.

@@ -113,7 +113,9 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
         contracts = await self._context.write(EvmIndexWriter.candidates, blocks)
         if contracts:
             # The contracts may be as new as these blocks.
-            interfaces = await self._retrier.call(partial(self._ask_interfaces, contracts, blocks[-1].number))
+            interfaces = await self._retrier.call(
+                partial(self._ask_interfaces, contracts, blocks[-1].number)
+            )
             await self._context.write(EvmIndexWriter.set_interfaces, interfaces)
         checkpoint = await self._context.write(EvmIndexWriter.write, blocks)
         self._blocks.written = checkpoint.height, ParentBlock(checkpoint.hash, checkpoint.time)
@@ -127,7 +129,9 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
         except NodeUnavailable:
             # The index may belong to the chain of a node that is down.
             if len(refused := nodes.mismatches()) == len(nodes):
-                detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
+                detail = "; ".join(
+                    f"node {position} {reason}" for position, reason in sorted(refused.items())
+                )
                 raise ChainStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
             raise
         if nodes.identity.expected is None:
@@ -136,9 +140,13 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:
         """Raise ChainStopped if nodes have another block than the last one that is written: accepted is final."""
-        other = await self._retrier.call(partial(self._blocks.find_other_hash, height, indexed_hash))
+        other = await self._retrier.call(
+            partial(self._blocks.find_other_hash, height, indexed_hash)
+        )
         if other is not None:
-            detail = f"a node has {other.hex()}, block {height} is {indexed_hash.hex()} in the index"
+            detail = (
+                f"a node has {other.hex()}, block {height} is {indexed_hash.hex()} in the index"
+            )
             raise ChainStopped(StopReason.ANOTHER_HASH, height + 1, detail)
 
 

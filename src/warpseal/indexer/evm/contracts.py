@@ -44,7 +44,9 @@ Outputs = tuple[bytes, ...]
 
 _FIRST_CALLS: Final = (supports_interface_call(NO_INTERFACE), NAME, SYMBOL, DECIMALS)
 _NFT_CALLS: Final = tuple(map(supports_interface_call, (ERC1155_INTERFACE, ERC721_INTERFACE)))
-_CANDIDATE_CALLS: Final = tuple(map(supports_interface_call, (NO_INTERFACE, ERC721_INTERFACE, EARLY_ERC721_INTERFACE)))
+_CANDIDATE_CALLS: Final = tuple(
+    map(supports_interface_call, (NO_INTERFACE, ERC721_INTERFACE, EARLY_ERC721_INTERFACE))
+)
 
 
 class ContractResolver:
@@ -63,11 +65,19 @@ class ContractResolver:
         """Call contracts until cancelled."""
         with ungrouped(StoreDown):
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._keep_calling(self._caller, self._chain.contracts_requested, is_requested=True))
+                tasks.create_task(
+                    self._keep_calling(
+                        self._caller, self._chain.contracts_requested, is_requested=True
+                    )
+                )
                 background = self._caller.in_background()
-                tasks.create_task(self._keep_calling(background, self._others_found, is_requested=False))
+                tasks.create_task(
+                    self._keep_calling(background, self._others_found, is_requested=False)
+                )
 
-    async def _keep_calling(self, caller: EvmCaller, wake: asyncio.Event, *, is_requested: bool) -> None:
+    async def _keep_calling(
+        self, caller: EvmCaller, wake: asyncio.Event, *, is_requested: bool
+    ) -> None:
         """Write what contracts say of themselves, those that pages request or the others; wait if no node answers."""
         delays = RetryDelays(_RETRY)
         while True:
@@ -84,7 +94,9 @@ class ContractResolver:
             contracts = [contract for contract in batch if contract.is_requested is is_requested]
             if not contracts:
                 await wake.wait()
-            elif height is not None and (facts := await fetch_contract_facts(caller, contracts, height)):
+            elif height is not None and (
+                facts := await fetch_contract_facts(caller, contracts, height)
+            ):
                 await self._chain.write(_write_facts, facts)
                 delays.reset()
             else:
@@ -110,7 +122,9 @@ async def fetch_contract_facts(
     ]
 
 
-async def ask_erc721(caller: EvmCaller, contracts: Collection[bytes], height: int) -> dict[bytes, bool]:
+async def ask_erc721(
+    caller: EvmCaller, contracts: Collection[bytes], height: int
+) -> dict[bytes, bool]:
     """Return whether ERC-165 says that contracts are ERC-721, also in its draft. Raises NodeUnavailable.
 
     height: of a block in which all of them exist.
@@ -124,13 +138,23 @@ async def ask_erc721(caller: EvmCaller, contracts: Collection[bytes], height: in
     }
 
 
-async def _call_contracts(caller: EvmCaller, calls_of: Mapping[bytes, Outputs], height: int) -> dict[bytes, Outputs]:
+async def _call_contracts(
+    caller: EvmCaller, calls_of: Mapping[bytes, Outputs], height: int
+) -> dict[bytes, Outputs]:
     """Return the outputs of several calls to each contract, without contracts for which no node answers a call."""
-    calls = [ContractCall(address, data) for address, all_data in calls_of.items() for data in all_data]
+    calls = [
+        ContractCall(address, data) for address, all_data in calls_of.items() for data in all_data
+    ]
     results = iter(await caller.call_all(calls, height))
-    results_of = {address: [next(results) for _ in all_data] for address, all_data in calls_of.items()}
+    results_of = {
+        address: [next(results) for _ in all_data] for address, all_data in calls_of.items()
+    }
     return {
-        address: tuple(b"" if isinstance(result, NoResult) else result for result in of_contract if result is not None)
+        address: tuple(
+            b"" if isinstance(result, NoResult) else result
+            for result in of_contract
+            if result is not None
+        )
         for address, of_contract in results_of.items()
         if None not in of_contract
     }
@@ -143,10 +167,14 @@ def _second_calls(address: bytes, first: Outputs) -> Outputs:
     return (*nft, *erc20)
 
 
-def _contract_facts(contract: ContractToCall, first: Outputs, second: Outputs, height: int) -> ContractFacts:
+def _contract_facts(
+    contract: ContractToCall, first: Outputs, second: Outputs, height: int
+) -> ContractFacts:
     kind = _find_kind(contract, first, second)
     decimals = _decimals(first) if kind is ErcType.ERC20 else None
-    return ContractFacts(contract.address, kind, decode_name(first[1]), decode_name(first[2]), decimals, height)
+    return ContractFacts(
+        contract.address, kind, decode_name(first[1]), decode_name(first[2]), decimals, height
+    )
 
 
 def _find_kind(contract: ContractToCall, first: Outputs, second: Outputs) -> ErcType:
@@ -156,7 +184,9 @@ def _find_kind(contract: ContractToCall, first: Outputs, second: Outputs) -> Erc
         return ErcType.ERC1155 if erc1155 else ErcType.ERC721
     if contract.standards:
         return ErcType.ERC721 if TokenStandard.ERC721 in contract.standards else ErcType.ERC1155
-    if _decimals(first) is not None and all(decode_number(output) is not None for output in second[-2:]):
+    if _decimals(first) is not None and all(
+        decode_number(output) is not None for output in second[-2:]
+    ):
         return ErcType.ERC20
     return ErcType.UNKNOWN
 

@@ -28,7 +28,9 @@ class DocumentQueue(Generic[J]):
     per_host: the number of running requests at which a host is passed over.
     """
 
-    def __init__(self, levels: int, max_queued: int, max_bytes: int, max_per_contract: int, per_host: int) -> None:
+    def __init__(
+        self, levels: int, max_queued: int, max_bytes: int, max_per_contract: int, per_host: int
+    ) -> None:
         self._levels = tuple(_Level[J]() for _ in range(levels))
         self._max_queued = max_queued
         self._max_bytes = max_bytes
@@ -47,13 +49,17 @@ class DocumentQueue(Generic[J]):
         for contracts in self._levels[level].hosts.values():
             for contract, documents in contracts.items():
                 counts[contract] += len(documents)
-        return frozenset(contract for contract, count in counts.items() if count >= self._max_per_contract)
+        return frozenset(
+            contract for contract, count in counts.items() if count >= self._max_per_contract
+        )
 
     def add(self, level: int, fetch: QueuedDocument[J]) -> Iterator[J]:
         """Add a document; yield those that it displaces: the newest of the host that has most of the level."""
         queued = self._levels[level]
         queued.add(fetch)
-        while queued.count > self._max_queued or (queued.size_bytes > self._max_bytes and queued.count > 1):
+        while queued.count > self._max_queued or (
+            queued.size_bytes > self._max_bytes and queued.count > 1
+        ):
             yield queued.drop_newest().job
 
     def remove(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
@@ -67,7 +73,9 @@ class DocumentQueue(Generic[J]):
     def take(self) -> QueuedDocument[J] | None:
         """Return the next document whose host has a free slot, which is taken until `finish`; None without one."""
         for level in self._levels:
-            host = next((host for host in level.hosts if self._running[host] < self._per_host), None)
+            host = next(
+                (host for host in level.hosts if self._running[host] < self._per_host), None
+            )
             if host is not None:
                 self._running[host] += 1
                 return level.take(host)
@@ -106,14 +114,18 @@ class _Level(Generic[J]):
 
     def drop_newest(self) -> QueuedDocument[J]:
         """Remove the last document of the contract that has most, of the host that has most."""
-        contracts = max(self.hosts.values(), key=lambda contracts: sum(map(len, contracts.values())))
+        contracts = max(
+            self.hosts.values(), key=lambda contracts: sum(map(len, contracts.values()))
+        )
         fetch = max(contracts.values(), key=len)[-1]
         self.remove(fetch)
         return fetch
 
     def find(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
         """Return a document of a contract; None without a match."""
-        documents = (fetch for contracts in self.hosts.values() for fetch in contracts.get(contract, ()))
+        documents = (
+            fetch for contracts in self.hosts.values() for fetch in contracts.get(contract, ())
+        )
         return next((fetch for fetch in documents if is_match(fetch.job)), None)
 
     def remove(self, fetch: QueuedDocument[J]) -> None:

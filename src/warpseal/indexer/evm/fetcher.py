@@ -50,7 +50,9 @@ class FetchFailed(UnusableMetadata):
     retry_after_s: the delay that the server asks for, None without one.
     """
 
-    def __init__(self, status: MetadataStatus, detail: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, status: MetadataStatus, detail: str, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(status, detail)
         self.retry_after_s = retry_after_s
 
@@ -75,7 +77,9 @@ class DocumentFetcher:
     Both lanes have their own slots, in all and per host.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, policy: AddressPolicy, settings: MetadataSettings) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, policy: AddressPolicy, settings: MetadataSettings
+    ) -> None:
         self._session = session
         self._policy = policy
         self._settings = settings
@@ -121,7 +125,10 @@ class DocumentFetcher:
     async def _request(self, url: URL, timeout_s: float) -> FetchedDocument | URL:
         """Return the document, or the URL to which a redirect leads."""
         try:
-            async with asyncio.timeout(timeout_s), self._session.get(url, allow_redirects=False) as response:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.get(url, allow_redirects=False) as response,
+            ):
                 if response.status in _REDIRECTS:
                     return parse_http_url(response.headers.get("Location", ""), base=url)
                 if not 200 <= response.status < 300:
@@ -131,7 +138,8 @@ class DocumentFetcher:
                 return FetchedDocument(media_type, b"" if is_medium else await self._read(response))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise FetchFailed(
-                MetadataStatus.UNREACHABLE_TOKEN_URI, f"{error_words(error)}: {error.__cause__ or error}"[:200]
+                MetadataStatus.UNREACHABLE_TOKEN_URI,
+                f"{error_words(error)}: {error.__cause__ or error}"[:200],
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -143,12 +151,18 @@ class DocumentFetcher:
 
         content = await read_body(response, self._settings.max_document_bytes, is_medium)
         if content is None:
-            raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
+            raise FetchFailed(
+                MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large"
+            )
         return content
 
 
 def _status_failure(response: aiohttp.ClientResponse) -> FetchFailed:
-    status = MetadataStatus.THROTTLED_TOKEN_URI if response.status == 429 else MetadataStatus.UNREACHABLE_TOKEN_URI
+    status = (
+        MetadataStatus.THROTTLED_TOKEN_URI
+        if response.status == 429
+        else MetadataStatus.UNREACHABLE_TOKEN_URI
+    )
     retry_after_s = None
     if response.status in (429, 503):
         retry_after_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), DAY_S)
@@ -192,7 +206,9 @@ class DocumentResult(Struct, frozen=True):
 
 def read_inline(document: InlineDocument, uri: str, filled_id: int | None) -> DocumentResult:
     """Return what a document inside its URI holds. filled_id: takes the place of `{id}` in it, of ERC-1155 tokens."""
-    return _furthest(_parse(document.media_type, content, uri, filled_id) for content in document.contents)
+    return _furthest(
+        _parse(document.media_type, content, uri, filled_id) for content in document.contents
+    )
 
 
 async def read_remote(
@@ -216,7 +232,9 @@ async def read_remote(
                 continue
         except FetchFailed as error:
             # The path of a URL may hold a key.
-            log.debug("metadata document was not read", extra={"host": url.host, "reason": str(error)})
+            log.debug(
+                "metadata document was not read", extra={"host": url.host, "reason": str(error)}
+            )
             result = DocumentResult(error.status, retry_after_s=error.retry_after_s)
         if result.fields is not None:
             return result

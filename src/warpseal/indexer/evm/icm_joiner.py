@@ -57,7 +57,9 @@ class _Source(Struct, eq=False):
             # The destination's index was made again: it is read from its start.
             cursors[batch.destination] = batch.epoch, -1
         elif batch.upto > key:
-            rows = [row for row in batch.rows if row.source == self.context.chain_id and row.key > key]
+            rows = [
+                row for row in batch.rows if row.source == self.context.chain_id and row.key > key
+            ]
             cursors[batch.destination] = batch.epoch, batch.upto
             if rows or now >= self.written_at.get(batch.destination, float("-inf")) + _CURSOR_S:
                 return batch._replace(rows=rows)
@@ -72,7 +74,9 @@ class IcmJoiner:
     """
 
     def __init__(
-        self, elsewhere: Mapping[ChainID, Callable[[], SnapshotReader]], configured: Callable[[], Set[ChainID] | None]
+        self,
+        elsewhere: Mapping[ChainID, Callable[[], SnapshotReader]],
+        configured: Callable[[], Set[ChainID] | None],
     ) -> None:
         self._elsewhere = elsewhere
         self._configured = configured
@@ -100,7 +104,11 @@ class IcmJoiner:
                 await self.join()
                 has_failed = False
             except Exception:  # An internal error must not stop the indexes.
-                log.log(logging.DEBUG if has_failed else logging.ERROR, "joining messages failed", exc_info=True)
+                log.log(
+                    logging.DEBUG if has_failed else logging.ERROR,
+                    "joining messages failed",
+                    exc_info=True,
+                )
                 has_failed = True
                 for source in self._sources.values():
                     source.cursors = None
@@ -110,7 +118,9 @@ class IcmJoiner:
     async def join(self) -> None:
         """Read what each destination received since the last time, and write it at its sources."""
         sources = [source for source in list(self._sources.values()) if await self._open(source)]
-        batches: dict[ChainID, list[ReceivedBatch]] = {source.context.chain_id: [] for source in sources}
+        batches: dict[ChainID, list[ReceivedBatch]] = {
+            source.context.chain_id: [] for source in sources
+        }
         now = asyncio.get_running_loop().time()
         for destination in {*self._sources, *self._elsewhere}:
             after = min((source.cursor(destination)[1] for source in sources), default=-1)
@@ -120,7 +130,9 @@ class IcmJoiner:
             for source in sources:
                 if (part := source.take(batch, now)) is not None:
                     batches[source.context.chain_id].append(part)
-            if len(batch.rows) >= _ROWS or any(source.cursor(destination)[1] < batch.upto for source in sources):
+            if len(batch.rows) >= _ROWS or any(
+                source.cursor(destination)[1] < batch.upto for source in sources
+            ):
                 self._wake.set()
         for source in sources:
             if written := batches[source.context.chain_id]:

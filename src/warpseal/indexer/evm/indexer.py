@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Set,
+)
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -106,7 +115,9 @@ class EvmIndexer:
         self.parts = parts
         self.rates = CallRates()
         self.prover = BlockProver()
-        readers = {id_: partial(SnapshotReader, parts.locate(id_), parts.index) for id_ in parts.elsewhere}
+        readers = {
+            id_: partial(SnapshotReader, parts.locate(id_), parts.index) for id_ in parts.elsewhere
+        }
         self.joiner = IcmJoiner(readers, self._configured)
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
@@ -145,7 +156,9 @@ class EvmIndexer:
             await asyncio.sleep(self.parts.indexer.log_every_s)
             for chain in self.chains.values():
                 # A chain that is at the head of its nodes may just have a new block.
-                if chain.indexer is not None and chain.indexer.remaining_blocks not in range(_LOGGED_BLOCKS):
+                if chain.indexer is not None and chain.indexer.remaining_blocks not in range(
+                    _LOGGED_BLOCKS
+                ):
                     log.info("indexing", extra=chain.indexer.as_fields())
 
 
@@ -171,8 +184,12 @@ class IndexedChain:
             except* (StartupError, StoreDown) as errors:
                 reason = str(first_error(errors))
                 if reason != failure:
-                    hint = {"hint": rebuild_hint(self._url())} if errors.subgroup(IndexDamaged) else {}
-                    log.error("index unavailable", extra={"chain": self._name, "reason": reason, **hint})
+                    hint = (
+                        {"hint": rebuild_hint(self._url())} if errors.subgroup(IndexDamaged) else {}
+                    )
+                    log.error(
+                        "index unavailable", extra={"chain": self._name, "reason": reason, **hint}
+                    )
                 failure = reason
             except* Exception:
                 log.exception("internal error, indexing stopped")
@@ -185,15 +202,22 @@ class IndexedChain:
     async def _run(self) -> None:
         """Open the index and fill it. Raises StartupError, StoreDown if it cannot be opened."""
         loop, name = asyncio.get_running_loop(), self._name[:8]
-        async with _open_thread(f"evm-{name}") as executor, _open_thread(f"decode-{name}") as decoding:
+        async with (
+            _open_thread(f"evm-{name}") as executor,
+            _open_thread(f"decode-{name}") as decoding,
+        ):
             writer = await loop.run_in_executor(executor, self._open_writer)
             try:
-                nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc, self._owner.rates)
+                nodes = ChainNodes(
+                    self.chain, self._parts.sessions, self._parts.rpc, self._owner.rates
+                )
                 context = EvmChainContext(self.chain, nodes, writer, executor)
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.
                 if (identity := await context.write(EvmIndexWriter.identity)) is not None:
-                    nodes.identity.expected = ChainIdentity(identity.evm_chain_id, "0x" + identity.genesis_hash.hex())
+                    nodes.identity.expected = ChainIdentity(
+                        identity.evm_chain_id, "0x" + identity.genesis_hash.hex()
+                    )
                 await self._index(context, decoding)
             finally:
                 await asyncio.shield(loop.run_in_executor(executor, writer.close))
@@ -223,16 +247,25 @@ class IndexedChain:
         while (height := await context.write(EvmIndexWriter.rebuild, _REBUILD_STEP_S)) is not None:
             waiting = f"owners and balances are being derived from stored transfers, now at height {height}"
             now = int(time.time())
-            await context.write_status(ChainStatus(self._name, 0, True, waiting=waiting, written_at=now))
+            await context.write_status(
+                ChainStatus(self._name, 0, True, waiting=waiting, written_at=now)
+            )
 
     async def _index(self, context: EvmChainContext, decoding: Executor) -> None:
         parts, settings = self._parts, self._parts.indexer
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(settings.pace.retry, waiting)
         source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
-        load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
+        load_rules, ask = (
+            partial(parts.load_rules, context.chain_id),
+            partial(parts.ask_interfaces, context),
+        )
         consumer = EvmChainConsumer(source, context, retrier, load_rules, ask)
-        heads = NewHeads(EvmSockets(self._name, self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc))
+        heads = NewHeads(
+            EvmSockets(
+                self._name, self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc
+            )
+        )
         # A node that is not bootstrapped serves no EVM calls.
         self.indexer = ChainFollower(
             consumer,

@@ -19,7 +19,12 @@ from msgspec.structs import replace
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import BLANKS
-from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
+from warpseal.chains.evm.token_uri import (
+    RemoteDocument,
+    UnusableMetadata,
+    fill_token_id,
+    parse_token_uri,
+)
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
@@ -70,7 +75,11 @@ class MetadataFetcher:
     """A background task of one chain. fetcher: shared by all chains."""
 
     def __init__(
-        self, chain: EvmChainContext, caller: EvmCaller, fetcher: DocumentFetcher, settings: MetadataSettings
+        self,
+        chain: EvmChainContext,
+        caller: EvmCaller,
+        fetcher: DocumentFetcher,
+        settings: MetadataSettings,
     ) -> None:
         self._chain = chain
         self._caller = caller
@@ -103,7 +112,11 @@ class MetadataFetcher:
         """Forget what an earlier run had in memory."""
         settings, levels = self._settings, len(self._reasons)
         self._queue: DocumentQueue[_TokenUri] = DocumentQueue(
-            levels, settings.max_queued, _MAX_QUEUED_BYTES, settings.max_queued_per_contract, settings.requests_per_host
+            levels,
+            settings.max_queued,
+            _MAX_QUEUED_BYTES,
+            settings.max_queued_per_contract,
+            settings.requests_per_host,
         )
         self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
         # Keys of tokens whose URI is read in the background, and of those whose document is requested.
@@ -123,12 +136,17 @@ class MetadataFetcher:
                     slots.release()
                     await wait_for(wake, self._settings.idle_s)
                 for token in tokens:
-                    tasks.create_task(self._reindex(token)).add_done_callback(lambda _: slots.release())
+                    tasks.create_task(self._reindex(token)).add_done_callback(
+                        lambda _: slots.release()
+                    )
 
     async def _reindex(self, token: TokenToFetch) -> None:
         """Fetch the metadata of one token, and write an outcome in time, whatever came of it."""
         requested_at = time.time() if token.requested_at is None else token.requested_at
-        left_s = min(max(requested_at + self._settings.reindex_s - time.time(), 1.0), self._settings.reindex_s)
+        left_s = min(
+            max(requested_at + self._settings.reindex_s - time.time(), 1.0),
+            self._settings.reindex_s,
+        )
         deadline = asyncio.get_running_loop().time() + left_s
         uri, result = "", DocumentResult(MetadataStatus.UNKNOWN)
         try:
@@ -136,9 +154,14 @@ class MetadataFetcher:
                 async with self._reindex_calls:
                     (token_uri,) = await self._read_uris(self._caller, [token])
                 uri = token_uri.uri
-                result = token_uri.result or await self._read_document(token_uri, FetchLane.REINDEX, deadline)
+                result = token_uri.result or await self._read_document(
+                    token_uri, FetchLane.REINDEX, deadline
+                )
         except TimeoutError:
-            log.debug("reindex request timed out", extra={"chain": self._chain.name, "token": token.token_id})
+            log.debug(
+                "reindex request timed out",
+                extra={"chain": self._chain.name, "token": token.token_id},
+            )
         # Not before the request, which may be later than the second in which it was made.
         await self._finish(token, uri, result, math.ceil(time.time()))
 
@@ -152,8 +175,12 @@ class MetadataFetcher:
                 if await self._collect_batch(reason):
                     break
             else:
-                is_crowded = any(self._queue.crowded(self._reasons.index(reason)) for reason in reasons)
-                await wait_for(wake, self._settings.crowded_s if is_crowded else self._settings.idle_s)
+                is_crowded = any(
+                    self._queue.crowded(self._reasons.index(reason)) for reason in reasons
+                )
+                await wait_for(
+                    wake, self._settings.crowded_s if is_crowded else self._settings.idle_s
+                )
 
     async def _collect_batch(self, reason: FetchReason) -> bool:
         """Return whether there was any work for this reason."""
@@ -164,7 +191,9 @@ class MetadataFetcher:
         if not room:
             # Some documents of other hosts get a chance, although one host is slower than its documents come.
             await asyncio.sleep(self._settings.full_queue_s)
-        tokens = await self._tokens_to_fetch(reason, min(_BATCH, room or _BATCH // 2), self._queue.crowded(level))
+        tokens = await self._tokens_to_fetch(
+            reason, min(_BATCH, room or _BATCH // 2), self._queue.crowded(level)
+        )
         if reason is FetchReason.SHOWN:
             unqueued = [token for token in tokens if not await self._move_up(token, level)]
             self._reading.difference_update(token.key for token in unqueued)
@@ -193,7 +222,9 @@ class MetadataFetcher:
             await self._finish(token_uri.token, token_uri.uri, token_uri.result, int(time.time()))
             return
         host = next((url.raw_host or "" for url in token_uri.document.urls), "")
-        await self._add(level, QueuedDocument(host, token_uri.token.contract, len(token_uri.uri), token_uri))
+        await self._add(
+            level, QueuedDocument(host, token_uri.token.contract, len(token_uri.uri), token_uri)
+        )
 
     async def _add(self, level: int, fetch: QueuedDocument[_TokenUri]) -> None:
         for displaced in self._queue.add(level, fetch):
@@ -246,11 +277,15 @@ class MetadataFetcher:
         now = int(time.time())
 
         async def read() -> Sequence[TokenToFetch]:
-            return await self._chain.write(lambda writer: writer.documents.to_fetch(reason, limit, now, skip))
+            return await self._chain.write(
+                lambda writer: writer.documents.to_fetch(reason, limit, now, skip)
+            )
 
         return await self._retrier.call(read)
 
-    async def _read_uris(self, caller: EvmCaller, tokens: Sequence[TokenToFetch]) -> list[_TokenUri]:
+    async def _read_uris(
+        self, caller: EvmCaller, tokens: Sequence[TokenToFetch]
+    ) -> list[_TokenUri]:
         """Return the URIs of tokens, in their order."""
         calls: list[ContractCall] = []
         for token in tokens:
@@ -262,7 +297,9 @@ class MetadataFetcher:
             for token, output in zip(tokens, outputs, strict=True)
             if isinstance(output, NoResult) and token.standard is TokenStandard.ERC721
         ]
-        owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
+        owner_calls = [
+            ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted
+        ]
         owners = await caller.call_all(owner_calls, self._chain.height) if owner_calls else []
         owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
         uris: list[_TokenUri] = []
@@ -288,31 +325,44 @@ class MetadataFetcher:
         try:
             document = parse_token_uri(uri, self._settings.gateways)
         except UnusableMetadata as error:
-            return _TokenUri(token, uri if len(uri) <= len(output) else "", DocumentResult(error.status))
+            return _TokenUri(
+                token, uri if len(uri) <= len(output) else "", DocumentResult(error.status)
+            )
         if isinstance(document, RemoteDocument):
             return _TokenUri(token, uri, document=document)
         token_uri = _TokenUri(token, uri)
         return replace(token_uri, result=read_inline(document, uri, token_uri.filled_id))
 
-    async def _read_document(self, token_uri: _TokenUri, lane: FetchLane, deadline: float = math.inf) -> DocumentResult:
+    async def _read_document(
+        self, token_uri: _TokenUri, lane: FetchLane, deadline: float = math.inf
+    ) -> DocumentResult:
         """Return what the server of a document says. deadline: of the loop's clock."""
         assert token_uri.document is not None
         left_s = deadline - asyncio.get_running_loop().time() - _WRITE_S
         timeout_s = max(_WRITE_S, min(self._settings.timeout_s, left_s))
         try:
             return await read_remote(
-                self._fetcher, token_uri.document, token_uri.uri, token_uri.filled_id, lane, timeout_s
+                self._fetcher,
+                token_uri.document,
+                token_uri.uri,
+                token_uri.filled_id,
+                lane,
+                timeout_s,
             )
         except Exception:
             log.exception("metadata fetch failed", extra={"chain": self._chain.name})
             return DocumentResult(MetadataStatus.UNKNOWN)
 
-    async def _finish(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> None:
+    async def _finish(
+        self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int
+    ) -> None:
         attempts = 0 if result.status is MetadataStatus.INDEXED else token.attempts + 1
         delays = self._settings.retry_delays_s
         next_attempt_at = None
         if 0 < attempts <= len(delays):
-            next_attempt_at = updated_at + math.ceil(max(delays[attempts - 1], result.retry_after_s or 0.0))
+            next_attempt_at = updated_at + math.ceil(
+                max(delays[attempts - 1], result.retry_after_s or 0.0)
+            )
         await self._outcomes.put(
             TokenDocument(
                 token.contract,
@@ -339,7 +389,9 @@ class MetadataFetcher:
             await self._retrier.call(write)
 
 
-def _status_without_uri(token: TokenToFetch, output: CallResult, owner: CallResult) -> MetadataStatus:
+def _status_without_uri(
+    token: TokenToFetch, output: CallResult, owner: CallResult
+) -> MetadataStatus:
     """Return the status of a token whose contract returned no URI.
 
     owner: the result of `ownerOf` of ERC-721, after a revert. ERC-1155 has no such call: the index knows the holders.
@@ -350,4 +402,8 @@ def _status_without_uri(token: TokenToFetch, output: CallResult, owner: CallResu
         return MetadataStatus.INVALID_TOKEN_URI if token.is_held else MetadataStatus.MISSING_TOKEN
     if owner is None:
         return MetadataStatus.UNKNOWN
-    return MetadataStatus.MISSING_TOKEN if isinstance(owner, NoResult) else MetadataStatus.INVALID_TOKEN_URI
+    return (
+        MetadataStatus.MISSING_TOKEN
+        if isinstance(owner, NoResult)
+        else MetadataStatus.INVALID_TOKEN_URI
+    )

@@ -26,7 +26,14 @@ from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import contract_call
 from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, EvmIdentity
 from warpseal.upstream.json_values import decode_bytes
-from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RESPONSE_TOO_LARGE, UNREADABLE, RpcError, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import (
+    REQUEST_TIMED_OUT,
+    RESPONSE_TOO_LARGE,
+    UNREADABLE,
+    RpcError,
+    RpcResponse,
+    rpc_call,
+)
 from warpseal.upstream.limits import CallRates
 from warpseal.upstream.node import Sessions, UpstreamNode
 from warpseal.upstream.pool import NodePool
@@ -67,16 +74,23 @@ class ChainNodes(NodePool[ChainIdentity]):
     nodes: tuple[ChainNode, ...]
 
     def __init__(
-        self, chain: EvmChain, sessions: Sessions, settings: EvmRpcSettings, rates: CallRates | None = None
+        self,
+        chain: EvmChain,
+        sessions: Sessions,
+        settings: EvmRpcSettings,
+        rates: CallRates | None = None,
     ) -> None:
         assert chain.index is not None
         rates, limits, per_s = rates or CallRates(), settings.limits, chain.index.calls_per_s
         nodes = [
-            UpstreamNode(endpoint, sessions.pooled, limits, rate=rates.of(endpoint, per_s)) for endpoint in chain.rpc
+            UpstreamNode(endpoint, sessions.pooled, limits, rate=rates.of(endpoint, per_s))
+            for endpoint in chain.rpc
         ]
         super().__init__(nodes, EvmIdentity(), limits)
 
-    async def require_candidates(self, resource: NodeResource | None = None, height: int = 0) -> list[ChainNode]:
+    async def require_candidates(
+        self, resource: NodeResource | None = None, height: int = 0
+    ) -> list[ChainNode]:
         """Return the nodes that may be called, best first. Raises NodeUnavailable if there is none.
 
         resource: nodes that are known to lack it at this height come last.
@@ -84,15 +98,23 @@ class ChainNodes(NodePool[ChainIdentity]):
         nodes = [self.nodes[node.position] for node in await self.candidates()]
         if not nodes:
             raise NodeUnavailable("eth_chainId", replies=self.describe_failures())
-        return nodes if resource is None else sorted(nodes, key=lambda node: node.lacks(resource, height))
+        return (
+            nodes
+            if resource is None
+            else sorted(nodes, key=lambda node: node.lacks(resource, height))
+        )
 
     def describe_failures(self) -> list[str]:
         """Return why nodes cannot be used now, for the operator."""
-        return [f"node {position}: {failure}" for position, failure in sorted(self.failures().items())]
+        return [
+            f"node {position}: {failure}" for position, failure in sorted(self.failures().items())
+        ]
 
     async def heads(self) -> tuple[int, ...]:
         """Return the heads of the nodes, the highest first. Raises NodeUnavailable if no node reports its head."""
-        tasks = {asyncio.create_task(self._poll_head(node)) for node in await self.require_candidates()}
+        tasks = {
+            asyncio.create_task(self._poll_head(node)) for node in await self.require_candidates()
+        }
         try:
             done, _ = await asyncio.wait(tasks, timeout=_HEAD_TIMEOUT_S)
             while not any(task.result() for task in done) and (waiting := tasks - done):
@@ -113,7 +135,9 @@ class ChainNodes(NodePool[ChainIdentity]):
 
     async def _poll_head(self, node: ChainNode) -> int | None:
         with suppress(CallFailure):
-            (response,) = await node.call_batch([rpc_call(BLOCK_NUMBER)], timeout_s=_HEAD_CALL_TIMEOUT_S)
+            (response,) = await node.call_batch(
+                [rpc_call(BLOCK_NUMBER)], timeout_s=_HEAD_CALL_TIMEOUT_S
+            )
             if response.result is not None and (height := head_in(response.result)) is not None:
                 node.set_head(height)
                 return height
@@ -161,26 +185,40 @@ class EvmCaller:
         """
         results: list[CallResult] = [None] * len(calls)
         try:
-            nodes = await self._nodes.require_candidates(None if height is None else NodeResource.STATE, height or 0)
+            nodes = await self._nodes.require_candidates(
+                None if height is None else NodeResource.STATE, height or 0
+            )
         except NodeUnavailable:
             return results
         for node in nodes:
             open_calls = [index for index, result in enumerate(results) if result is None]
             if not open_calls:
                 break
-            node_results = await self._call_node(node, [calls[index] for index in open_calls], height)
+            node_results = await self._call_node(
+                node, [calls[index] for index in open_calls], height
+            )
             for index, result in zip(open_calls, node_results, strict=True):
                 results[index] = result
         return results
 
-    async def _call_node(self, node: ChainNode, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
+    async def _call_node(
+        self, node: ChainNode, calls: Sequence[ContractCall], height: int | None
+    ) -> list[CallResult]:
         """Return what one node answers, in the state of its last block if it lacks that of `height`."""
         if height is None or node.lacks(NodeResource.STATE, height):
             return list(map(_read, await self._post(node, calls, _LATEST)))
         responses = await self._post(node, calls, hex(height))
         results = list(map(_read, responses))
-        errors = [(index, response.error) for index, response in enumerate(responses) if response.error is not None]
-        stateless = [index for index, error in errors if not _is_revert(error) and HAS_NO_STATE.search(error.message)]
+        errors = [
+            (index, response.error)
+            for index, response in enumerate(responses)
+            if response.error is not None
+        ]
+        stateless = [
+            index
+            for index, error in errors
+            if not _is_revert(error) and HAS_NO_STATE.search(error.message)
+        ]
         if stateless:
             node.note_missing(NodeResource.STATE, max(height, (node.head or 0) - _PRUNED_BLOCKS))
             latest = await self._post(node, [calls[index] for index in stateless], _LATEST)
@@ -188,7 +226,9 @@ class EvmCaller:
                 results[index] = _read(response)
         return results
 
-    async def _post(self, node: ChainNode, calls: Sequence[ContractCall], block: str) -> list[RpcResponse]:
+    async def _post(
+        self, node: ChainNode, calls: Sequence[ContractCall], block: str
+    ) -> list[RpcResponse]:
         """Return the responses of a node; UNREADABLE for calls that it did not answer.
 
         A contract that is slow or returns too much spoils only its own call.
@@ -196,7 +236,10 @@ class EvmCaller:
         encoded = [contract_call(call.to, call.data, block) for call in calls]
         try:
             return await node.call_batch(
-                encoded, timeout_s=self._timeout_s, is_background=self._is_background, spoils_others=False
+                encoded,
+                timeout_s=self._timeout_s,
+                is_background=self._is_background,
+                spoils_others=False,
             )
         except CallFailure:
             return [UNREADABLE] * len(calls)

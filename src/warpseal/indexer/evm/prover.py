@@ -50,7 +50,9 @@ class BlockProver:
         self._calls = 0
         self._stop: asyncio.TimerHandle | None = None
 
-    async def find_disproven(self, blocks: Sequence[UnprovenBlock], thread: Executor) -> DisprovenBlock | None:
+    async def find_disproven(
+        self, blocks: Sequence[UnprovenBlock], thread: Executor
+    ) -> DisprovenBlock | None:
         """Return the first of these blocks whose receipts do not give its receiptsRoot; None if there is none.
 
         thread: of the chain, used if there is no process.
@@ -98,7 +100,9 @@ class BlockProver:
             self._free_areas.put_nowait(start)
             raise
         # A call that was cancelled may still be read by the process.
-        free = partial(asyncio.get_running_loop().call_soon_threadsafe, self._free_areas.put_nowait, start)
+        free = partial(
+            asyncio.get_running_loop().call_soon_threadsafe, self._free_areas.put_nowait, start
+        )
         future.add_done_callback(lambda _: free())
         return await asyncio.wrap_future(future)
 
@@ -108,7 +112,9 @@ class BlockProver:
             context = get_context("spawn")
             memory = context.RawArray("B", _AREAS * _AREA_BYTES)
             self._memory = memoryview(memory).cast("B")
-            self._process = ProcessPoolExecutor(1, context, initializer=_initialize, initargs=(memory,))
+            self._process = ProcessPoolExecutor(
+                1, context, initializer=_initialize, initargs=(memory,)
+            )
         return self._process
 
     def _stop_later(self) -> None:
@@ -126,7 +132,10 @@ class BlockProver:
         if not self._has_failed:
             self._has_failed = True
             reason = os_error_text(error) if isinstance(error, OSError) else "the process ended"
-            log.warning("receipts process failed, proving blocks in the index process", extra={"reason": reason})
+            log.warning(
+                "receipts process failed, proving blocks in the index process",
+                extra={"reason": reason},
+            )
         if self._process is not None:
             self._process.shutdown(wait=False)
             self._process = None
@@ -144,4 +153,6 @@ def _initialize(memory: Any) -> None:
 def _find_disproven(places: Sequence[tuple[int, slice, str]]) -> DisprovenBlock | None:
     """Return the first block that is not proven. places: number, place of the receipts, and root of each block."""
     (memory,) = _shared
-    return find_disproven(UnprovenBlock(number, memory[place], root) for number, place, root in places)
+    return find_disproven(
+        UnprovenBlock(number, memory[place], root) for number, place, root in places
+    )

@@ -98,7 +98,9 @@ class Tracer:
         """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
         for node in await self._tracing_nodes():
             with suppress(CallFailure):
-                (response,) = await node.call_batch([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
+                (response,) = await node.call_batch(
+                    [_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True
+                )
                 if not _has_no_tracer(node, response):
                     return True
         return False
@@ -131,7 +133,9 @@ class Tracer:
                 if not nodes:
                     return False
                 # What a node lacks at a height it lacks below as well.
-                first += bisect_left(range(first, last + 1), True, key=partial(_can_any_trace, nodes))
+                first += bisect_left(
+                    range(first, last + 1), True, key=partial(_can_any_trace, nodes)
+                )
                 heights = range(first, min(first + _RANGE, last + 1))
                 results = await self._trace(heights)
                 end = heights.stop if results.end is None else results.end
@@ -142,7 +146,9 @@ class Tracer:
                 first = end
         return True
 
-    async def _write(self, first: int, last: int, traced: Sequence[TracedBlock], gaps: Sequence[int]) -> None:
+    async def _write(
+        self, first: int, last: int, traced: Sequence[TracedBlock], gaps: Sequence[int]
+    ) -> None:
         """Write traces, and have the contracts that they show called."""
         await self._chain.write(lambda writer: writer.traces.write(first, last, traced, gaps))
         if traced:
@@ -176,7 +182,9 @@ class Tracer:
         while rest := heights[len(results) :]:
             # As many as come in one reply: traces may be large.
             part = rest[: node.batch_size(TRACE_METHOD)]
-            callable_heights = [height for height in part if not node.lacks(NodeResource.TRACES, height)]
+            callable_heights = [
+                height for height in part if not node.lacks(NodeResource.TRACES, height)
+            ]
             results |= dict.fromkeys(part, _Missing.LACKING)
             if callable_heights:
                 results |= await self._call_node(node, callable_heights)
@@ -186,7 +194,10 @@ class Tracer:
         """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
         try:
             responses = await node.call_batch(
-                list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True, spoils_others=False
+                list(map(_trace_call, heights)),
+                timeout_s=_TIMEOUT_S,
+                is_background=True,
+                spoils_others=False,
             )
         except CallFailure:
             return dict.fromkeys(heights, _Missing.LATER)
@@ -206,14 +217,18 @@ class Tracer:
         with suppress(CallFailure):
             while height < high:
                 middle = (height + high + 1) // 2
-                (response,) = await node.call_batch([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
+                (response,) = await node.call_batch(
+                    [_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True
+                )
                 if _lacks(node, middle, response):
                     height = middle
                 else:
                     high = middle - 1
         return height
 
-    async def _read(self, node: ChainNode, height: int, response: RpcResponse) -> TracedBlock | _Missing:
+    async def _read(
+        self, node: ChainNode, height: int, response: RpcResponse
+    ) -> TracedBlock | _Missing:
         """Return the traced block in a response, or why there is none."""
         if _has_no_tracer(node, response):
             return _Missing.LATER
@@ -224,7 +239,11 @@ class Tracer:
                 traces = await self._chain.write(lambda _: decode_block_trace(result))
                 if traces is not None:
                     creations = tuple(creation for trace in traces for creation in trace.creations)
-                    hashes = {index: trace.tx_hash or b"" for index, trace in enumerate(traces) if trace.creations}
+                    hashes = {
+                        index: trace.tx_hash or b""
+                        for index, trace in enumerate(traces)
+                        if trace.creations
+                    }
                     return TracedBlock(height, creations, hashes)
         is_later = _has_nothing(response) and _is_behind(node, height)
         return _Missing.LATER if is_later else _Missing.LACKING
@@ -234,14 +253,23 @@ class Tracer:
 
         A node may be several behind one URL, and old ones leave the hashes of transactions out.
         """
-        creating = [block for block in results.values() if isinstance(block, TracedBlock) and block.creations]
+        creating = [
+            block
+            for block in results.values()
+            if isinstance(block, TracedBlock) and block.creations
+        ]
         if not creating:
             return {}
         try:
-            responses = await node.call_batch([rpc_call(BLOCK, hex(block.number), False) for block in creating])
+            responses = await node.call_batch(
+                [rpc_call(BLOCK, hex(block.number), False) for block in creating]
+            )
         except CallFailure:
             return {block.number: _Missing.LATER for block in creating}
-        return {block.number: _confirmed(block, response) for block, response in zip(creating, responses, strict=True)}
+        return {
+            block.number: _confirmed(block, response)
+            for block, response in zip(creating, responses, strict=True)
+        }
 
 
 _Results = dict[int, TracedBlock | _Missing]
@@ -283,7 +311,9 @@ def _confirmed(block: TracedBlock, response: RpcResponse) -> TracedBlock | _Miss
         header = None if response.result is None else decode_block(bytes(response.result))
         if header is None:
             return _Missing.LACKING
-        hashes = {index: parse_bytes(header.transactions[index], HASH_BYTES) for index in block.tx_hashes}
+        hashes = {
+            index: parse_bytes(header.transactions[index], HASH_BYTES) for index in block.tx_hashes
+        }
     except (MalformedBlock, IndexError):
         return _Missing.LACKING
     is_same = all(traced in (b"", hashes[index]) for index, traced in block.tx_hashes.items())

@@ -114,7 +114,14 @@ class EvmIndexVerifier:
     name: of the chain, in front of every subject. rules: see BlockRules.
     """
 
-    def __init__(self, name: str, nodes: ChainNodes, rules: BlockRules, url: StoreUrl, settings: IndexSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        nodes: ChainNodes,
+        rules: BlockRules,
+        url: StoreUrl,
+        settings: IndexSettings,
+    ) -> None:
         self._name = name
         self._nodes = nodes
         self._rules = replace(rules, has_icm=True)
@@ -134,14 +141,20 @@ class EvmIndexVerifier:
         try:
             await self._read(check_file)
             inconsistencies = await self._read(
-                lambda connection: list(islice(consistency.find_inconsistencies(connection), _MAX_INCONSISTENCIES))
+                lambda connection: list(
+                    islice(consistency.find_inconsistencies(connection), _MAX_INCONSISTENCIES)
+                )
             )
             if inconsistencies:
                 # Whatever else is wrong follows from them, or cannot be read.
                 return tuple(self._finding(row.subject, row.reason) for row in inconsistencies)
             findings = [self._finding("the rows of the index against each other")]
-            blocks = await self._read(partial(consistency.sample_blocks, count=count, random=random))
-            tokens = await self._read(partial(consistency.sample_tokens, count=count, random=random))
+            blocks = await self._read(
+                partial(consistency.sample_blocks, count=count, random=random)
+            )
+            tokens = await self._read(
+                partial(consistency.sample_tokens, count=count, random=random)
+            )
             balances: list[SampledBalance] = []
             if await self._read(holder_consistency.has_balances):
                 self._rules = replace(self._rules, has_erc20=True)
@@ -154,14 +167,23 @@ class EvmIndexVerifier:
             checks = []
             for token in tokens:
                 check = self._token_check(token)
-                if token.standard is TokenStandard.ERC1155 and not (range_ is not None and range_.is_complete):
+                if token.standard is TokenStandard.ERC1155 and not (
+                    range_ is not None and range_.is_complete
+                ):
                     findings.append(
-                        self._finding(check.subject, is_compared=False, reason=_BEGINS_LATER, is_comparable=False)
+                        self._finding(
+                            check.subject,
+                            is_compared=False,
+                            reason=_BEGINS_LATER,
+                            is_comparable=False,
+                        )
                     )
                 else:
                     checks.append(check)
             messages = await self._message_checks(count, random)
-            findings += await self._compare_states([*checks, *map(self._balance_check, balances), *messages], progress)
+            findings += await self._compare_states(
+                [*checks, *map(self._balance_check, balances), *messages], progress
+            )
             return tuple(findings)
         finally:
             self._index.close()
@@ -182,7 +204,9 @@ class EvmIndexVerifier:
             return "it is not in the index"
         return await self._compare_with_nodes(number, partial(self._difference, stored))
 
-    async def _compare_with_nodes(self, number: int, compare: Callable[[_FetchedBlock], Awaitable[str]]) -> str | None:
+    async def _compare_with_nodes(
+        self, number: int, compare: Callable[[_FetchedBlock], Awaitable[str]]
+    ) -> str | None:
         """Return what `compare` returns for the block of the last node that has it.
 
         Return "" as soon as one node agrees: the others may be wrong. Return None if no node has the block.
@@ -205,7 +229,9 @@ class EvmIndexVerifier:
             ours, theirs = getattr(stored, name), getattr(block.facts, name)
             if ours != theirs:
                 return f"{name}: the index has {_text(ours)}, the node {_text(theirs)}"
-        if difference := await self._read(partial(icm_consistency.compare_messages, block=block.facts)):
+        if difference := await self._read(
+            partial(icm_consistency.compare_messages, block=block.facts)
+        ):
             return difference
         if self._rules.is_executed_first(stored.time):
             root = await asyncio.to_thread(receipts_root, block.receipts)
@@ -227,7 +253,11 @@ class EvmIndexVerifier:
         except (CallFailure, MalformedBlock, BlockContradiction):
             return None
         candidates = [transfer.contract for transfer in facts.transfers if transfer.is_candidate]
-        denied = await self._read(partial(consistency.denied_contracts, contracts=candidates)) if candidates else set()
+        denied = (
+            await self._read(partial(consistency.denied_contracts, contracts=candidates))
+            if candidates
+            else set()
+        )
         return _FetchedBlock(header, receipts, _as_stored(facts, denied))
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> bytes:
@@ -235,7 +265,9 @@ class EvmIndexVerifier:
         (response,) = await node.call_batch([rpc_call(method, *params)])
         return b"null" if response.result is None else bytes(response.result)
 
-    async def _compare_states(self, checks: Sequence[_StateCheck], progress: Progress) -> list[IndexFinding]:
+    async def _compare_states(
+        self, checks: Sequence[_StateCheck], progress: Progress
+    ) -> list[IndexFinding]:
         """Compare holdings with what their contracts say, all of them in the state after one block.
 
         The index and its nodes go on. So the height and all holdings are read in one snapshot, and one batch
@@ -257,7 +289,9 @@ class EvmIndexVerifier:
             results = await self._caller.call_all(calls, blocks.height)
             # A node without the state of the height answers from its last block, which is another state unless it is
             # the same block.
-            is_latest = any(node.lacks(NodeResource.STATE, blocks.height) for node in self._nodes.nodes)
+            is_latest = any(
+                node.lacks(NodeResource.STATE, blocks.height) for node in self._nodes.nodes
+            )
             if is_latest and not head == await self._head() == blocks.height:
                 continue
             for number, sample, result in zip(open_checks, samples, results, strict=True):
@@ -280,51 +314,82 @@ class EvmIndexVerifier:
         else:
             call = balance_of_batch_call([token.holder], [token.token_id])
 
-        async def judge(current: SampledToken, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
+        async def judge(
+            current: SampledToken, result: bytes | NoResult, blocks: IndexedRange
+        ) -> IndexFinding:
             return await self._explain(subject, current, _token_difference(current, result), blocks)
 
         return _StateCheck(
-            subject, ContractCall(token.contract, call), partial(consistency.holding, token=token), judge
+            subject,
+            ContractCall(token.contract, call),
+            partial(consistency.holding, token=token),
+            judge,
         )
 
     def _balance_check(self, sampled: SampledBalance) -> _StateCheck:
-        subject = f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
+        subject = (
+            f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
+        )
 
-        async def judge(current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
+        async def judge(
+            current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange
+        ) -> IndexFinding:
             balance = None if isinstance(result, NoResult) else decode_number(result)
             difference = f"the index has {current.balance}, the contract {'nothing' if balance is None else balance}"
-            return await self._explain(subject, current, "" if balance == current.balance else difference, blocks)
+            return await self._explain(
+                subject, current, "" if balance == current.balance else difference, blocks
+            )
 
         current = partial(holder_consistency.current_balance, sampled=sampled)
-        return _StateCheck(subject, ContractCall(sampled.contract, balance_of_call(sampled.holder)), current, judge)
+        return _StateCheck(
+            subject, ContractCall(sampled.contract, balance_of_call(sampled.holder)), current, judge
+        )
 
     async def _message_checks(self, count: int, random: Random) -> list[_StateCheck]:
         """Return comparisons of sampled messages of ICM with what their messengers say."""
         checks: list[_StateCheck] = []
-        for key in await self._read(partial(icm_consistency.sample_messages, count=count, random=random)):
+        for key in await self._read(
+            partial(icm_consistency.sample_messages, count=count, random=random)
+        ):
             read = partial(icm_consistency.read_message, key=key)
             message = await self._read(read)
             for name, expected in message.results.items():
-                call = ContractCall(message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + expected.argument)
+                call = ContractCall(
+                    message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + expected.argument
+                )
                 subject = f"{name} of message 0x{message.message_id.hex()}"
-                checks.append(_StateCheck(subject, call, read, partial(self._judge_message, subject, name)))
+                checks.append(
+                    _StateCheck(subject, call, read, partial(self._judge_message, subject, name))
+                )
         return checks
 
     async def _judge_message(
-        self, subject: str, name: str, message: SampledMessage, result: bytes | NoResult, blocks: IndexedRange
+        self,
+        subject: str,
+        name: str,
+        message: SampledMessage,
+        result: bytes | NoResult,
+        blocks: IndexedRange,
     ) -> IndexFinding:
         _, low, high, size = message.results[name]
         if isinstance(result, NoResult):
-            return self._finding(subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing")
+            return self._finding(
+                subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing"
+            )
         if len(result) == size and low <= int.from_bytes(result) <= high:
             return self._finding(subject)
         bound = "" if low == high else f" to 0x{high.to_bytes(size).hex()}"
         return self._finding(
-            subject, f"the index has 0x{low.to_bytes(size).hex()}{bound}, the messenger {_text(result)}"
+            subject,
+            f"the index has 0x{low.to_bytes(size).hex()}{bound}, the messenger {_text(result)}",
         )
 
     async def _explain(
-        self, subject: str, row: SampledToken | SampledBalance, difference: str, blocks: IndexedRange
+        self,
+        subject: str,
+        row: SampledToken | SampledBalance,
+        difference: str,
+        blocks: IndexedRange,
     ) -> IndexFinding:
         """Return the finding for a row that its contract contradicts: wrong if a block differs, else a remark."""
         if not difference:
@@ -338,13 +403,21 @@ class EvmIndexVerifier:
             for number in dict.fromkeys(numbers):
                 if cause := await compare(number):
                     return self._finding(subject, f"{difference}; block {number}: {cause}")
-            reason = f"its events since block {searched} say otherwise, and the index has all of them"
-        return self._finding(subject, remark=f"{difference}; {reason}", contract=account_text(row.contract))
+            reason = (
+                f"its events since block {searched} say otherwise, and the index has all of them"
+            )
+        return self._finding(
+            subject, remark=f"{difference}; {reason}", contract=account_text(row.contract)
+        )
 
     async def _blocks_of_token(self, token: SampledToken, blocks: IndexedRange) -> _Causes:
         """Return the blocks of a token, and those with events of its contract that the index lacks."""
-        numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
-        indexed = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
+        numbers = await self._read(
+            partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED)
+        )
+        indexed = set(
+            await self._read(partial(consistency.blocks_of_contract, contract=token.contract))
+        )
         logged, searched = await self._blocks_with_events(
             token.contract, blocks, [_EVENTS], lambda log: not _is_erc20(log)
         )
@@ -353,11 +426,18 @@ class EvmIndexVerifier:
 
     async def _blocks_of_balance(self, sampled: SampledBalance, blocks: IndexedRange) -> _Causes:
         """Return the blocks that changed a balance, and those with events of the holder."""
-        changes = await self._read(partial(holder_consistency.changes_of_balance, sampled=sampled, limit=_MAX_COMPARED))
+        changes = await self._read(
+            partial(holder_consistency.changes_of_balance, sampled=sampled, limit=_MAX_COMPARED)
+        )
         logged: set[int] = set()
         searched = blocks.height + 1
-        for topics in ([_EVENTS[0], _word(sampled.holder)], [_EVENTS[0], None, _word(sampled.holder)]):
-            numbers, searched = await self._blocks_with_events(sampled.contract, blocks, topics, _is_erc20)
+        for topics in (
+            [_EVENTS[0], _word(sampled.holder)],
+            [_EVENTS[0], None, _word(sampled.holder)],
+        ):
+            numbers, searched = await self._blocks_with_events(
+                sampled.contract, blocks, topics, _is_erc20
+            )
             logged |= numbers
         others = sorted(logged - changes.keys(), reverse=True)[:_MAX_COMPARED]
         # Below the last compared change, changes are not known.
@@ -377,7 +457,11 @@ class EvmIndexVerifier:
             return None
 
     async def _blocks_with_events(
-        self, contract: bytes, blocks: IndexedRange, topics: Sequence[Any], is_match: Callable[[_Log], bool]
+        self,
+        contract: bytes,
+        blocks: IndexedRange,
+        topics: Sequence[Any],
+        is_match: Callable[[_Log], bool],
     ) -> tuple[set[int], int]:
         """Search for events of a contract, the newest blocks first; return their blocks, and the lowest searched.
 
@@ -413,13 +497,25 @@ class EvmIndexVerifier:
 
 async def _compare_change(sampled: SampledBalance, block: _FetchedBlock, *, change: int) -> str:
     """Return how the change of a balance by a block differs from the events of a node, "" if it does not."""
-    transfers = [transfer for transfer in block.facts.erc20_transfers if transfer.contract == sampled.contract]
-    expected = sum(transfer.amount for transfer in transfers if transfer.recipient == sampled.holder)
+    transfers = [
+        transfer
+        for transfer in block.facts.erc20_transfers
+        if transfer.contract == sampled.contract
+    ]
+    expected = sum(
+        transfer.amount for transfer in transfers if transfer.recipient == sampled.holder
+    )
     expected -= sum(transfer.amount for transfer in transfers if transfer.sender == sampled.holder)
-    return "" if expected == change else f"it changed by {change}, by the events of the node by {expected}"
+    return (
+        ""
+        if expected == change
+        else f"it changed by {change}, by the events of the node by {expected}"
+    )
 
 
-def _read_samples(connection: Connection, checks: Sequence[_StateCheck]) -> tuple[IndexedRange, list[Any]]:
+def _read_samples(
+    connection: Connection, checks: Sequence[_StateCheck]
+) -> tuple[IndexedRange, list[Any]]:
     blocks = consistency.indexed_range(connection)
     assert blocks is not None
     return blocks, [check.read(connection) for check in checks]
@@ -433,11 +529,17 @@ def _token_difference(token: SampledToken, result: bytes | NoResult) -> str:
         owner = decode_account(result)
         if owner is None:
             return "ownerOf returned no address"
-        return "" if owner == token.holder else f"the contract says that {account_text(owner)} owns it"
+        return (
+            "" if owner == token.holder else f"the contract says that {account_text(owner)} owns it"
+        )
     balances = decode_numbers(result, 1)
     if balances is None:
         return "balanceOfBatch returned no balance"
-    return "" if balances[0] == token.balance else f"the index has {token.balance}, the contract {balances[0]}"
+    return (
+        ""
+        if balances[0] == token.balance
+        else f"the index has {token.balance}, the contract {balances[0]}"
+    )
 
 
 def _is_erc20(log: _Log) -> bool:
@@ -455,7 +557,9 @@ def _as_stored(facts: EvmBlockFacts, denied: set[bytes]) -> EvmBlockFacts:
         for transfer in facts.transfers
         if not (transfer.is_candidate and transfer.contract in denied)
     )
-    tx_indexes = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in facts.creations}
+    tx_indexes = {transfer.tx_index for transfer in transfers} | {
+        creation.tx_index for creation in facts.creations
+    }
     hashes = {index: facts.tx_hashes[index] for index in tx_indexes}
     return msgspec.structs.replace(facts, transfers=transfers, tx_hashes=hashes)
 

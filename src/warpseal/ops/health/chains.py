@@ -80,15 +80,22 @@ def chain_check(
         is_same = progress.block_id is not None and progress.height == progress.node_height
         vm = {
             "nodeHeight": progress.node_height,
-            "nodeLastAcceptedID": id_text(progress.block_id) if is_same and progress.block_id else None,
+            "nodeLastAcceptedID": id_text(progress.block_id)
+            if is_same and progress.block_id
+            else None,
         }
-        message = {"engine": {"consensus": _consensus(progress, age_s), "vm": vm}, "networking": networking}
+        message = {
+            "engine": {"consensus": _consensus(progress, age_s), "vm": vm},
+            "networking": networking,
+        }
         errors = []
         if progress.stopped is not None:
             errors.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
         if progress.waiting_since is not None:
             since = rfc3339(progress.waiting_since)
-            errors.append(f"engine: consensus: the follower waits since {since}: {progress.waiting}")
+            errors.append(
+                f"engine: consensus: the follower waits since {since}: {progress.waiting}"
+            )
         if age_s > max_lag_s and not progress.is_catching_up:
             longest, allowed = go_duration(age_s), go_duration(max_lag_s)
             errors.append(f"engine: consensus: block processing too long: {longest} > {allowed}")
@@ -107,10 +114,19 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
         pool = chain.pool
         identity = pool.identity.expected
         nodes = {str(position): error for position, error in sorted(pool.failures().items())}
-        message: Mapping[str, Any] = {"chainID": identity.chain_id if identity else None, "nodes": nodes}
-        nodes |= {f"ws{position}": error for position, error in sorted(chain.sockets.refused.items())}
-        errors = [f"rpc[{position}] {reason}" for position, reason in sorted(pool.mismatches().items())]
-        errors += [f"ws[{position}] {reason}" for position, reason in sorted(chain.sockets.refused.items())]
+        message: Mapping[str, Any] = {
+            "chainID": identity.chain_id if identity else None,
+            "nodes": nodes,
+        }
+        nodes |= {
+            f"ws{position}": error for position, error in sorted(chain.sockets.refused.items())
+        }
+        errors = [
+            f"rpc[{position}] {reason}" for position, reason in sorted(pool.mismatches().items())
+        ]
+        errors += [
+            f"ws[{position}] {reason}" for position, reason in sorted(chain.sockets.refused.items())
+        ]
         if not pool.is_up:
             errors.append("no node of this chain can be reached")
         return CheckOutcome(message, "; ".join(errors) or None)
@@ -119,7 +135,9 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
 
 
 def evm_index_check(
-    refresh: Callable[[], Awaitable[None]], content: Callable[[], Mapping[str, Any]], stops: Callable[[], Sequence[str]]
+    refresh: Callable[[], Awaitable[None]],
+    content: Callable[[], Mapping[str, Any]],
+    stops: Callable[[], Sequence[str]],
 ) -> HealthCheck:
     """Return the check of the indexes of EVM chains; it fails for each of `stops`, the chains that stopped."""
 
@@ -142,10 +160,20 @@ def gateway_check(pools: Mapping[str, NodePool[int]]) -> HealthCheck:
             chain: {str(position): error for position, error in sorted(pool.failures().items())}
             for chain, pool in pools.items()
         }
-        refused = {position: reason for pool in pools.values() for position, reason in pool.mismatches().items()}
-        errors = [f"gateway-nodes[{position}] {reason}" for position, reason in sorted(refused.items())]
+        refused = {
+            position: reason
+            for pool in pools.values()
+            for position, reason in pool.mismatches().items()
+        }
+        errors = [
+            f"gateway-nodes[{position}] {reason}" for position, reason in sorted(refused.items())
+        ]
         expected = {chain: pool for chain, pool in pools.items() if pool.has_blocks} or pools
-        errors += [f"no node of the {chain}-Chain can be reached" for chain, pool in expected.items() if not pool.is_up]
+        errors += [
+            f"no node of the {chain}-Chain can be reached"
+            for chain, pool in expected.items()
+            if not pool.is_up
+        ]
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck("gateway", run)
@@ -165,7 +193,9 @@ def _networking(subnet: SubnetReadiness | None) -> tuple[dict[str, Any], float]:
     if subnet is None or not subnet.total:
         return {"disconnectedValidators": [], "percentConnected": 0}, 0.0
     share = subnet.connected / subnet.total
-    missing = [node_id_text(node_id) for validator in subnet.missing for node_id in validator.node_ids]
+    missing = [
+        node_id_text(node_id) for validator in subnet.missing for node_id in validator.node_ids
+    ]
     return {"disconnectedValidators": missing[:_MAX_LISTED], "percentConnected": share}, share
 
 
@@ -208,7 +238,9 @@ class NodeMonitor(Struct):
         """Ask every node once."""
         results = await asyncio.gather(self.heights(), self.info())
         self.results = dict(zip((P_CHAIN_API, INFO_API), results, strict=True))
-        heights = {result.position: result.value for result in results[0] if result.value is not None}
+        heights = {
+            result.position: result.value for result in results[0] if result.value is not None
+        }
         reached = find_quorum_height(heights.values(), self.quorum)
         highest = max(heights.values(), default=None) if reached is None else reached
         self._behind_s = {
@@ -223,19 +255,25 @@ class NodeMonitor(Struct):
     def check(self) -> HealthCheck:
         """Return the check; it also fails without a proposed height, since no message can be signed then."""
         tags = frozenset({APPLICATION})
-        return HealthCheck("nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error)
+        return HealthCheck(
+            "nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error
+        )
 
     def _height_error(self) -> str | None:
         return None if self.is_fresh() else STALE_HEIGHT
 
     def _check(self) -> CheckOutcome:
         message = {"nodes": dict(self._node_messages()), "proposedHeight": self.proposed()}
-        return CheckOutcome(message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None)
+        return CheckOutcome(
+            message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None
+        )
 
     def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for name, results in self.results.items():
             for result in results:
-                message: dict[str, Any] = {} if result.failure is None else {"error": result.failure.value}
+                message: dict[str, Any] = (
+                    {} if result.failure is None else {"error": result.failure.value}
+                )
                 if result.disagrees:
                     message["disagrees"] = True
                 if name == P_CHAIN_API and result.value is not None:
@@ -256,6 +294,10 @@ class NodeMonitor(Struct):
                 yield f"no node of {name} can be used"
             elif name == P_CHAIN_API and len(usable) < self.quorum:
                 yield f"{len(usable)} of {len(results)} nodes of {name} can be used, and {self.quorum} must agree"
-            elif name == P_CHAIN_API and self.quorum == 1 and self._behind_s[first.position] > self.settings.max_lag_s:
+            elif (
+                name == P_CHAIN_API
+                and self.quorum == 1
+                and self._behind_s[first.position] > self.settings.max_lag_s
+            ):
                 allowed = go_duration(self.settings.max_lag_s)
                 yield f"{name}[{first.position}] is behind the others for longer than {allowed}"

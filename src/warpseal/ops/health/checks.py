@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, to_builtins
 
 from warpseal.ops.health.chains import FollowedChain
-from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck, go_duration
+from warpseal.ops.health.registry import (
+    APPLICATION,
+    CheckOutcome,
+    Finding,
+    Grade,
+    HealthCheck,
+    go_duration,
+)
 from warpseal.ops.settings import HealthSettings
 from warpseal.peers.settings import PeerSettings
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
@@ -44,9 +51,7 @@ _UPGRADE_ADVICE: Final = (
 _MAX_LISTED: Final = 10
 _REPORT_MARGIN_S: Final = 5.0
 _GLOBAL: Final = frozenset({APPLICATION})
-_OPEN_PORT: Final = (
-    "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
-)
+_OPEN_PORT: Final = "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
 _CONNECTION_ADVICE: Final = {
     "no_address": "no node knows their address: are they online? Try manually-tracked-peers",
     "private_address": "their only addresses are private: set allow-private-ips if you can reach them",
@@ -117,7 +122,9 @@ def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) 
         for name, silence_s in silences.items():
             message[f"timeSinceLastMsg{name}"] = go_duration(silence_s)
         errors = ", ".join(_network_errors(current, silences, rate))
-        return CheckOutcome(message, f"network layer is unhealthy reason: {errors}" if errors else None)
+        return CheckOutcome(
+            message, f"network layer is unhealthy reason: {errors}" if errors else None
+        )
 
     return HealthCheck("network", run, _GLOBAL)
 
@@ -127,15 +134,24 @@ def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -
 
     def run() -> CheckOutcome:
         current = traffic()
-        longest_s = now() - current.oldest_request_at if current.oldest_request_at is not None else 0.0
-        message = {"longestRunningRequest": go_duration(longest_s), "outstandingRequests": current.outstanding}
+        longest_s = (
+            now() - current.oldest_request_at if current.oldest_request_at is not None else 0.0
+        )
+        message = {
+            "longestRunningRequest": go_duration(longest_s),
+            "outstandingRequests": current.outstanding,
+        }
         limit, errors = max(MAX_OUTSTANDING, current.capacity), []
         if current.outstanding > limit:
             errors.append(f"number of outstanding requests {current.outstanding} > {limit}")
         if longest_s > MAX_REQUEST_S:
-            errors.append(f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}")
+            errors.append(
+                f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}"
+            )
         reason = ", ".join(errors)
-        return CheckOutcome(message, f"the router is not healthy reason: {reason}" if reason else None)
+        return CheckOutcome(
+            message, f"the router is not healthy reason: {reason}" if reason else None
+        )
 
     return HealthCheck("router", run, _GLOBAL)
 
@@ -148,9 +164,14 @@ def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> Hea
         message = {"offsetSeconds": None if offset is None else round(offset, 3)}
         if offset is None or abs(offset) <= tolerance_s:
             return CheckOutcome(message)
-        return CheckOutcome(message, f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed")
+        return CheckOutcome(
+            message,
+            f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed",
+        )
 
-    return HealthCheck("clock", run, _GLOBAL, findings=lambda: _clock_findings(offset_s(), tolerance_s))
+    return HealthCheck(
+        "clock", run, _GLOBAL, findings=lambda: _clock_findings(offset_s(), tolerance_s)
+    )
 
 
 def database_check(status: Callable[[], StoreStatus]) -> HealthCheck:
@@ -185,10 +206,15 @@ def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
         if not usage.total:
             return CheckOutcome({})  # A file system without a size.
         percent = usage.free * 100 // usage.total
-        message: dict[str, Any] = {"availableDiskBytes": usage.free, "availableDiskPercentage": percent}
+        message: dict[str, Any] = {
+            "availableDiskBytes": usage.free,
+            "availableDiskPercentage": percent,
+        }
         reason = f"remaining available disk space percentage ({percent}%) is below"
         if percent < fail:
-            return CheckOutcome(message, f"{reason} minimum required available space percentage ({fail}%)")
+            return CheckOutcome(
+                message, f"{reason} minimum required available space percentage ({fail}%)"
+            )
         if percent < warn:
             message["warning"] = f"{reason} warning threshold available space percentage ({warn}%)"
         return CheckOutcome(message)
@@ -229,7 +255,10 @@ def indexer_check(
 
 def validator_sets_check(comparison: SetComparison) -> HealthCheck:
     """Return the check that the index and the nodes list the same validators. Only people can decide who is right."""
-    return HealthCheck("validator-sets", degraded=lambda: (difference.text for difference in comparison.differences()))
+    return HealthCheck(
+        "validator-sets",
+        degraded=lambda: (difference.text for difference in comparison.differences()),
+    )
 
 
 def background_check(failing: Callable[[], Iterable[str]]) -> HealthCheck:
@@ -252,7 +281,9 @@ def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:
 
 
 def quorum_check(
-    subnet_id: SubnetID, readiness_of: ReadinessOf, network: Callable[[], PeerNetwork | None] = lambda: None
+    subnet_id: SubnetID,
+    readiness_of: ReadinessOf,
+    network: Callable[[], PeerNetwork | None] = lambda: None,
 ) -> HealthCheck:
     """Return the check of one subnet's connected weight. network: None while the daemon starts."""
     name = id_text(subnet_id)
@@ -282,7 +313,9 @@ def quorum_check(
 
 
 def bootstrap_check(
-    subnet_ids: Sequence[SubnetID], readiness: Readiness, chains: Callable[[], Mapping[str, FollowedChain]]
+    subnet_ids: Sequence[SubnetID],
+    readiness: Readiness,
+    chains: Callable[[], Mapping[str, FollowedChain]],
 ) -> HealthCheck:
     """Return the startup check: each subnet had enough weight connected, and each followed chain was at its tip, once.
 
@@ -301,7 +334,11 @@ def bootstrap_check(
                 if progress.height is not None and progress.height >= tip:
                     caught_up.add(name)
         late_ids = {chain.subnet_id for name, chain in chains().items() if name not in caught_up}
-        pending[:] = [subnet_id for subnet_id in pending if subnet_id not in connected or subnet_id in late_ids]
+        pending[:] = [
+            subnet_id
+            for subnet_id in pending
+            if subnet_id not in connected or subnet_id in late_ids
+        ]
         message = list(map(id_text, pending))
         return CheckOutcome(message, NOT_BOOTSTRAPPED if message else None)
 
@@ -311,7 +348,9 @@ def bootstrap_check(
 def read_traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
     """Return the traffic of all connections. max_outstanding: limit of unanswered requests of one connection."""
     connections = list(network.connected.values())
-    oldest = [moment for connection in connections if (moment := connection.oldest_request_at) is not None]
+    oldest = [
+        moment for connection in connections if (moment := connection.oldest_request_at) is not None
+    ]
     return PeerTraffic(
         peers=len(connections),
         received_at=_latest(connection.received_at for connection in connections),
@@ -329,7 +368,9 @@ def _latest(moments: Iterable[float]) -> float | None:
     return max((moment for moment in moments if isfinite(moment)), default=None)
 
 
-def _network_errors(traffic: PeerTraffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
+def _network_errors(
+    traffic: PeerTraffic, silences: Mapping[str, float], rate: float
+) -> Iterator[str]:
     if traffic.peers < MIN_PEERS:
         yield f"not connected to a minimum of {MIN_PEERS} peer(s) only {traffic.peers}"
     for name, never, lately in (
@@ -355,9 +396,19 @@ def _weights(subnet: SubnetReadiness) -> dict[str, str]:
 def _subnet_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[Finding]:
     name = f"subnet {id_text(subnet.subnet_id)}"
     if not subnet.is_known:
-        yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
+        yield Finding(
+            Grade.BAD,
+            f"{name}: its validator set is not known",
+            "look at the p-chain-api nodes above",
+        )
         return
-    grade = Grade.BAD if subnet.connected < subnet.needed else Grade.WARNING if subnet.missing else Grade.GOOD
+    grade = (
+        Grade.BAD
+        if subnet.connected < subnet.needed
+        else Grade.WARNING
+        if subnet.missing
+        else Grade.GOOD
+    )
     share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
     weights = f"weight {subnet.connected} of {subnet.needed} needed, total {subnet.total}"
     text = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
@@ -383,7 +434,11 @@ def _connection_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Itera
         descriptions = ", ".join(_describe_missing(*node) for node in missing[:_MAX_LISTED])
         text = f"{_counted(len(nodes))} missing ({reason}): {descriptions}{_and_more(nodes)}"
         validators = [
-            {"nodeId": node_id_text(node_id), "weight": str(weight), **(to_builtins(connection) if connection else {})}
+            {
+                "nodeId": node_id_text(node_id),
+                "weight": str(weight),
+                **(to_builtins(connection) if connection else {}),
+            }
             for node_id, weight, connection in missing
         ]
         detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
@@ -402,7 +457,10 @@ def _balance_findings(
     for subnet in subnet_tracker.readiness():
         members = () if subnet.subnet_id == PRIMARY_NETWORK else underfunded(subnet.subnet_id)
         if members:
-            names = [f"{member.node_ids[0]} (weight {member.weight}, {member.state})" for member in members]
+            names = [
+                f"{member.node_ids[0]} (weight {member.weight}, {member.state})"
+                for member in members
+            ]
             listed = ", ".join(names[:_MAX_LISTED]) + _and_more(names)
             text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {listed}"
             detail = {"subnetId": id_text(subnet.subnet_id), "underfunded": to_builtins(members)}
@@ -423,7 +481,9 @@ def _clock_findings(peers_offset_s: float | None, tolerance_s: float) -> Iterato
     else:
         # A sum with 0.0 is never -0.0.
         shown_s = round(offset_s, 1) + 0.0
-        yield Finding(Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median")
+        yield Finding(
+            Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median"
+        )
 
 
 def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
@@ -431,8 +491,14 @@ def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
     newer = [version for version in network.versions() if version > advertised]
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
-        text = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
-        yield Finding(Grade.WARNING, text, "update Warpseal before the network asks for it, or set advertised-version")
+        text = (
+            f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
+        )
+        yield Finding(
+            Grade.WARNING,
+            text,
+            "update Warpseal before the network asks for it, or set advertised-version",
+        )
 
 
 def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int]]) -> HealthCheck:
@@ -446,7 +512,11 @@ def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int
         unknown = network.unknown_upgrade_time()
         if unknown is not None:
             text = f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured nodes do not"
-            yield Finding(Grade.WARNING, text, "update the nodes of p-chain-api and info-api, and Warpseal, before it")
+            yield Finding(
+                Grade.WARNING,
+                text,
+                "update the nodes of p-chain-api and info-api, and Warpseal, before it",
+            )
 
     def degraded() -> Iterator[str]:
         for finding in findings():
@@ -461,7 +531,11 @@ def _file_findings(network: PeerNetwork, subnet_tracker: SubnetTracker) -> Itera
     needed = network.file_limit.needed_for(connections)
     if needed is not None:
         limit = network.file_limit.files
-        yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")
+        yield Finding(
+            Grade.BAD,
+            f"{limit} files may be open, {needed} are needed",
+            "raise the hard limit (ulimit -Hn)",
+        )
 
 
 def _counted(count: int) -> str:

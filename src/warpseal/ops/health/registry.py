@@ -128,7 +128,12 @@ NOT_RUN: Final = CheckResult(error=NOT_YET_RUN)
 
 
 def result_after(
-    before: CheckResult, outcome: CheckOutcome, moment: str, duration_ns: int, *, counts: bool = True
+    before: CheckResult,
+    outcome: CheckOutcome,
+    moment: str,
+    duration_ns: int,
+    *,
+    counts: bool = True,
 ) -> CheckResult:
     """Return the result that follows `before`: the first failure is dated, later ones are counted if `counts`.
 
@@ -161,7 +166,9 @@ def go_duration(seconds: float) -> str:
     if total == 0:
         return "0s"
     if total < _NS:
-        return next(f"{_decimal(total, unit)}{name}" for unit, name in _SMALL_UNITS if total >= unit)
+        return next(
+            f"{_decimal(total, unit)}{name}" for unit, name in _SMALL_UNITS if total >= unit
+        )
     minutes, rest = divmod(total, 60 * _NS)
     hours, minutes = divmod(minutes, 60)
     text = f"{_decimal(rest, _NS)}s"
@@ -225,14 +232,18 @@ class HealthRegistry:
         errors = [
             check.blocking_error()
             for check in checks
-            if check.blocking_error is not None and (not subnet_ids or check.subnet_id in (None, *subnet_ids))
+            if check.blocking_error is not None
+            and (not subnet_ids or check.subnet_id in (None, *subnet_ids))
         ]
         return [error for error in errors if error is not None]
 
     def degraded(self) -> list[str]:
         """Return what does not work at this moment, although the daemon can sign, one sentence each."""
         return [
-            sentence for check in self._checks.values() if check.degraded is not None for sentence in check.degraded()
+            sentence
+            for check in self._checks.values()
+            if check.degraded is not None
+            for sentence in check.degraded()
         ]
 
     async def run_old_checks(self, tags: Sequence[str] = ()) -> None:
@@ -268,14 +279,20 @@ class HealthRegistry:
                 next_round = _now() + self._settings.check_frequency_s
                 await self.run_checks(self._results)
             else:
-                await self.run_checks((name for name in self._results if self._is_due(name)), is_round=False)
-            is_waiting = any(self._is_due(name) and not passes for name, passes in self.results().items())
+                await self.run_checks(
+                    (name for name in self._results if self._is_due(name)), is_round=False
+                )
+            is_waiting = any(
+                self._is_due(name) and not passes for name, passes in self.results().items()
+            )
             await self._wait_until(min(next_round, _now() + PROMPT_S) if is_waiting else next_round)
 
     async def run_checks(self, names: Iterable[str], *, is_round: bool = True) -> None:
         """Run these checks concurrently and store their results; only failures of rounds are counted."""
         checks = [self._checks[name] for name in tuple(names)]
-        results = await asyncio.gather(*(self._run_check(check, is_round=is_round) for check in checks))
+        results = await asyncio.gather(
+            *(self._run_check(check, is_round=is_round) for check in checks)
+        )
         for check, result in zip(checks, results, strict=True):
             self._store_result(check.name, result)
 

@@ -125,9 +125,13 @@ class DaemonLoggers:
             try:
                 self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             except OSError as error:
-                raise StartupError(f"log-dir {self._folder} cannot be created: {os_error_text(error)}") from error
+                raise StartupError(
+                    f"log-dir {self._folder} cannot be created: {os_error_text(error)}"
+                ) from error
             if not os.access(self._folder, os.W_OK | os.X_OK):
-                raise StartupError(f"log-dir {self._folder} is not writable: change its owner, or set another log-dir")
+                raise StartupError(
+                    f"log-dir {self._folder} is not writable: change its owner, or set another log-dir"
+                )
         logging.addLevelName(TRACE, "TRACE")
         # No line contains these fields, and collecting them takes as long as writing the line.
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -149,13 +153,17 @@ class DaemonLoggers:
 
     def levels(self, name: str = "") -> Mapping[str, Levels]:
         """Return the levels of one logger, or of all. Raises CallRefused."""
-        return {logger_name: self._levels[logger_name] for logger_name in self._matching_names(name)}
+        return {
+            logger_name: self._levels[logger_name] for logger_name in self._matching_names(name)
+        }
 
     def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
         """Change the levels of one logger, or of all. Raises CallRefused, and changes nothing then."""
         for logger_name in self._matching_names(name):
             now = self._levels[logger_name]
-            self._levels[logger_name] = replace(now, log=log_level or now.log, display=display_level or now.display)
+            self._levels[logger_name] = replace(
+                now, log=log_level or now.log, display=display_level or now.display
+            )
         self._apply()
 
     def logger_name(self, record: logging.LogRecord) -> str:
@@ -191,7 +199,9 @@ class DaemonLoggers:
             logging.getLogger(logger).setLevel(self._lowest_threshold(VM_FACTORY))
         for package in PACKAGE_LOGGERS:
             parent = f"{_PACKAGE}.{_OPS}" if package in _OPS_PACKAGES else _PACKAGE
-            logging.getLogger(f"{parent}.{package}").setLevel(self._lowest_threshold(package, *chains))
+            logging.getLogger(f"{parent}.{package}").setLevel(
+                self._lowest_threshold(package, *chains)
+            )
         for library in _QUIET_LIBRARIES:
             logging.getLogger(library).setLevel(max(self._lowest_threshold(MAIN), logging.WARNING))
 
@@ -209,7 +219,9 @@ class LogHandler(logging.Handler):
         self._display = logging.StreamHandler(stream)
         self._files: dict[str, LogFile] = {}
         self._unwritable: set[str] = set()
-        self.setFormatter(JsonFormatter() if loggers.log_format is LogFormat.JSON else LineFormatter())
+        self.setFormatter(
+            JsonFormatter() if loggers.log_format is LogFormat.JSON else LineFormatter()
+        )
         self._display.setFormatter(self.formatter)
         self.addFilter(add_request_id)
 
@@ -247,7 +259,9 @@ class LogHandler(logging.Handler):
         file = self._files.get(name)
         if file is None:
             assert self._folder is not None
-            file = LogFile(self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log")
+            file = LogFile(
+                self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log"
+            )
             file.setFormatter(self.formatter)
             self._files[name] = file
         try:
@@ -258,7 +272,11 @@ class LogHandler(logging.Handler):
                 self._unwritable.add(name)
                 fields = {"path": file.baseFilename, "reason": os_error_text(error)}
                 warning = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
-                self._display.emit(logging.makeLogRecord({**warning, "msg": "log file cannot be written", **fields}))
+                self._display.emit(
+                    logging.makeLogRecord(
+                        {**warning, "msg": "log file cannot be written", **fields}
+                    )
+                )
 
 
 class LogFile(RotatingFileHandler):
@@ -268,7 +286,9 @@ class LogFile(RotatingFileHandler):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=MAX_FILE_BYTES, backupCount=MAX_OLD_FILES, encoding="utf-8", delay=True)
+        super().__init__(
+            path, maxBytes=MAX_FILE_BYTES, backupCount=MAX_OLD_FILES, encoding="utf-8", delay=True
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.stream is not None and self._is_moved():
@@ -350,7 +370,9 @@ def escape_controls(message: str) -> str:
     """Return the message with control characters escaped, so that no peer or client can forge a log line."""
     if message.isprintable():
         return message
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in message
+    )
 
 
 def add_request_id(record: logging.LogRecord) -> bool:

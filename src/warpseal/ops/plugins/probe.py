@@ -39,19 +39,27 @@ _MAX_VERSION_LENGTH: Final = 128
 _NO_HANDSHAKE: Final = "handshake failed: vm process not found"
 
 
-async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: int) -> str | PluginFailed:
+async def probe_plugin(
+    path: Path, settings: PluginSettings, protocol_version: int
+) -> str | PluginFailed:
     """Return the version that a plugin reports, or the failure. All its processes are stopped.
 
     protocol_version: the version that the plugin must speak.
     """
     output = PluginOutput(path.name, settings.output)
     async with _serve_runtime(protocol_version) as (server_address, handshake):
-        inherited = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED_PREFIXES)}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(_INHERITED_PREFIXES)
+        }
         environment = {ENGINE_ADDRESS: server_address, **inherited}
         try:
             async with run_plugin(path, environment, output, stop_s=settings.stop_s) as ended:
                 events = (handshake, ended)
-                await asyncio.wait(events, timeout=settings.handshake_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    events, timeout=settings.handshake_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 if not handshake.done():
                     raise PluginFailed(_NO_HANDSHAKE)
                 theirs, address = handshake.result().protocol_version, handshake.result().addr
@@ -69,7 +77,9 @@ async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: i
 def _named(protocol_version: int) -> str:
     """Return a version with a release of avalanchego that speaks it, if one is known."""
     release = PLUGIN_VERSIONS.get(protocol_version)
-    return str(protocol_version) if release is None else f"{protocol_version} (avalanchego {release})"
+    return (
+        str(protocol_version) if release is None else f"{protocol_version} (avalanchego {release})"
+    )
 
 
 async def _call_version(address: str, ended: asyncio.Future[int], call_s: float) -> str:
@@ -86,19 +96,24 @@ async def _call_version(address: str, ended: asyncio.Future[int], call_s: float)
 
 
 @asynccontextmanager
-async def _serve_runtime(protocol_version: int) -> AsyncIterator[tuple[str, asyncio.Future[InitializeRequest]]]:
+async def _serve_runtime(
+    protocol_version: int,
+) -> AsyncIterator[tuple[str, asyncio.Future[InitializeRequest]]]:
     """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is refused.
 
     Yield the address, and the handshake of the plugin: its first call; later calls are ignored.
     """
     handshake: asyncio.Future[InitializeRequest] = asyncio.get_running_loop().create_future()
 
-    async def initialize(request: InitializeRequest, context: grpc.aio.ServicerContext[Any, Any]) -> Empty:
+    async def initialize(
+        request: InitializeRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> Empty:
         if not handshake.done():
             handshake.set_result(request)
         if request.protocol_version != protocol_version:
             await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION, f"the version of the protocol here is {protocol_version}"
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the version of the protocol here is {protocol_version}",
             )
         return Empty()
 
@@ -106,7 +121,9 @@ async def _serve_runtime(protocol_version: int) -> AsyncIterator[tuple[str, asyn
         initialize, InitializeRequest.FromString, lambda reply: reply.SerializeToString()
     )
     server = grpc.aio.server(options=_SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Initialize": method}),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(_SERVICE, {"Initialize": method}),)
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -130,7 +147,9 @@ async def _ask_version(address: str, call_s: float) -> str:
         except grpc.aio.AioRpcError as error:
             # Go formats the code as `DeadlineExceeded`.
             code = "".join(word.capitalize() for word in error.code().name.split("_"))
-            raise PluginFailed(f"rpc error: code = {code} desc = {(error.details() or '')[:512]}") from error
+            raise PluginFailed(
+                f"rpc error: code = {code} desc = {(error.details() or '')[:512]}"
+            ) from error
     return str(replies["Version"].version)[:_MAX_VERSION_LENGTH]
 
 
@@ -141,7 +160,9 @@ def _target(address: str) -> str:
         ip = ip_address(host.removeprefix("[").removesuffix("]"))
         if ip.is_loopback and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
             return f"ipv{ip.version}:{f'[{ip}]' if ip.version == 6 else ip}:{port}"
-    raise PluginFailed(f"handshake failed: no address of this machine with a port: {dumps(address[:64])}")
+    raise PluginFailed(
+        f"handshake failed: no address of this machine with a port: {dumps(address[:64])}"
+    )
 
 
 log = logging.getLogger(__name__)
@@ -204,7 +225,9 @@ async def _log_stream(name: str, stream: IO[bytes] | None, output: PluginOutput)
     """Log an output stream of a process; reading pauses during a flood, so that it does not occupy the daemon."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), stream
+    )
     try:
         while chunk := await reader.read(_READ_BYTES):
             if not output.feed(name, chunk):
@@ -229,7 +252,9 @@ def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes
             start_new_session=True,
         )
     except OSError as error:
-        raise PluginFailed(f"failed to start process: fork/exec {path}: {os_error_text(error)}") from error
+        raise PluginFailed(
+            f"failed to start process: fork/exec {path}: {os_error_text(error)}"
+        ) from error
 
 
 class PluginOutput:
@@ -279,5 +304,7 @@ class PluginOutput:
         self._left_bytes -= len(logged)
         self._left_lines -= 1
         output_log.info(
-            "%s", logged.decode(errors="replace").rstrip("\r"), extra={"plugin": self._plugin, "stream": stream}
+            "%s",
+            logged.decode(errors="replace").rstrip("\r"),
+            extra={"plugin": self._plugin, "stream": stream},
         )

@@ -76,7 +76,11 @@ class PluginRegistry(Struct):
                     self._loaded.add(vm_id)
                 log.info("plugin probed", extra={"plugin": path.name, "outcome": str(outcome)})
         return LoadedVMs(
-            {cb58_encode(vm_id): self.aliases.aliases_of(vm_id) for vm_id in new if vm_id not in failed},
+            {
+                cb58_encode(vm_id): self.aliases.aliases_of(vm_id)
+                for vm_id in new
+                if vm_id not in failed
+            },
             {cb58_encode(vm_id): str(failure) for vm_id, failure in failed.items()},
         )
 
@@ -125,7 +129,9 @@ class VMAliases:
         for vm_id, names in self._names.items():
             for name in names:
                 if self._ids.setdefault(name, vm_id) != vm_id:
-                    raise StartupError(f'{VM_ALIASES_NAME}: "{name}" is an alias of two virtual machines')
+                    raise StartupError(
+                        f'{VM_ALIASES_NAME}: "{name}" is an alias of two virtual machines'
+                    )
 
     def aliases_of(self, vm_id: VMID) -> tuple[str, ...]:
         """Return the aliases of a virtual machine."""

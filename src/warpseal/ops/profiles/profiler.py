@@ -89,7 +89,9 @@ class Profiler:
         async with self._lock:
             file = await asyncio.to_thread(self._create, "mem.profile")
             totals = await memory_by_type()
-            contents = ProfileContents("inuse_objects", "inuse_space", "bytes", totals, time.time_ns())
+            contents = ProfileContents(
+                "inuse_objects", "inuse_space", "bytes", totals, time.time_ns()
+            )
             await asyncio.to_thread(self._write, file, contents)
 
     async def write_locks(self) -> None:
@@ -120,7 +122,10 @@ class Profiler:
         path = self._folder / name
         try:
             self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "wb")
+            return open(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE),
+                "wb",
+            )
         except OSError as error:
             raise ProfileNotWritten(path, error) from error
 
@@ -190,7 +195,11 @@ def _task_stack(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is None:
             break
-        summaries.append(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname))
+        summaries.append(
+            traceback.FrameSummary(
+                frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+            )
+        )
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
     return summaries
 
@@ -299,7 +308,11 @@ class _Writer:
         self.text("")
         # Without this mapping, pprof looks for symbols in a binary.
         self.profile.mapping.add(
-            id=1, filename=self.text("warpseal"), has_functions=True, has_filenames=True, has_line_numbers=True
+            id=1,
+            filename=self.text("warpseal"),
+            has_functions=True,
+            has_filenames=True,
+            has_line_numbers=True,
         )
 
     def text(self, text: str) -> int:

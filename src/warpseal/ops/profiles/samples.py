@@ -134,7 +134,10 @@ class ThreadClocks:
         clocks = {
             thread.ident: (~thread.native_id << _SHIFT) | _KIND
             for thread in threads
-            if _IS_LINUX and thread.ident is not None and thread.native_id is not None and thread.ident != self.main
+            if _IS_LINUX
+            and thread.ident is not None
+            and thread.native_id is not None
+            and thread.ident != self.main
         }
         self._last_ns = {
             thread: last_ns

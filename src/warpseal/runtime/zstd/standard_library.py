@@ -21,7 +21,9 @@ _DEFAULT_LEVEL: Final = 3
 class Compressor:
     __slots__ = ("_compressor",)
 
-    def __init__(self, level: int = _DEFAULT_LEVEL, *, has_checksum: bool = False, declares_size: bool = True) -> None:
+    def __init__(
+        self, level: int = _DEFAULT_LEVEL, *, has_checksum: bool = False, declares_size: bool = True
+    ) -> None:
         self._compressor = zstd.ZstdCompressor(
             options={
                 zstd.CompressionParameter.compression_level: level,

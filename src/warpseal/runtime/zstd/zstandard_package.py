@@ -19,7 +19,9 @@ class Compressor:
 
     __slots__ = ("_compressor",)
 
-    def __init__(self, level: int = _DEFAULT_LEVEL, *, has_checksum: bool = False, declares_size: bool = True) -> None:
+    def __init__(
+        self, level: int = _DEFAULT_LEVEL, *, has_checksum: bool = False, declares_size: bool = True
+    ) -> None:
         self._compressor = zstandard.ZstdCompressor(
             level=level, write_checksum=has_checksum, write_content_size=declares_size
         )
@@ -48,5 +50,7 @@ class Decompressor:
         if declared > self._max_bytes:
             raise ZstdError(f"{declared} bytes are declared, of at most {self._max_bytes}")
         if declared == _SIZE_NOT_DECLARED:
-            return self._decompressor.decompress(frame, max_output_size=self._max_bytes, allow_extra_data=False)
+            return self._decompressor.decompress(
+                frame, max_output_size=self._max_bytes, allow_extra_data=False
+            )
         return self._decompressor.decompress(frame, allow_extra_data=False)

@@ -71,7 +71,9 @@ class FeeCurve:
 
     def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
         if config.excess_conversion < 1:
-            raise ValueError(f"expected a positive excess conversion, got {config.excess_conversion}")
+            raise ValueError(
+                f"expected a positive excess conversion, got {config.excess_conversion}"
+            )
         self.config = config
         self.active = active
         self.excess = excess
@@ -142,14 +144,20 @@ class FeeCurve:
                 self._extend()
                 step()
             piece = bisect_right(self._costs, balance) - 1
-            start, rest, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
+            start, rest, price = (
+                self._starts[piece],
+                balance - self._costs[piece],
+                self._prices[piece],
+            )
             if price is not None:
                 return start + rest // price
             sums = self._block_sums(piece)
             if sums is not None:
                 return start + bisect_right(sums, rest)
             seconds = range(1, self._length_of(piece) + 1)
-            return start + bisect_right(seconds, rest, key=lambda second: self._bound_sum(piece, second))
+            return start + bisect_right(
+                seconds, rest, key=lambda second: self._bound_sum(piece, second)
+            )
 
     def _extend(self) -> None:
         """Add a piece behind the end."""
@@ -186,9 +194,19 @@ class FeeCurve:
         """
         if self._exact_part is None:
             self._exact_part = len(self._starts), self._end_s, self._total
-        slope, divisor, min_price = self._slope, self.config.excess_conversion, self.config.min_price
+        slope, divisor, min_price = (
+            self._slope,
+            self.config.excess_conversion,
+            self.config.min_price,
+        )
         length = max(1, divisor // (_COARSE_PARTS * abs(slope)))
-        starts, costs, prices, end_s, total = self._starts, self._costs, self._prices, self._end_s, self._total
+        starts, costs, prices, end_s, total = (
+            self._starts,
+            self._costs,
+            self._prices,
+            self._end_s,
+            self._total,
+        )
         most_excess = min(_MOST, divisor * _LARGEST_POWER)
         count = 0
         while count < _COARSE_STRETCHES and end_s + length <= HORIZON_S and total <= _MOST:
@@ -209,7 +227,9 @@ class FeeCurve:
         if not count:
             # The last stretch before the horizon, or before the largest or the least price.
             seconds = min(length, HORIZON_S - end_s)
-            self._add_stretch(seconds, self._bound_price(end_s + seconds if slope > 0 else end_s + 1))
+            self._add_stretch(
+                seconds, self._bound_price(end_s + seconds if slope > 0 else end_s + 1)
+            )
 
     def _add(self, seconds: int, price: int | None, cost: int) -> None:
         self._starts.append(self._end_s)
@@ -231,7 +251,9 @@ class FeeCurve:
         rate = self._slope / divisor
         highest = self._bound_price(start + (seconds if self._slope > 0 else 1))
         bound = min(seconds * highest, self._cost_at_end(piece) - self._costs[piece])
-        first, last = (self.excess + self._slope * (start + second) for second in (1, self._length_of(piece)))
+        first, last = (
+            self.excess + self._slope * (start + second) for second in (1, self._length_of(piece))
+        )
         if min(first, last) < 0 or max(first, last) >= _LARGEST_POWER * divisor:
             return bound
         price = self.config.min_price * exp(first / divisor) * _FLOAT_MARGIN
@@ -331,7 +353,10 @@ class FeeCurve:
         config = self.config
         divisor = config.excess_conversion
         scale = config.min_price * divisor
-        ends = (self.excess + self._slope * (start + 1), self.excess + self._slope * (start + 1 + 3 * step))
+        ends = (
+            self.excess + self._slope * (start + 1),
+            self.excess + self._slope * (start + 1 + 3 * step),
+        )
         if scale < 2**10 or min(ends) < 0 or max(ends) > _MOST:
             return None
         if highest >= divisor * _MOST:
@@ -377,11 +402,20 @@ _cached_curve = lru_cache(_SHARED_CURVES)(FeeCurve)
 def _cubic(points: list[int], step: int) -> accumulate[int]:
     """Yield 6 * step^3 times the cubic through four points that lie `step` apart, at 0, 1, 2 and so on."""
     first, second, third, fourth = points
-    rise, bend, twist = second - first, third - 2 * second + first, fourth - 3 * third + 3 * second - first
+    rise, bend, twist = (
+        second - first,
+        third - 2 * second + first,
+        fourth - 3 * third + 3 * second - first,
+    )
 
     def value(place: int) -> int:
         to_second, to_third = place * (place - step), place * (place - step) * (place - 2 * step)
-        return 6 * step**3 * first + 6 * step**2 * rise * place + 3 * step * bend * to_second + twist * to_third
+        return (
+            6 * step**3 * first
+            + 6 * step**2 * rise * place
+            + 3 * step * bend * to_second
+            + twist * to_third
+        )
 
     differences = [value(place) for place in range(4)]
     for order in range(1, 4):

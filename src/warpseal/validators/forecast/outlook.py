@@ -163,7 +163,9 @@ def forecast_quorum(
     top_up_s: seconds for which top-ups keep the quorum.
     step: function that is called after each small part of the computation.
     """
-    if (today is None or at_capacity is None) and any(validator.balance_navax is not None for validator in validators):
+    if (today is None or at_capacity is None) and any(
+        validator.balance_navax is not None for validator in validators
+    ):
         raise ValueError("expected the fee of L1 validators")
     left_today = _find_seconds_left(validators, as_of_s, today, step)
     left_at_capacity = _find_seconds_left(validators, as_of_s, at_capacity, step)
@@ -171,7 +173,9 @@ def forecast_quorum(
     active = [validator for validator in validators if validator.can_sign]
     course_at_capacity = None
     if at_capacity is not None:
-        course_at_capacity = _follow_course(validators, as_of_s, left_at_capacity, at_capacity, top_up_s, step)
+        course_at_capacity = _follow_course(
+            validators, as_of_s, left_at_capacity, at_capacity, top_up_s, step
+        )
     return QuorumOutlook(
         as_of_s=as_of_s,
         total_weight=total_weight,
@@ -185,7 +189,10 @@ def forecast_quorum(
 
 
 def _find_seconds_left(
-    validators: Sequence[ForecastValidator], as_of_s: int, curve: FeeCurve | None, step: Callable[[], None]
+    validators: Sequence[ForecastValidator],
+    as_of_s: int,
+    curve: FeeCurve | None,
+    step: Callable[[], None],
 ) -> tuple[int | None, ...]:
     covered: dict[int | None, int | None] = {0: 0}
     if curve is not None:
@@ -221,23 +228,32 @@ def _follow_course(
     for seconds, leavers in sorted(leaving.items()):
         weight_lost = sum(validator.weight for validator in leavers)
         active_weight -= sum(validator.weight for validator in leavers if validator.can_sign)
-        total_weight -= sum(validator.weight for validator in leavers if validator.balance_navax is None)
+        total_weight -= sum(
+            validator.weight for validator in leavers if validator.balance_navax is None
+        )
         ids = tuple(sorted(validator.id for validator in leavers))
         losses.append(WeightLoss(as_of_s + seconds, ids, weight_lost, active_weight, total_weight))
         weights[seconds] = (active_weight, total_weight)
     # Without any weight there is no signer.
     shortfalls = {
-        seconds: max(1, required_weight(total, DEFAULT_QUORUM)) - active for seconds, (active, total) in weights.items()
+        seconds: max(1, required_weight(total, DEFAULT_QUORUM)) - active
+        for seconds, (active, total) in weights.items()
     }
     impossible_after = next((seconds for seconds, weight in shortfalls.items() if weight > 0), None)
     top_ups: tuple[TopUp, ...] | None = ()
     if curve is not None:
         totals = {total: seconds for seconds, (_, total) in weights.items() if seconds <= top_up_s}
         # While the total stays, its last second needs the most.
-        needs = {seconds: shortfalls[seconds] for seconds in totals.values() if shortfalls[seconds] > 0}
+        needs = {
+            seconds: shortfalls[seconds] for seconds in totals.values() if shortfalls[seconds] > 0
+        }
         if needs:
-            top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s, step), needs, step)
-    return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
+            top_ups = _choose_top_ups(
+                _find_candidates(validators, seconds_left, curve, top_up_s, step), needs, step
+            )
+    return Course(
+        tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups
+    )
 
 
 class _Candidate(Struct, frozen=True):
@@ -266,7 +282,11 @@ def _find_candidates(
     if target_navax >= _MAX_BALANCE_NAVAX:
         return []
     candidates = [
-        _Candidate(TopUp(ValidationID(validator.id), target_navax - validator.balance_navax), validator.weight, seconds)
+        _Candidate(
+            TopUp(ValidationID(validator.id), target_navax - validator.balance_navax),
+            validator.weight,
+            seconds,
+        )
         for validator, seconds in zip(validators, seconds_left, strict=True)
         if validator.balance_navax is not None and validator.has_key and validator.weight
         if seconds is not None and seconds <= top_up_s
@@ -286,10 +306,14 @@ def _choose_top_ups(
         chosen = _choose_least(candidates, needs)
     elif len(candidates) * len(needs) <= _MOST_PAIRS:
         chosen = _choose_greedily(candidates, needs, step)
-    return tuple(sorted((candidate.top_up for candidate in chosen), key=lambda top_up: top_up.validation_id))
+    return tuple(
+        sorted((candidate.top_up for candidate in chosen), key=lambda top_up: top_up.validation_id)
+    )
 
 
-def _find_decisive_needs(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Mapping[int, int]:
+def _find_decisive_needs(
+    candidates: Sequence[_Candidate], needs: Mapping[int, int]
+) -> Mapping[int, int]:
     """Return the needs that imply all others, at most one more than there are candidates.
 
     A candidate that helps at a second helps at all later ones. Later needs that are no larger are therefore implied,
@@ -312,11 +336,17 @@ def _is_enough(chosen: Sequence[_Candidate], needs: Mapping[int, int]) -> bool:
     return all(weights[bisect_right(starts, second)] >= weight for second, weight in needs.items())
 
 
-def _choose_least(candidates: Sequence[_Candidate], needs: Mapping[int, int]) -> Sequence[_Candidate]:
+def _choose_least(
+    candidates: Sequence[_Candidate], needs: Mapping[int, int]
+) -> Sequence[_Candidate]:
     """Return the least sum; of equal sums the one of fewest validators."""
-    choices = (choice for size in range(len(candidates) + 1) for choice in combinations(candidates, size))
+    choices = (
+        choice for size in range(len(candidates) + 1) for choice in combinations(candidates, size)
+    )
     enough = (choice for choice in choices if _is_enough(choice, needs))
-    return min(enough, key=lambda choice: sum(candidate.top_up.amount_navax for candidate in choice))
+    return min(
+        enough, key=lambda choice: sum(candidate.top_up.amount_navax for candidate in choice)
+    )
 
 
 def _choose_greedily(
@@ -333,7 +363,9 @@ def _choose_greedily(
             for second in helped:
                 missing[second] -= candidate.weight
     superfluous: set[bytes] = set()
-    for candidate in sorted(chosen, key=lambda candidate: candidate.top_up.amount_navax, reverse=True):
+    for candidate in sorted(
+        chosen, key=lambda candidate: candidate.top_up.amount_navax, reverse=True
+    ):
         step()
         helped = [second for second in missing if candidate.missing_from <= second]
         if all(missing[second] + candidate.weight <= 0 for second in helped):

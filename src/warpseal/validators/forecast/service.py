@@ -112,7 +112,9 @@ class FeeStates:
         None if there is none within a day, if the excess was cut off at 0 or at 2^64 - 1, or if no network can have
         the number.
         """
-        earlier = [other for other in self._states if 0 < state.time_s - other.time_s <= _MAX_SLOPE_S]
+        earlier = [
+            other for other in self._states if 0 < state.time_s - other.time_s <= _MAX_SLOPE_S
+        ]
         if not earlier:
             return None
         last = max(earlier, key=lambda other: other.time_s)
@@ -126,7 +128,9 @@ class FeeStates:
 class ForecastReader:
     """Reads from nodes. index: returns the index of the primary chains; None while there is none."""
 
-    def __init__(self, platform: PlatformClient, index: Callable[[], PrimaryNetworkIndex | None]) -> None:
+    def __init__(
+        self, platform: PlatformClient, index: Callable[[], PrimaryNetworkIndex | None]
+    ) -> None:
         self._platform = platform
         self._index = index
         self._states = FeeStates()
@@ -161,7 +165,9 @@ class ForecastReader:
         if state.excess == 0:
             return FeeReading(config, state, None, ActiveSource.MINIMUM)
         active = self._states.active_before(state, config)
-        return FeeReading(config, state, active, ActiveSource.UNKNOWN if active is None else ActiveSource.SLOPE)
+        return FeeReading(
+            config, state, active, ActiveSource.UNKNOWN if active is None else ActiveSource.SLOPE
+        )
 
     async def _fee_config(self, state: L1FeeState, origin: CallOrigin) -> L1FeeConfig:
         """Return the parameters by which the node computed the price. Raises NodeUnavailable if they do not give it."""
@@ -259,7 +265,9 @@ class ForecastService:
         self._cpu_clock = cpu_clock
         self._sleep = sleep
         self._tracked = tuple(
-            subnet for subnet in dict.fromkeys(settings.tracked_subnet_ids) if subnet != PRIMARY_NETWORK
+            subnet
+            for subnet in dict.fromkeys(settings.tracked_subnet_ids)
+            if subnet != PRIMARY_NETWORK
         )
         self._cache: TtlCache[SubnetID, SubnetForecast] = TtlCache(_MAX_FORECASTS, now)
         self._latest: TtlCache[SubnetID, SubnetForecast] = TtlCache(max(1, len(self._tracked)), now)
@@ -267,7 +275,9 @@ class ForecastService:
         # CPU time of the last forecast of each tracked subnet.
         self._computing_s: dict[SubnetID, float] = {}
 
-    async def forecast(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> SubnetForecast:
+    async def forecast(
+        self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
+    ) -> SubnetForecast:
         """Return the forecast of a subnet, a few seconds old at most. Raises UnknownSubnet, NodeUnavailable."""
         cached = self._cache.get(subnet_id)
         if cached is not None:
@@ -292,10 +302,16 @@ class ForecastService:
             is_complete = False
             try:
                 async with limit:
-                    is_complete = (await self.forecast(subnet_id, CallOrigin.DAEMON)).is_answering_known
+                    is_complete = (
+                        await self.forecast(subnet_id, CallOrigin.DAEMON)
+                    ).is_answering_known
             except (NodeUnavailable, UnknownSubnet) as error:
-                log.debug("forecast failed", extra={"subnet_id": id_text(subnet_id), "reason": str(error)})
-            await self._sleep(self._rest_s(self._refresh_s if is_complete else min(_RETRY_S, self._refresh_s)))
+                log.debug(
+                    "forecast failed", extra={"subnet_id": id_text(subnet_id), "reason": str(error)}
+                )
+            await self._sleep(
+                self._rest_s(self._refresh_s if is_complete else min(_RETRY_S, self._refresh_s))
+            )
 
     def _rest_s(self, least_s: float) -> float:
         return max(least_s, _REST_FACTOR * sum(self._computing_s.values()))
@@ -316,15 +332,21 @@ class ForecastService:
 
         def measure_outlook() -> tuple[QuorumOutlook, float]:
             started_at = self._cpu_clock()
-            return _outlook(reading, keyed, connected, throttle.step), self._cpu_clock() - started_at
+            return _outlook(
+                reading, keyed, connected, throttle.step
+            ), self._cpu_clock() - started_at
 
         try:
-            outlook, computing_s = await asyncio.get_running_loop().run_in_executor(self._executor, measure_outlook)
+            outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
+                self._executor, measure_outlook
+            )
         finally:
             # A stop of the daemon would wait for the thread.
             throttle.cancel()
         fee = reading.fee if kind is SubnetKind.L1 else None
-        forecast = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
+        forecast = SubnetForecast(
+            subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected)
+        )
         self._cache.put(subnet_id, forecast, self._ttl_s)
         if subnet_id in self._tracked:
             self._computing_s[subnet_id] = computing_s
@@ -332,7 +354,9 @@ class ForecastService:
             self._on_forecast(forecast)
         return forecast
 
-    def _is_observed(self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]) -> bool:
+    def _is_observed(
+        self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]
+    ) -> bool:
         """Return whether the weight that answered is known: each validator that can sign was observed, or sought."""
         signers = (row.validator.node_id for row in outlook.validators if row.validator.can_sign)
         return bool(connected) and all(
@@ -342,7 +366,11 @@ class ForecastService:
     async def _kind_of(self, subnet_id: SubnetID) -> SubnetKind:
         if subnet_id == PRIMARY_NETWORK:
             return SubnetKind.PRIMARY
-        return SubnetKind.L1 if (await self._chains.subnet(subnet_id)).is_l1 else SubnetKind.PERMISSIONED
+        return (
+            SubnetKind.L1
+            if (await self._chains.subnet(subnet_id)).is_l1
+            else SubnetKind.PERMISSIONED
+        )
 
     async def _keyed_stakes(
         self, subnet_id: SubnetID, validations: Iterable[CurrentValidation], origin: CallOrigin
@@ -351,11 +379,16 @@ class ForecastService:
         if all(validation.is_l1 for validation in validations):
             return frozenset()
         height = await self._heights.first()
-        return frozenset((await self._sets.at(subnet_id, height, is_chosen=False, origin=origin)).node_ids)
+        return frozenset(
+            (await self._sets.at(subnet_id, height, is_chosen=False, origin=origin)).node_ids
+        )
 
 
 def _outlook(
-    reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool], step: Callable[[], None]
+    reading: SubnetReading,
+    keyed: frozenset[NodeID],
+    connected: Mapping[NodeID, bool],
+    step: Callable[[], None],
 ) -> QuorumOutlook:
     """Return the forecast. If the number of active validators is unknown, the price stays as it is."""
     validators = [
@@ -373,6 +406,8 @@ def _outlook(
     fee, config, state = reading.fee, reading.fee.config, reading.fee.state
     if all(validator.balance_navax is None for validator in validators):
         return forecast_quorum(validators, state.time_s)
-    today = share_fee_curve(config, config.target if fee.active is None else fee.active, state.excess)
+    today = share_fee_curve(
+        config, config.target if fee.active is None else fee.active, state.excess
+    )
     at_capacity = share_fee_curve(config, config.capacity, state.excess)
     return forecast_quorum(validators, state.time_s, today, at_capacity, step=step)

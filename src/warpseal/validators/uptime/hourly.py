@@ -53,7 +53,11 @@ class HourlyUptime:
             if total.observed_ms != before.observed_ms:
                 self._counted[node_id] = total
                 row = rows.get(node_id) or HourRow(hour, node_id, 0, 0)
-                grown = _grow(row, total.observed_ms - before.observed_ms, total.connected_ms - before.connected_ms)
+                grown = _grow(
+                    row,
+                    total.observed_ms - before.observed_ms,
+                    total.connected_ms - before.connected_ms,
+                )
                 if grown != row:
                     rows[node_id] = self._unwritten[hour, node_id] = grown
         while sum(map(len, self._rows.values())) > self._max_rows and len(self._rows) > 1:
@@ -86,7 +90,9 @@ class HourlyUptime:
                 del self._unwritten[row.hour, row.node_id]
         # An hour may still grow in the next one, if the clock is set back a little.
         unwritten_hours = {hour for hour, _ in self._unwritten}
-        for hour in [hour for hour in self._rows if self._hour is not None and hour < self._hour - 1]:
+        for hour in [
+            hour for hour in self._rows if self._hour is not None and hour < self._hour - 1
+        ]:
             if hour not in unwritten_hours:
                 del self._rows[hour]
 

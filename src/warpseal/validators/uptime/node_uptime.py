@@ -148,7 +148,9 @@ class NodeUptimes:
             for node_id, counter in self.counters.items()
             if counter.observation is Observation.UNSEEN and node_id not in exceptions
         ]
-        self._tried_before.update(node_id for node_id in dropped if self.counters[node_id].observed_ms)
+        self._tried_before.update(
+            node_id for node_id in dropped if self.counters[node_id].observed_ms
+        )
         for node_id in dropped:
             del self.counters[node_id]
         if len(self._tried_before) > self._max_nodes:
@@ -168,7 +170,11 @@ class NodeUptimes:
         if heard_ms is not None:
             observation = Observation.CONNECTED
         elif self._peers.is_tracked(node_id):
-            was_tried = node_id in self._peers.statistics or counter.observed_ms or node_id in self._tried_before
+            was_tried = (
+                node_id in self._peers.statistics
+                or counter.observed_ms
+                or node_id in self._tried_before
+            )
             observation = Observation.SOUGHT if was_tried else Observation.UNSEEN
         counter.observe(observation, now_ms)
 

@@ -61,7 +61,9 @@ class UptimeRecorder:
         self._uptimes = NodeUptimes(peers, settings)
         self._hours = HourlyUptime(settings.max_queued_hours)
         self._validations = ValidationUptime(self._uptimes, settings)
-        self._reach: TtlCache[tuple[NodeID, int], ObservedUptime | None] = TtlCache(_MAX_REACH, self._now)
+        self._reach: TtlCache[tuple[NodeID, int], ObservedUptime | None] = TtlCache(
+            _MAX_REACH, self._now
+        )
         self._connected: TtlCache[int, Mapping[NodeID, bool]] = TtlCache(1, self._now)
         self._is_loaded = False
         self._updated_ms = 0
@@ -91,7 +93,9 @@ class UptimeRecorder:
             stored = ()
         rows = {row.hour: row for row in stored}
         for row in self._hours.rows_of(node_id):
-            if row.hour >= first_hour and row.observed_ms >= (rows[row.hour].observed_ms if row.hour in rows else 0):
+            if row.hour >= first_hour and row.observed_ms >= (
+                rows[row.hour].observed_ms if row.hour in rows else 0
+            ):
                 rows[row.hour] = row
         return tuple(row for _, row in sorted(rows.items()))
 
@@ -104,11 +108,15 @@ class UptimeRecorder:
         cached = self._reach.get(key)
         if cached is not None:
             return cached.value
-        reach = compute_reach(await self.hours(node_id, since_unix_s), self._unix_clock() - self._settings.recent_s)
+        reach = compute_reach(
+            await self.hours(node_id, since_unix_s), self._unix_clock() - self._settings.recent_s
+        )
         self._reach.put(key, reach, ttl_s=_REACH_TTL_S)
         return reach
 
-    async def connected_since(self, node_ids: Iterable[NodeID], since_unix_s: float) -> Mapping[NodeID, bool]:
+    async def connected_since(
+        self, node_ids: Iterable[NodeID], since_unix_s: float
+    ) -> Mapping[NodeID, bool]:
         """Return whether each of these nodes was connected at some time since then, by whole hours.
 
         Nodes that were not observed in that time are left out. While the store is down, the hours in memory count.
@@ -123,7 +131,9 @@ class UptimeRecorder:
             if self._peers.heard_at(node_id) is not None:
                 connected[node_id] = True
             elif rows or node_id in stored:
-                connected[node_id] = stored.get(node_id, False) or any(row.connected_ms for row in rows)
+                connected[node_id] = stored.get(node_id, False) or any(
+                    row.connected_ms for row in rows
+                )
         return connected
 
     async def run(self) -> None:
@@ -190,7 +200,9 @@ class UptimeRecorder:
                     prune_at = self._now() + self._settings.prune_s
             except StoreDown as error:
                 log.debug("uptime write failed", extra={"reason": error.reason})
-            await asyncio.sleep(self._settings.write_s if self._is_loaded else self._settings.retry_s)
+            await asyncio.sleep(
+                self._settings.write_s if self._is_loaded else self._settings.retry_s
+            )
 
     async def _load(self) -> None:
         """Read the counts of earlier processes once. Raises StoreDown."""
@@ -201,7 +213,9 @@ class UptimeRecorder:
         self._is_loaded = True
         self._validations.load_rows(stored.validations)
         self._hours.load_rows(stored.hours)
-        self._uptimes.mark_tried(stored.recent_nodes | {row.node_id for row in stored.validations if row.observed_ms})
+        self._uptimes.mark_tried(
+            stored.recent_nodes | {row.node_id for row in stored.validations if row.observed_ms}
+        )
 
     async def _write(self) -> None:
         """Write the rows that changed. Raises StoreDown."""

@@ -88,7 +88,9 @@ class ValidationUptime:
     def unwritten_rows(self) -> tuple[ValidationRow, ...]:
         """Return the rows whose counts changed since they were written, or that were written a day ago."""
         rows = (entry.row() for entry in self._entries.values())
-        return tuple(row for row in rows if not _is_written(self._stored_rows.get(row.validation_id), row))
+        return tuple(
+            row for row in rows if not _is_written(self._stored_rows.get(row.validation_id), row)
+        )
 
     def mark_written(self, rows: Iterable[ValidationRow]) -> None:
         """Note that these rows are written."""
@@ -97,11 +99,15 @@ class ValidationUptime:
     def drop_old(self, unix_s: float) -> None:
         """Drop the validations that have not been current for long."""
         before = unix_s - self._settings.retention_s
-        for validation_id in [key for key, entry in self._entries.items() if entry.seen_at < before]:
+        for validation_id in [
+            key for key, entry in self._entries.items() if entry.seen_at < before
+        ]:
             del self._entries[validation_id]
         self._loaded = {key: row for key, row in self._loaded.items() if row.seen_at >= before}
         validation_ids = self._entries.keys() | self._loaded.keys()
-        self._stored_rows = {key: row for key, row in self._stored_rows.items() if key in validation_ids}
+        self._stored_rows = {
+            key: row for key, row in self._stored_rows.items() if key in validation_ids
+        }
 
     def _add(self, validation: CurrentValidation, now_ms: int, unix_s: float) -> bool:
         """Add a validation; return False if the limit is reached."""
@@ -125,7 +131,9 @@ class ValidationUptime:
             self._loaded[validation_id] = oldest.row()
         return True
 
-    def _confirm(self, entry: _Entry, validation: CurrentValidation, now_ms: int, unix_s: float) -> None:
+    def _confirm(
+        self, entry: _Entry, validation: CurrentValidation, now_ms: int, unix_s: float
+    ) -> None:
         if self._is_confirmed(entry, now_ms):
             if not validation.is_active:
                 # The time at which it became inactive is unknown.
@@ -149,7 +157,8 @@ class ValidationUptime:
         if entry.validation.is_active:
             entry.connected_ms += max(0, total.connected_ms - counted.connected_ms)
         entry.counted = Uptime(
-            max(counted.observed_ms, total.observed_ms), max(counted.connected_ms, total.connected_ms)
+            max(counted.observed_ms, total.observed_ms),
+            max(counted.connected_ms, total.connected_ms),
         )
 
     def _upper_bound(self, entry: _Entry, now_ms: int) -> Uptime | None:
