@@ -1,1 +1,3 @@
-"""Benchmarks of the whole daemon against a simulated network: `python -m benchmarks [NAME ...] [--quick]`."""
+"""Benchmarks of the whole daemon against a simulated network: `python -m benchmarks [NAME ...]
+[--quick]`.
+"""

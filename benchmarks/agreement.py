@@ -1,4 +1,6 @@
-"""Cost of `p-chain-quorum: 2`: CPU of a request of a daemon with it and of a daemon without, in turns."""
+"""Cost of `p-chain-quorum: 2`: CPU of a request of a daemon with it and of a daemon without, in
+turns.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def _keys(network: Network, quorum: int) -> dict[str, Any]:
 async def compare_daemons(
     one: Daemon, two: Daemon, turns: int, turn: Callable[[int], Turn]
 ) -> tuple[list[float], float]:
-    """Return the ratio of each turn, and the CPU of a request to the first daemon; the first turn does not count."""
+    """Return the ratio of each turn, and the CPU of a request to the first daemon; the first turn
+    does not count.
+    """
     ratios, plain_s = [], []
     for number in range(turns + 1):
         used = {}

@@ -14,14 +14,18 @@ from benchmarks.report import Aim, Figure, Report, mean
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 AIMS = {1: Aim(1.5), 100: Aim(4)}
-# Of two thirds of the weight about two thirds of the bad shares stand in the way; those found are counted.
+# Of two thirds of the weight about two thirds of the bad shares stand in the way; those found are
+# counted.
 QUORUM = 67
 WARM_UP_TIMEOUT_S = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many of what. bad: how many validators sign wrongly, network by network; later: requests per start."""
+    """How many of what.
+
+    bad: how many validators sign wrongly, network by network; later: requests per start.
+    """
 
     validators: int
     bad: tuple[int, ...]
@@ -91,7 +95,9 @@ async def _spent(subject: Daemon, messages: list[str]) -> float:
 
 
 async def _warm_up(subject: Daemon, signed_here: bytes) -> None:
-    """Ask for a message of the same chain that no validator signs: the set and its keys are loaded afterwards."""
+    """Ask for a message of the same chain that no validator signs: the set and its keys are loaded
+    afterwards.
+    """
     message = UnsignedMessage.parse(signed_here)
     payload = AddressedCall(b"", os.urandom(32)).encode()
     unknown = UnsignedMessage.build(message.network_id, message.source_chain_id, payload)

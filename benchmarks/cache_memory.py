@@ -24,12 +24,14 @@ from warpseal.warp.ids import MessageID
 
 SIZES = (100, 5)
 QUICK_BYTES = 16 * 2**20
-# A quarter of the default: the shares of the network are signed beforehand, and more would take many minutes.
+# A quarter of the default: the shares of the network are signed beforehand, and more would take
+# many minutes.
 DAEMON_BYTES = 64 * 2**20
 # As many shares of 100 as a round takes, and bytes of a signed message apart from its bit set.
 ASKED_PERCENT = 95
 RESULT_BYTES = 320
-# The cache is filled, and then filled again, so that the entries of the second time lie where others were evicted.
+# The cache is filled, and then filled again, so that the entries of the second time lie where
+# others were evicted.
 FILLINGS = 2
 RSS_AIM = Aim(1.3)
 READY = "filled"
@@ -41,7 +43,9 @@ SETTLE_S = 2.0
 
 
 def run(quick: bool) -> Report:
-    """Fill the caches of a fresh process for each size of the validator set, then those of a daemon."""
+    """Fill the caches of a fresh process for each size of the validator set, then those of a
+    daemon.
+    """
     limit_bytes = QUICK_BYTES if quick else AggregationSettings().cache_bytes
     figures: list[Figure] = []
     for validators in SIZES:

@@ -41,7 +41,8 @@ GRPC_AIM = Aim(1.5)
 class Repeats:
     """What repeating one request gave.
 
-    lookups: (hits, misses) of the finished responses. grpc_cpu_us: CPU of one gRPC call, microseconds; 0: not measured.
+    lookups: (hits, misses) of the finished responses.
+    grpc_cpu_us: CPU of one gRPC call, microseconds; 0: not measured.
     """
 
     load: Load

@@ -1,4 +1,6 @@
-"""(e) Equal concurrent requests: they share one round, counted in the requests that the validators receive."""
+"""(e) Equal concurrent requests: they share one round, counted in the requests that the validators
+receive.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
 async def _send(
     subject: Daemon, network: Network, message: str, callers: int
 ) -> tuple[float, float, int]:
-    """Post one message from `callers` at once; return AppRequests, CPU seconds, and how many answers differ."""
+    """Post one message from `callers` at once; return AppRequests, CPU seconds, and how many
+    answers differ.
+    """
     await asyncio.sleep(SETTLE_S)
     before, cpu_s = network.counted("appRequests"), subject.process.cpu_s()
     responses = await asyncio.gather(*[subject.sign(message) for _ in range(callers)])

@@ -1,4 +1,6 @@
-"""(a) A cold aggregation: the daemon's CPU time against what its cryptography and its bytes cost at least."""
+"""(a) A cold aggregation: the daemon's CPU time against what its cryptography and its bytes cost at
+least.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ PEER_DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a run. validators: of each L1; the first is also the size of the network."""
+    """Sizes of a run.
+
+    validators: of each L1; the first is also the size of the network.
+    """
 
     validators: tuple[int, ...]
     aggregations: int
@@ -44,7 +49,10 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the aggregations of one size cost. requests, responses: numbers per aggregation, on average."""
+    """What the aggregations of one size cost.
+
+    requests, responses: numbers per aggregation, on average.
+    """
 
     cpu_s: float
     walls_s: tuple[float, ...]
@@ -109,7 +117,8 @@ async def _one_size(
     before = await _floor(crypto, transport, count)
     times = await _aggregate(subject, network, messages[WARM_UPS:], signers)
     after = await _floor(crypto, transport, round(times.requests))
-    # The transport's floor before the run is only there to warm the connections up; BLS needs no warming.
+    # The transport's floor before the run is only there to warm the connections up; BLS needs no
+    # warming.
     return times, Floor(mean([before.crypto_s, after.crypto_s]), after.transport_s)
 
 
@@ -140,7 +149,9 @@ async def _idle(subject: Daemon) -> float:
 
 
 def frame_sizes(message: bytes) -> tuple[int, int]:
-    """Return how long an AppRequest for a message and the AppResponse to it are on the wire, TLS aside."""
+    """Return how long an AppRequest for a message and the AppResponse to it are on the wire, TLS
+    aside.
+    """
     unsigned = UnsignedMessage.parse(message)
     app_bytes = encode_signature_request(message, b"")
     chain_id = unsigned.source_chain_id

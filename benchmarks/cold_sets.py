@@ -1,4 +1,6 @@
-"""Cost of validator sets from the index: CPU of a cold request with `validator-sets: both` and `node`, in turns."""
+"""Cost of validator sets from the index: CPU of a cold request with `validator-sets: both` and
+`node`, in turns.
+"""
 
 from __future__ import annotations
 

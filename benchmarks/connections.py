@@ -1,4 +1,6 @@
-"""(c) A thousand connections: memory and CPU of each, and how soon enough weight is connected, cold and warm."""
+"""(c) A thousand connections: memory and CPU of each, and how soon enough weight is connected, cold
+and warm.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ KIBIBYTE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """How a daemon came to be connected. Times in seconds since its process was started; the rest is growth
-    since it listened."""
+    """How a daemon came to be connected.
+
+    Times in seconds since its process was started; the rest is growth since it listened.
+    """
 
     listening_s: float
     enough_s: float

@@ -30,7 +30,10 @@ class RequestFailed(Exception):
 
 
 class DescribedNetwork(Protocol):
-    """A running network, simulated in a process of its own or in that of the benchmark. facts: with its `config`."""
+    """A running network, simulated in a process of its own or in that of the benchmark.
+
+    facts: with its `config`.
+    """
 
     @property
     def facts(self) -> Mapping[str, Any]: ...
@@ -38,7 +41,10 @@ class DescribedNetwork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a daemon is started. core: the one CPU core that it may use. flags: more of `warpseal serve`.
+    """How a daemon is started.
+
+    core: the one CPU core that it may use.
+    flags: more of `warpseal serve`.
 
     keys: more of the configuration file.
     """
@@ -51,7 +57,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A running daemon. started_at: time.perf_counter() just before its process was started."""
+    """A running daemon.
+
+    started_at: time.perf_counter() just before its process was started.
+    """
 
     process: Process
     http: aiohttp.ClientSession
@@ -92,7 +101,9 @@ class Daemon:
         )
 
     async def connected_percent(self) -> float:
-        """Return the connected share of the weight of the tracked subnet that has least, from /ready."""
+        """Return the connected share of the weight of the tracked subnet that has least, from
+        /ready.
+        """
         async with self.http.get(self.api + "/ready") as response:
             subnets = (await response.json()).get("subnets", [])
         totals = [(int(item["connectedWeight"]), int(item["totalWeight"])) for item in subnets]
@@ -101,7 +112,9 @@ class Daemon:
         )
 
     async def connected(self, percent: float = 100) -> float:
-        """Wait until so much of the weight is connected; return the seconds since the daemon was started."""
+        """Wait until so much of the weight is connected; return the seconds since the daemon was
+        started.
+        """
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             while await self.connected_percent() < percent:  # noqa: ASYNC110  There is no event to wait for.
                 await asyncio.sleep(POLL_S)

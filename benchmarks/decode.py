@@ -1,4 +1,6 @@
-"""(f) Blocks decoded by one core: P-Chain bytes to dataclasses and ids, JSON of EVM nodes to checked facts."""
+"""(f) Blocks decoded by one core: P-Chain bytes to dataclasses and ids, JSON of EVM nodes to
+checked facts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ MAX_FILE_BYTES = 2**28
 
 
 def run(quick: bool) -> Report:
-    """Decode blocks of mainnet, of the recorded network, with each type of transaction; and made-up EVM blocks."""
+    """Decode blocks of mainnet, of the recorded network, with each type of transaction; and made-up
+    EVM blocks.
+    """
     count = QUICK_BLOCKS_A_ROUND if quick else BLOCKS_A_ROUND
     mainnet, recorded, every_type = mainnet_blocks(), _recorded_blocks(), _block_of_each_type()
     genesis = _unpacked(VECTORS / "genesis" / "mainnet.bin.zst")
@@ -57,7 +61,9 @@ def run(quick: bool) -> Report:
 
 
 def _rate(what: str, blocks: Sequence[bytes], count: int, aim: Aim) -> Figure:
-    """Return blocks a second of CPU time, in the best of some rounds: the machine may be busy, the work is the same."""
+    """Return blocks a second of CPU time, in the best of some rounds: the machine may be busy, the
+    work is the same.
+    """
     repeats = max(1, count // len(blocks))
 
     def decode() -> None:
@@ -69,7 +75,10 @@ def _rate(what: str, blocks: Sequence[bytes], count: int, aim: Aim) -> Figure:
 
 
 def _evm_rate(what: str, chain: ServedChain, items: int, aim: Aim | None) -> Figure:
-    """Return items a second of CPU time. items: what a block has of them."""
+    """Return items a second of CPU time.
+
+    items: what a block has of them.
+    """
     pairs, rules = list(zip(chain.headers, chain.receipts, strict=True))[1:], BlockRules()
 
     def decode() -> None:

@@ -1,4 +1,6 @@
-"""Signing for a destination against signing without one, and messages made again when its epoch changes."""
+"""Signing for a destination against signing without one, and messages made again when its epoch
+changes.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ RATIO_AIM = Aim(1.1)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a run. leaving: validators that leave before the epoch changes."""
+    """Sizes of a run.
+
+    leaving: validators that leave before the epoch changes.
+    """
 
     validators: int
     messages: int
@@ -58,7 +63,11 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Reissue:
-    """Messages made again. requests: signature requests during it. counted: by the daemon's metric."""
+    """Messages made again.
+
+    requests: signature requests during it.
+    counted: by the daemon's metric.
+    """
 
     messages: int
     took_s: float
@@ -85,7 +94,9 @@ class InProcessNetwork:
 
 
 def run(quick: bool) -> Report:
-    """Measure one daemon with and without a destination in turn, and another one over a change of the epoch."""
+    """Measure one daemon with and without a destination in turn, and another one over a change of
+    the epoch.
+    """
     sizes = (
         Sizes(QUICK_VALIDATORS, QUICK_MESSAGES, QUICK_REISSUED, QUICK_LEAVING, QUICK_SLICE_S)
         if quick
@@ -119,7 +130,9 @@ async def _compare(sizes: Sizes, folder: Path) -> list[Figure]:
 
 
 async def _chain_of(network: Network) -> str:
-    """Return the source chain of the L1's messages: a message to the own chain is signed by the same subnet."""
+    """Return the source chain of the L1's messages: a message to the own chain is signed by the
+    same subnet.
+    """
     subnet_id = network.subnet_of_size(len(network.facts["subnets"][-1]["validators"]))
     message = bytes.fromhex(network.messages(subnet_id)[0].removeprefix("0x"))
     return id_text(ChainID(message[6:38]))

@@ -1,4 +1,6 @@
-"""Messages signed ahead: what a relayer's POST costs afterwards, and what callers notice of 1,000 pending messages."""
+"""Messages signed ahead: what a relayer's POST costs afterwards, and what callers notice of 1,000
+pending messages.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from warpseal.warp.ids import ChainID, id_text
 
 VALIDATORS = 100
 QUICK_VALIDATORS = 10
-# The messages are spread over the chains of the L1, because each chain of the network has the same number of them.
+# The messages are spread over the chains of the L1, because each chain of the network has the same
+# number of them.
 CHAINS = 40
 PAIRS = 20
 QUICK_PAIRS = 5
@@ -39,7 +42,10 @@ WEEK_S = 7 * 86_400
 
 
 class Tasks:
-    """The tasks in the store of a daemon. destination: of all of them."""
+    """The tasks in the store of a daemon.
+
+    destination: of all of them.
+    """
 
     def __init__(self, file: Path, destination: bytes) -> None:
         self._file = file

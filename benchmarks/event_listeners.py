@@ -1,6 +1,8 @@
-"""Events sent to 1,000 listeners, by `/v1/events` and by gRPC: CPU of an event for one of them, alone and in batches.
+"""Events sent to 1,000 listeners, by `/v1/events` and by gRPC: CPU of an event for one of them,
+alone and in batches.
 
-python -m benchmarks.event_listeners --folder PATH serves a store there, and adds as many events as a client says.
+python -m benchmarks.event_listeners --folder PATH serves a store there, and adds as many events as
+a client says.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ def _send(
     size: int,
     rounds: int,
 ) -> tuple[float, list[float]]:
-    """Add events; return the server's microseconds for an event and listener, and the seconds of each round."""
+    """Add events; return the server's microseconds for an event and listener, and the seconds of
+    each round.
+    """
     listeners, delays_s = len(selector.get_map()), []
     cpu_s = process.cpu_s()
     for _ in range(rounds):

@@ -1,4 +1,6 @@
-"""(q) Calls of an EVM chain: to the node itself, through a bare aiohttp proxy, and through the daemon, in turns."""
+"""(q) Calls of an EVM chain: to the node itself, through a bare aiohttp proxy, and through the
+daemon, in turns.
+"""
 
 from __future__ import annotations
 

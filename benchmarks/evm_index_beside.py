@@ -1,4 +1,5 @@
-"""Times of POST and GET of signed messages, while the index process backfills an EVM chain and while it is idle.
+"""Times of POST and GET of signed messages, while the index process backfills an EVM chain and
+while it is idle.
 
 As in `index_beside`, with a made-up EVM chain whose node is a process of low priority.
 """

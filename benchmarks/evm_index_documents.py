@@ -1,4 +1,6 @@
-"""How many metadata documents of NFTs are fetched in a second: a call for the URI, a GET, a row in the index."""
+"""How many metadata documents of NFTs are fetched in a second: a call for the URI, a GET, a row in
+the index.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Holders of an EVM chain: the rate of writing ERC-20 transfers from first to last, the bytes, the times of pages.
+"""Holders of an EVM chain: the rate of writing ERC-20 transfers from first to last, the bytes, the
+times of pages.
 
-Facts are made up and written, without node and decoding, with caches of a tenth of the store as in `evm_index_store`.
-Pages are read from another index, in which one token and one collection have a million holders each: by the reader,
-and through the Metrics API.
+Facts are made up and written, without node and decoding, with caches of a tenth of the store as in
+`evm_index_store`. Pages are read from another index, in which one token and one collection have a
+million holders each: by the reader, and through the Metrics API.
 
-python -m benchmarks.evm_index_holders --transfers 100000 [--url postgresql://USER@HOST/NAME] [--write]
+python -m benchmarks.evm_index_holders --transfers 100000 [--url postgresql://USER@HOST/NAME]
+[--write]
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ _ZERO: Final = bytes(20)
 
 
 class MadeUpErc20:
-    """A chain of ERC-20 transfers: few tokens have most of them, and pools of each token are one side of many."""
+    """A chain of ERC-20 transfers: few tokens have most of them, and pools of each token are one
+    side of many.
+    """
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)
@@ -149,14 +153,19 @@ class MadeUpErc20:
 
 @dataclass(slots=True)
 class WriteRun:
-    """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by batch."""
+    """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by
+    batch.
+    """
 
     points: list[tuple[int, float, float]] = field(default_factory=lambda: [(0, 0.0, 0.0)])
     size: int = 0
     holders: int = 0
 
     def rate(self, begin: float, end: float, clock: int = 1) -> float:
-        """Return transfers a second between two parts of the chain, 0 to 1. clock: 2 for processor time."""
+        """Return transfers a second between two parts of the chain, 0 to 1.
+
+        clock: 2 for processor time.
+        """
         last = self.points[-1][0]
         chosen = [point for point in self.points if begin * last <= point[0] <= end * last]
         return (chosen[-1][0] - chosen[0][0]) / max(chosen[-1][clock] - chosen[0][clock], 1e-9)
@@ -168,7 +177,10 @@ def run(quick: bool) -> Report:
 
 
 def measure(transfers: int, url: str = "") -> Report:
-    """Write transfers and read pages. url: of a server; empty: a new SQLite file."""
+    """Write transfers and read pages.
+
+    url: of a server; empty: a new SQLite file.
+    """
     folder = Path(tempfile.mkdtemp(prefix="warpseal-evm-holders-"))
     try:
         cache_bytes = max(4096, int(transfers * _EXPECTED_BYTES / 10 * _PAGES_OF_CACHED))

@@ -1,6 +1,7 @@
 """Memory and processor time of the index process with 50 EVM chains that have no new blocks.
 
-Then the memory of a daemon with five validators and of its index process, with the P-Chain and one such chain.
+Then the memory of a daemon with five validators and of its index process, with the P-Chain and one
+such chain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Blocks of synthetic EVM chains as the index gets them: NFT transfers of one chain, ICM messages between two.
+"""Blocks of synthetic EVM chains as the index gets them: NFT transfers of one chain, ICM messages
+between two.
 
-Few collections and holders have most of the transfers. Half of the collections are ERC-721, half ERC-1155. Only holders
-send, and only what they have, so owners and balances add up. It measures the index, not the decoding.
+Few collections and holders have most of the transfers. Half of the collections are ERC-721, half
+ERC-1155. Only holders send, and only what they have, so owners and balances add up. It measures the
+index, not the decoding.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _GAS_PRICE: Final = 25 * 10**9
 
 
 class MadeUpNfts:
-    """A sequence of blocks. contracts, holders: all so far, the busiest first. hashes: of some blocks.
+    """A sequence of blocks.
+
+    contracts, holders: all so far, the busiest first. hashes: of some blocks.
 
     next_ids: the number of tokens of each contract so far. transfers: number so far.
     """
@@ -136,7 +140,10 @@ class MadeUpNfts:
 
 
 class MadeUpMessages:
-    """ICM messages between two chains, each received in the next block. accounts: the busiest first. ids: of some."""
+    """ICM messages between two chains, each received in the next block.
+
+    accounts: the busiest first. ids: of some.
+    """
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)
@@ -150,7 +157,9 @@ class MadeUpMessages:
         return (number + 1).to_bytes(8) + chain[:24]
 
     def blocks(self, messages: int) -> Iterator[dict[ChainID, EvmBlockFacts]]:
-        """Yield the blocks of both chains at one height until they have sent this number of messages."""
+        """Yield the blocks of both chains at one height until they have sent this number of
+        messages.
+        """
         sends: dict[ChainID, list[IcmSend]] = {chain_id: [] for chain_id in MESSAGE_CHAINS}
         while (self.height + 1) * _SENDS_A_BLOCK * 2 < messages:
             self.height += 1

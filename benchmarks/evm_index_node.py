@@ -1,11 +1,14 @@
 """A node of made-up EVM chains that answers the indexer from memory, as fast as the machine allows.
 
-python -m benchmarks.evm_index_node --chain transfers:50000 [--chain nfts:1000 ...] [--shut] [--low-priority]
+python -m benchmarks.evm_index_node --chain transfers:50000 [--chain nfts:1000 ...] [--shut]
+[--low-priority]
 
-Its first line of output is JSON: `url`, and `chains`, the blockchain ids. A chain is served at /ext/bc/ID/rpc.
-`POST /bench/open` serves all blocks, `/bench/shut` only those asked for so far, and `/bench/hide` only the genesis.
-`GET /bench/height` returns the highest block that was asked for. The contracts say that each token has its metadata at
-/nft/ID of this server, at one of eight addresses of the loopback network.
+Its first line of output is JSON: `url`, and `chains`, the blockchain ids. A chain is served at
+/ext/bc/ID/rpc.
+`POST /bench/open` serves all blocks, `/bench/shut` only those asked for so far, and `/bench/hide`
+only the genesis. `GET /bench/height` returns the highest block that was asked for. The contracts
+say that each token has its metadata at /nft/ID of this server, at one of eight addresses of the
+loopback network.
 """
 
 from __future__ import annotations

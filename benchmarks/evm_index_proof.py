@@ -1,7 +1,8 @@
 """What the proof of blocks by their receiptsRoot costs: indexing with it by indexing without it.
 
-One block in five has an NFT transfer. The index process's own classes read, check and write the blocks in this process;
-the node answers from memory without HTTP, so that decoding, checking and writing are all of the work.
+One block in five has an NFT transfer. The index process's own classes read, check and write the
+blocks in this process; the node answers from memory without HTTP, so that decoding, checking and
+writing are all of the work.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ _CPU_CLOCK_OF_PROCESS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The seconds of indexing a chain. cpu_s: of the process that indexes; worker_cpu_s: of the one that proves."""
+    """The seconds of indexing a chain.
+
+    cpu_s: of the process that indexes; worker_cpu_s: of the one that proves.
+    """
 
     took_s: float
     cpu_s: float
@@ -83,14 +87,18 @@ class ThreadProver(BlockProver):
     async def find_disproven(
         self, blocks: Sequence[UnprovenBlock], thread: Executor
     ) -> DisprovenBlock | None:
-        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if there is none."""
+        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if
+        there is none.
+        """
         return await asyncio.get_running_loop().run_in_executor(
             thread, partial(find_disproven, blocks)
         )
 
 
 class MemoryNodes:
-    """Stands for the nodes of a chain, of which there is one, and for the node: answers are ready in memory."""
+    """Stands for the nodes of a chain, of which there is one, and for the node: answers are ready
+    in memory.
+    """
 
     position = 0
 
@@ -289,7 +297,9 @@ def _first_unproven(chain: ServedChain) -> list[UnprovenBlock]:
 
 
 async def _hold_ms(chain: ServedChain) -> float:
-    """Read the last block of a chain; return the milliseconds for which the event loop did nothing else at most."""
+    """Read the last block of a chain; return the milliseconds for which the event loop did nothing
+    else at most.
+    """
     longest_s = 0.0
 
     async def beat() -> None:

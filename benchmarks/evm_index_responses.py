@@ -1,4 +1,6 @@
-"""Response times of pages of the index of EVM chains over HTTP: endpoints 10 to 14, ICM; one client at a time."""
+"""Response times of pages of the index of EVM chains over HTTP: endpoints 10 to 14, ICM; one client
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ _CHAIN: Final = f"/v1/chains/{EVM_CHAIN_ID}"
 
 
 def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
-    """Return the measured figures. folder: of the index, and for the log of the server."""
+    """Return the measured figures.
+
+    folder: of the index, and for the log of the server.
+    """
     with serving_index(settings, folder) as (client, _):
         figures = [
             measure_p99(client, name, draw, _P99) for name, draw in _pages(chain, _PAGE).items()
@@ -59,7 +64,10 @@ def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> t
 def measure_message_pages(
     chain: MadeUpMessages, settings: IndexSettings, folder: Path
 ) -> Iterator[Figure]:
-    """Yield the measured figures of ICM messages. folder: see `measure_pages`."""
+    """Yield the measured figures of ICM messages.
+
+    folder: see `measure_pages`.
+    """
     with serving_index(settings, folder, "--messages") as (client, server):
         for name, draw in _message_pages(chain).items():
             before = server.cpu_s()
@@ -69,7 +77,9 @@ def measure_message_pages(
 
 
 def _message_pages(chain: MadeUpMessages) -> Mapping[str, Callable[[], str]]:
-    """Return the functions that draw the path of a page of messages, at any time of the chains, by name."""
+    """Return the functions that draw the path of a page of messages, at any time of the chains, by
+    name.
+    """
     random = Random(7)
     source, destination = map(id_text, MESSAGE_CHAINS)
 
@@ -98,7 +108,9 @@ def _message_pages(chain: MadeUpMessages) -> Mapping[str, Callable[[], str]]:
 def serving_index(
     settings: IndexSettings, folder: Path, *options: str
 ) -> Iterator[tuple[Client, Process]]:
-    """Yield a client of a server of the index in a folder, which has the last core; this process has the first one."""
+    """Yield a client of a server of the index in a folder, which has the last core; this process
+    has the first one.
+    """
     cores = sorted(os.sched_getaffinity(0))
     arguments = [
         "--folder",

@@ -1,7 +1,9 @@
-"""Rates of indexing an EVM chain from a node on loopback, compared with downloading and parsing the same replies alone.
+"""Rates of indexing an EVM chain from a node on loopback, compared with downloading and parsing the
+same replies alone.
 
-The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file. The clock begins
-when it reads the first block behind the genesis, and ends when the last one is written.
+The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file.
+The clock begins when it reads the first block behind the genesis, and ends when the last one is
+written.
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ _INDEXED: Final = {"metadata": "off", "traces": "off"}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of chain. blocks: of a full and a quick run; items: what a block has, and its rate's name and aim.
+    """A kind of chain.
 
-    batch: blocks in a request of the floor, about 4 MiB of replies. has_holders: ERC-20 balances are kept. has_icm:
-    messages are kept.
+    blocks: of a full and a quick run; items: what a block has, and its rate's name and aim.
+
+    batch: blocks in a request of the floor, about 4 MiB of replies.
+    has_holders: ERC-20 balances are kept.
+    has_icm: messages are kept.
     """
 
     name: str
@@ -67,7 +72,11 @@ _MESSAGES: Final = ("messages", "coins")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run. node_cpu_s: CPU time of the node. peak_bytes: the most memory of the indexer."""
+    """One measured run.
+
+    node_cpu_s: CPU time of the node.
+    peak_bytes: the most memory of the indexer.
+    """
 
     took_s: float
     cpu_s: float
@@ -148,7 +157,8 @@ def indexer(
 ) -> Iterator[Process]:
     """Run `warpseal index run` over the chains of a benchmark node.
 
-    index: the `index` object of each entry. keys: more of the configuration, with underscores.
+    index: the `index` object of each entry.
+    keys: more of the configuration, with underscores.
     """
     folder.mkdir(parents=True, exist_ok=True)
     endpoint = {"base-url": facts["url"]}

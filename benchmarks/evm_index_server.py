@@ -1,4 +1,5 @@
-"""The Data and Metrics API over existing indexes of EVM chains, on loopback, without the rest of the daemon.
+"""The Data and Metrics API over existing indexes of EVM chains, on loopback, without the rest of
+the daemon.
 
 python -m benchmarks.evm_index_server --folder PATH --cache-bytes N [--url URL] [--messages]
 """

@@ -1,10 +1,13 @@
-"""The database of an EVM chain at size: the rate of writing from first to last, the bytes, the times of pages.
+"""The database of an EVM chain at size: the rate of writing from first to last, the bytes, the
+times of pages.
 
-Facts are made up and written, without node and decoding; pages are read through the reader, and over HTTP from a server
-in a process of its own. What is cached is limited to a tenth of the store, as in `index_store`: the program's own cache
-and the log of the writer; of the file the operating system keeps nothing.
+Facts are made up and written, without node and decoding; pages are read through the reader, and
+over HTTP from a server in a process of its own. What is cached is limited to a tenth of the store,
+as in `index_store`: the program's own cache and the log of the writer; of the file the operating
+system keeps nothing.
 
-python -m benchmarks.evm_index_store --transfers 100000 [--url postgresql://USER@HOST/NAME] [--write]
+python -m benchmarks.evm_index_store --transfers 100000 [--url postgresql://USER@HOST/NAME]
+[--write]
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ _ATTRIBUTES = (
 
 @dataclass(slots=True)
 class WriteRun:
-    """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by batch."""
+    """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by
+    batch.
+    """
 
     points: list[tuple[int, float, float]] = field(default_factory=lambda: [(0, 0.0, 0.0)])
     bytes_before_documents: int = 0
@@ -75,7 +80,10 @@ class WriteRun:
         return self.points[-1][0]
 
     def rate(self, begin: float, end: float, clock: int = 1) -> float:
-        """Return transfers a second between two parts of the chain, 0 to 1. clock: 2 for processor time."""
+        """Return transfers a second between two parts of the chain, 0 to 1.
+
+        clock: 2 for processor time.
+        """
         chosen = [
             point
             for point in self.points
@@ -90,7 +98,10 @@ def run(quick: bool) -> Report:
 
 
 def measure(transfers: int, url: str = "") -> Report:
-    """Write transfers and read pages. url: of a server; empty: a new SQLite file."""
+    """Write transfers and read pages.
+
+    url: of a server; empty: a new SQLite file.
+    """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="warpseal-evm-index-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

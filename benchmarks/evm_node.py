@@ -1,4 +1,5 @@
-"""An EVM node that answers from memory as fast as Python can, and sends heads over WebSockets; for benchmarks only.
+"""An EVM node that answers from memory as fast as Python can, and sends heads over WebSockets; for
+benchmarks only.
 
 python -m benchmarks.evm_node; its first line of output names the URLs of calls and WebSockets.
 """
@@ -83,7 +84,10 @@ class Connection(asyncio.Protocol):
 
 
 class HeadPublisher:
-    """The WebSocket clients. Each head carries the moment at which it is sent (CLOCK_MONOTONIC, ns) in `extraData`."""
+    """The WebSocket clients.
+
+    Each head carries the moment at which it is sent (CLOCK_MONOTONIC, ns) in `extraData`.
+    """
 
     def __init__(self) -> None:
         self._sockets: set[web.WebSocketResponse] = set()

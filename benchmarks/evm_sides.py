@@ -1,4 +1,6 @@
-"""An EVM node, a bare aiohttp proxy of it, and the daemon in front of it: each a process, all asked in the same way."""
+"""An EVM node, a bare aiohttp proxy of it, and the daemon in front of it: each a process, all asked
+in the same way.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who is asked. url, path: of calls; ws_url, ws_path: of WebSockets. process: whose CPU counts."""
+    """Who is asked.
+
+    url, path: of calls; ws_url, ws_path: of WebSockets.
+    process: whose CPU counts.
+    """
 
     name: str
     url: str
@@ -38,7 +44,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class EvmSides:
-    """The three sides, the node first. violations: of the daemon, as the simulated validators counted them."""
+    """The three sides, the node first.
+
+    violations: of the daemon, as the simulated validators counted them.
+    """
 
     sides: tuple[Side, Side, Side]
     violations: Callable[[], int]
@@ -46,9 +55,12 @@ class EvmSides:
 
 @asynccontextmanager
 async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIterator[EvmSides]:
-    """Run the three until the block ends. keys: more of the daemon's configuration, `_` for `-`.
+    """Run the three until the block ends.
 
-    gateway_path: of the calls if the daemon is the gateway of the primary network; "": it has an EVM chain.
+    keys: more of the daemon's configuration, `_` for `-`.
+
+    gateway_path: of the calls if the daemon is the gateway of the primary network; "": it has an
+        EVM chain.
     """
     cores = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:

@@ -1,4 +1,6 @@
-"""(r) Heads of an EVM chain, sent to 1,000 WebSocket clients: by the node, a bare aiohttp proxy, and the daemon."""
+"""(r) Heads of an EVM chain, sent to 1,000 WebSocket clients: by the node, a bare aiohttp proxy,
+and the daemon.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ NOTES = (
 
 @dataclass(slots=True)
 class SideResult:
-    """Results of all turns of one side. cpu_s: of one head for one client; connect_cpu_s: of one connection.
+    """Results of all turns of one side.
+
+    cpu_s: of one head for one client; connect_cpu_s: of one connection.
 
     missed: heads that a client did not receive.
     """

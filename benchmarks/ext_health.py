@@ -1,4 +1,6 @@
-"""(k) The report of `/ext/health`, again and again: answered from the last round, whatever the number of checks."""
+"""(k) The report of `/ext/health`, again and again: answered from the last round, whatever the
+number of checks.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the work costs at least: BLS by calling the backend, transport by calling ssl, with nothing between.
+"""What the work costs at least: BLS by calling the backend, transport by calling ssl, with nothing
+between.
 
-The shares are made here, as many as the daemon used and over a message of the same length; a share's cost does
-not depend on whose it is.
+The shares are made here, as many as the daemon used and over a message of the same length; a
+share's cost does not depend on whose it is.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class CryptoFloor:
         self._key_sum = bls.sum_public_keys(bls.derive_public_key(secret) for secret in secrets)
 
     def cpu_s(self, rounds: int) -> float:
-        """Return the mean CPU time of one aggregation: unchecked decoding, sum, subgroup check, one verification.
+        """Return the mean CPU time of one aggregation: unchecked decoding, sum, subgroup check, one
+        verification.
 
         The sum of the signers' public keys is left out: it counts as the daemon's own work.
         """
@@ -54,7 +56,9 @@ class CryptoFloor:
 
 
 class TransportFloor:
-    """Bare TLS 1.3 connections to a process that answers requests of one size with responses of another."""
+    """Bare TLS 1.3 connections to a process that answers requests of one size with responses of
+    another.
+    """
 
     def __init__(
         self, port: int, context: ssl.SSLContext, request_bytes: int, response_bytes: int
@@ -66,7 +70,9 @@ class TransportFloor:
         self._streams: list[ssl.SSLSocket] = []
 
     def connect(self, count: int) -> float:
-        """Open `count` more connections; return the CPU time of one: connect, TLS handshake, both certificates."""
+        """Open `count` more connections; return the CPU time of one: connect, TLS handshake, both
+        certificates.
+        """
         started = time.process_time()
         for _ in range(count):
             raw = socket.create_connection(("127.0.0.1", self._port), timeout=READ_TIMEOUT_S)
@@ -75,7 +81,9 @@ class TransportFloor:
         return (time.process_time() - started) / count
 
     def cpu_s(self, connections: int, rounds: int) -> float:
-        """Return the mean CPU time of one round: the request to each connection, then the response of each."""
+        """Return the mean CPU time of one round: the request to each connection, then the response
+        of each.
+        """
         return mean([self._once(self._streams[:connections]) for _ in range(rounds)])
 
     def close(self) -> None:
@@ -100,7 +108,10 @@ class TransportFloor:
 def transport_floor(
     folder: Path, request_bytes: int, response_bytes: int
 ) -> Iterator[TransportFloor]:
-    """Run the far end; yield the near end without connections. folder: for certificates and the log."""
+    """Run the far end; yield the near end without connections.
+
+    folder: for certificates and the log.
+    """
     allow_many_sockets()
     _write_certificate(folder / "server.pem")
     _write_certificate(folder / "client.pem")

@@ -1,4 +1,6 @@
-"""(y) Calls of the P-Chain: to the node itself, through a bare aiohttp proxy, and through the daemon, in turns."""
+"""(y) Calls of the P-Chain: to the node itself, through a bare aiohttp proxy, and through the
+daemon, in turns.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +17,8 @@ CALL = (
 
 
 def run(quick: bool) -> Report:
-    """Ask the three in turns: by one connection, by 32, and by 32 at a rate. The daemon meters each call."""
+    """Ask the three in turns: by one connection, by 32, and by 32 at a rate.
+
+    The daemon meters each call.
+    """
     return measure("gateway", quick, partial(fronted, gateway_path="/ext/bc/P"), CALL)

@@ -1,7 +1,8 @@
-"""(i) Times of POST and GET of signed messages, while the index process backfills and while it is idle.
+"""(i) Times of POST and GET of signed messages, while the index process backfills and while it is
+idle.
 
-The daemon and its index process are real. They share this machine with the simulated validators, the node with the
-blocks and the client. Windows without and with a backfill take turns in one run.
+The daemon and its index process are real. They share this machine with the simulated validators,
+the node with the blocks and the client. Windows without and with a backfill take turns in one run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ A_WINDOW = 300
 QUICK_WINDOW = 25
 PAIRS = 4
 PAUSE_S = 0.004
-# The time in which the next blocks are indexed; if the height does not change for so long, the index is idle.
+# The time in which the next blocks are indexed; if the height does not change for so long, the
+# index is idle.
 SETTLE_S = 1.5
 # More blocks than the indexer reads in a run.
 BLOCKS = 200_000
@@ -40,7 +42,10 @@ AIM = Aim(1.5)
 
 @dataclass(slots=True)
 class Side:
-    """Times measured in all windows of one kind, seconds. blocks: indexed during `took_s`."""
+    """Times measured in all windows of one kind, seconds.
+
+    blocks: indexed during `took_s`.
+    """
 
     post_s: list[float] = field(default_factory=list)
     get_s: list[float] = field(default_factory=list)
@@ -50,7 +55,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """A backfill that starts and stops with POSTs to these URLs. height: returns how far it is."""
+    """A backfill that starts and stops with POSTs to these URLs.
+
+    height: returns how far it is.
+    """
 
     start_url: str
     stop_url: str
@@ -59,7 +67,10 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What is posted and got. path: of a message that is stored already; per_window: POSTs, and as many GETs."""
+    """What is posted and got.
+
+    path: of a message that is stored already; per_window: POSTs, and as many GETs.
+    """
 
     path: str
     messages: Iterator[str]
@@ -125,7 +136,9 @@ def indexing(folder: Path) -> Start:
 
 
 async def run_windows(subject: Daemon, backfill: Backfill, requests: Requests) -> tuple[Side, Side]:
-    """Measure windows of POSTs and GETs without and with the backfill, in turns, once the daemon is connected."""
+    """Measure windows of POSTs and GETs without and with the backfill, in turns, once the daemon is
+    connected.
+    """
     idle, beside = Side(), Side()
     await subject.connected()
     # A warm-up, after which the index has its first blocks.
@@ -177,7 +190,10 @@ async def indexed_height(subject: Daemon) -> int:
 
 
 def side_figures(idle: Side, beside: Side, violations: int) -> Sequence[Figure]:
-    """Return the times of both sides, and their ratios. violations: of the daemon that the validators counted."""
+    """Return the times of both sides, and their ratios.
+
+    violations: of the daemon that the validators counted.
+    """
     figures: list[Figure] = []
     for name, item, other in (
         ("POST", idle.post_s, beside.post_s),

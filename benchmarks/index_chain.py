@@ -1,7 +1,8 @@
-"""Builds P-, X- and C-Chains of any length, with valid bytes, on the genesis of the recorded network.
+"""Builds P-, X- and C-Chains of any length, with valid bytes, on the genesis of the recorded
+network.
 
-Most blocks hold one transfer, as most do on the public networks; every tenth P-Chain block also has an export. The
-signatures are not valid: the indexer does not verify those of accepted transactions.
+Most blocks hold one transfer, as most do on the public networks; every tenth P-Chain block also has
+an export. The signatures are not valid: the indexer does not verify those of accepted transactions.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def x_blocks(count: int) -> Iterator[XBlock]:
 
 
 def c_blocks(count: int) -> Iterator[dict[str, Any]]:
-    """Yield a node's replies for block 0 and the `count` blocks after it; every fifth exports to the P-Chain."""
+    """Yield a node's replies for block 0 and the `count` blocks after it; every fifth exports to
+    the P-Chain.
+    """
     first_block = genesis()
     asset_id = first_block.utxos[0].utxo.asset_id
     _, c_chain = find_primary_chains(first_block)

@@ -1,11 +1,13 @@
-"""Rates of writing indexes into SQLite and into PostgreSQL, as in a backfill, and the bytes that they take.
+"""Rates of writing indexes into SQLite and into PostgreSQL, as in a backfill, and the bytes that
+they take.
 
-Blocks are made up, without node and decoding; both databases get each batch, in turns. Without `--url` the PostgreSQL
-server is that of the tests, which does not wait for its disk.
+Blocks are made up, without node and decoding; both databases get each batch, in turns. Without
+`--url` the PostgreSQL server is that of the tests, which does not wait for its disk.
 
 python -m benchmarks.index_databases --items 200000 [--url postgresql://USER@HOST/NAME] [--write]
 
-The user of `--url` needs the right to create databases: each kind of chain gets one, which is dropped behind.
+The user of `--url` needs the right to create databases: each kind of chain gets one, which is
+dropped behind.
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ _SIZE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of chain. items: what is counted. batch: blocks in a transaction. blocks: those of a number of items."""
+    """A kind of chain.
+
+    items: what is counted.
+    batch: blocks in a transaction.
+    blocks: those of a number of items.
+    """
 
     name: str
     items: str
@@ -63,7 +70,11 @@ class Kind:
 
 @dataclass(slots=True)
 class Side:
-    """One of the two databases. took_s: time of its writes. cpu_s: their processor time, the server's included."""
+    """One of the two databases.
+
+    took_s: time of its writes.
+    cpu_s: their processor time, the server's included.
+    """
 
     engine: Engine
     write: Callable[[Sequence[Any]], object]
@@ -122,7 +133,10 @@ def run(quick: bool) -> Report:
 
 
 def measure(items: int, url: str = "") -> Report:
-    """Write chains with this number of items. url: of a PostgreSQL server; empty: that of the tests."""
+    """Write chains with this number of items.
+
+    url: of a PostgreSQL server; empty: that of the tests.
+    """
     with ExitStack() as stack:
         if not url:
             server = PostgresServer()

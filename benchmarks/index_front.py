@@ -1,7 +1,8 @@
-"""A node in front of a simulated node: it serves a long P-Chain to the indexer and forwards all other calls.
+"""A node in front of a simulated node: it serves a long P-Chain to the indexer and forwards all
+other calls.
 
-python -m benchmarks.index_front --behind URL --blocks 100000. `POST /bench/gate/open` and `/shut` start and stop
-serving blocks, and so the backfill of an index.
+python -m benchmarks.index_front --behind URL --blocks 100000. `POST /bench/gate/open` and `/shut`
+start and stop serving blocks, and so the backfill of an index.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _TIME: Final = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
 
 
 class Front:
-    """behind: the URL of the node that gets all other calls. count: blocks after block 0."""
+    """behind: the URL of the node that gets all other calls.
+
+    count: blocks after block 0.
+    """
 
     def __init__(self, behind: str, count: int, session: ClientSession) -> None:
         self._behind = behind

@@ -1,4 +1,5 @@
-"""A synthetic P-Chain of any length: few addresses have most transactions, and most outputs are spent soon.
+"""A synthetic P-Chain of any length: few addresses have most transactions, and most outputs are
+spent soon.
 
 It builds effects and bytes without checks, because it measures the index, not the ledger.
 """
@@ -65,7 +66,10 @@ _TXS_A_BLOCK = (1, 1, 2, 3)
 
 
 class MadeUpChain:
-    """A sequence of blocks. addresses: all used so far, the busiest first. blockchains: all created so far."""
+    """A sequence of blocks.
+
+    addresses: all used so far, the busiest first. blockchains: all created so far.
+    """
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)

@@ -35,7 +35,11 @@ _ANY_TIME: Final = TimeRange()
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkQuery:
-    """A query. ask: runs it on an index. path: the same query over HTTP."""
+    """A query.
+
+    ask: runs it on an index.
+    path: the same query over HTTP.
+    """
 
     ask: Callable[[Index], Awaitable[Any]]
     path: str
@@ -104,7 +108,10 @@ def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
 
 
 async def page_behind(key: int, now: float) -> BenchmarkQuery:
-    """Return the query for the page of all transactions after a key. now: unix seconds."""
+    """Return the query for the page of all transactions after a key.
+
+    now: unix seconds.
+    """
     query = PageQuery("listLatestPrimaryNetworkTransactions", _P.value.encode(), {}, PAGE)
     token = await PageTokens(KnownKeys(), lambda: now).encode(query, (key,))
     page = PageRequest(PAGE, (key,))

@@ -1,4 +1,6 @@
-"""Response times of an index: every query of `index_queries`, through `Index` and over HTTP, one client at a time."""
+"""Response times of an index: every query of `index_queries`, through `Index` and over HTTP, one
+client at a time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ _DEEP_PAGE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class QueryRunner:
-    """A way to run a query. name: for the report; run: returns when the result is complete."""
+    """A way to run a query.
+
+    name: for the report; run: returns when the result is complete.
+    """
 
     name: str
     run: Callable[[BenchmarkQuery], Awaitable[object]]
@@ -58,7 +63,10 @@ class QueryRunner:
 def measure_queries(
     chain: MadeUpChain, settings: IndexSettings, folder: Path
 ) -> tuple[Figure, ...]:
-    """Return the measured figures. folder: for the log of the server."""
+    """Return the measured figures.
+
+    folder: for the log of the server.
+    """
     cores = sorted(os.sched_getaffinity(0))
     address = ["--url", str(settings.url), "--cache-bytes", str(settings.cache_bytes)]
     log, module = folder / "server.log", "benchmarks.index_server"
@@ -96,7 +104,10 @@ async def _measure_both(
 
 
 class Client:
-    """One keep-alive connection. url: of the server."""
+    """One keep-alive connection.
+
+    url: of the server.
+    """
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
@@ -161,7 +172,9 @@ def _rates(chain: MadeUpChain, server: Process) -> tuple[Figure, ...]:
 
 
 def _rate(name: str, paths: Sequence[str], server: Process, aim: Aim) -> tuple[Figure, ...]:
-    """Return the pages a second that the server sends from one core to a few clients on the other, from warm caches."""
+    """Return the pages a second that the server sends from one core to a few clients on the other,
+    from warm caches.
+    """
     first = Client(server.ready_line)
     for path in [*paths] * _WARM_UP_ROUNDS:
         first.get(path)

@@ -1,6 +1,8 @@
-"""Rates of indexing the three chains from a node on loopback, compared with the rates of downloading and hashing alone.
+"""Rates of indexing the three chains from a node on loopback, compared with the rates of
+downloading and hashing alone.
 
-The node is a separate process that answers from memory. All blocks are written to a new SQLite file.
+The node is a separate process that answers from memory. All blocks are written to a new SQLite
+file.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ _REPLY = msgspec.json.Decoder(_Reply)
 
 
 def run(quick: bool) -> Report:
-    """Index from container ranges, from single blocks, and the other two chains; measure the floors as well."""
+    """Index from container ranges, from single blocks, and the other two chains; measure the floors
+    as well.
+    """
     count = 4_000 if quick else 60_000
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "node.log"
@@ -141,7 +145,9 @@ async def _index(
 
 
 def floor(url: str, count: int, *, by_range: bool) -> float:
-    """Return the rate of downloading and hashing with the same number of concurrent requests, blocks a second."""
+    """Return the rate of downloading and hashing with the same number of concurrent requests,
+    blocks a second.
+    """
     return uvloop.run(_download(url, count, by_range=by_range))
 
 

@@ -1,4 +1,5 @@
-"""The Data API over an existing index, on loopback, without the rest of the daemon; for benchmarks only.
+"""The Data API over an existing index, on loopback, without the rest of the daemon; for benchmarks
+only.
 
 python -m benchmarks.index_server --url sqlite:///PATH --cache-bytes N
 """

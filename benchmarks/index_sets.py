@@ -1,7 +1,8 @@
-"""Validator sets of an index: time of a read, bytes and time of their rows, and a long history against the plain model.
+"""Validator sets of an index: time of a read, bytes and time of their rows, and a long history
+against the plain model.
 
-The rows of the sets are those of real blocks: a made-up history in which almost every block changes a set. It is an
-upper bound, since most blocks of a real chain change none.
+The rows of the sets are those of real blocks: a made-up history in which almost every block changes
+a set. It is an upper bound, since most blocks of a real chain change none.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def run(quick: bool) -> Report:
 
 
 async def _measure_reads(changes: int) -> tuple[list[float], float, list[float], float]:
-    """Return durations of reads at the tip, the processor time of one, durations at drawn heights, bytes of a change.
+    """Return durations of reads at the tip, the processor time of one, durations at drawn heights,
+    bytes of a change.
 
     Durations are in seconds.
     """
@@ -102,7 +104,9 @@ async def _read(index: Index, height: int) -> float:
 
 
 def _changing_blocks(changes: int) -> Iterator[PRecord]:
-    """Yield blocks that change the Primary Network's set only: mostly a delegation, sometimes another validator."""
+    """Yield blocks that change the Primary Network's set only: mostly a delegation, sometimes
+    another validator.
+    """
     random = Random(SEED)
     members = [_validator(random) for _ in range(VALIDATORS)]
     record = _record(0, BlockID(bytes(32)), members)
@@ -152,7 +156,9 @@ def _size(folder: Path) -> int:
 
 
 class _BriefWallet(Wallet):
-    """A wallet that knows the oldest coins, among which are those of other assets, and the newest ones."""
+    """A wallet that knows the oldest coins, among which are those of other assets, and the newest
+    ones.
+    """
 
     def open(self, time: int) -> None:
         places = self.model.places

@@ -1,9 +1,11 @@
-"""The index's database at size: how fast it is written from first to last, how large it is, how fast it answers.
+"""The index's database at size: how fast it is written from first to last, how large it is, how
+fast it answers.
 
-Effects are made up and written, without node and ledger; questions are asked of the reader, and over HTTP of a server
-in a process of its own. What is cached is limited to a tenth of the store. While it is written, that is the program's
-own cache and the log of what was written last, which is half as large and read again when it is put in its place; of
-the store's file the operating system keeps nothing. While it is read, the operating system keeps nothing at all.
+Effects are made up and written, without node and ledger; questions are asked of the reader, and
+over HTTP of a server in a process of its own. What is cached is limited to a tenth of the store.
+While it is written, that is the program's own cache and the log of what was written last, which is
+half as large and read again when it is put in its place; of the store's file the operating system
+keeps nothing. While it is read, the operating system keeps nothing at all.
 
 python -m benchmarks.index_store --transactions 100000 [--url postgresql://USER@HOST/NAME] [--write]
 """
@@ -42,14 +44,19 @@ _LAST_OF_FIRST = Aim(0.7, at_least=True)
 
 @dataclass(frozen=True, slots=True)
 class WriteRun:
-    """The writing of a chain: (transactions so far, seconds so far, processor seconds so far) by batch."""
+    """The writing of a chain: (transactions so far, seconds so far, processor seconds so far) by
+    batch.
+    """
 
     points: Sequence[tuple[int, float, float]]
     txs: int
     size_bytes: int
 
     def rate(self, begin: float, end: float, clock: int = 1) -> float:
-        """Return transactions a second between two parts of the chain, 0 to 1. clock: 2 for processor time."""
+        """Return transactions a second between two parts of the chain, 0 to 1.
+
+        clock: 2 for processor time.
+        """
         chosen = [point for point in self.points if begin * self.txs <= point[0] <= end * self.txs]
         return (chosen[-1][0] - chosen[0][0]) / max(chosen[-1][clock] - chosen[0][clock], 1e-9)
 
@@ -60,7 +67,10 @@ def run(quick: bool) -> Report:
 
 
 def measure(txs: int, url: str = "") -> Report:
-    """Write transactions and query them. url: of a server; empty: a new SQLite file."""
+    """Write transactions and query them.
+
+    url: of a server; empty: a new SQLite file.
+    """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="warpseal-index-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

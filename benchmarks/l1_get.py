@@ -1,4 +1,6 @@
-"""(g) Repeated GETs of a stored signed message of an L1 transaction, from a daemon that did not sign it."""
+"""(g) Repeated GETs of a stored signed message of an L1 transaction, from a daemon that did not
+sign it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ READ_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Results of a restarted daemon. first_s: time of its first response. requests: signature requests that it sent."""
+    """Results of a restarted daemon.
+
+    first_s: time of its first response.
+    requests: signature requests that it sent.
+    """
 
     load: Load
     cpu_s: float
@@ -43,7 +49,9 @@ class Served:
 
 
 def run(quick: bool) -> Report:
-    """Sign the message of a conversion, restart the daemon on one core, and GET the message from the other."""
+    """Sign the message of a conversion, restart the daemon on one core, and GET the message from
+    the other.
+    """
     validators, seconds = (QUICK_VALIDATORS, QUICK_SECONDS) if quick else (VALIDATORS, SECONDS)
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), validators, seconds, quick))

@@ -1,4 +1,6 @@
-"""A client that keeps several connections busy with one prepared request: as little work per request as can be."""
+"""A client that keeps several connections busy with one prepared request: as little work per
+request as can be.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ STALLED_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was answered. took_s: wall clock. latencies_s: of each request. bodies: the distinct responses."""
+    """What was answered.
+
+    took_s: wall clock.
+    latencies_s: of each request.
+    bodies: the distinct responses.
+    """
 
     requests: int
     took_s: float
@@ -36,9 +43,11 @@ class LoadFailed(Exception):
 
 
 def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seconds: float) -> Load:
-    """Post `body` on `clients` keep-alive connections, one request at a time on each, for `seconds`.
+    """Post `body` on `clients` keep-alive connections, one request at a time on each, for
+    `seconds`.
 
-    url: "http://host:port". Raises LoadFailed.
+    url: "http://host:port".
+    Raises LoadFailed.
     """
     return _again_and_again(url, _post(url, path, body), clients, seconds)
 
@@ -46,9 +55,11 @@ def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seco
 def post_at_a_rate(
     url: str, path: str, body: bytes, *, clients: int, rate: float, seconds: float
 ) -> Load:
-    """Post `body` `rate` times a second in all, evenly, by `clients` keep-alive connections in turn, for `seconds`.
+    """Post `body` `rate` times a second in all, evenly, by `clients` keep-alive connections in
+    turn, for `seconds`.
 
-    Latencies count from the moment at which a request was due, so that a stall is seen by all that were due in it.
+    Latencies count from the moment at which a request was due, so that a stall is seen by all that
+    were due in it.
     Raises LoadFailed.
     """
     with _connected(url, clients) as crowd:

@@ -1,4 +1,6 @@
-"""The simulated network of a benchmark: started as a process of its own, described by the file that it writes."""
+"""The simulated network of a benchmark: started as a process of its own, described by the file that
+it writes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ READ_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A running simulated network. facts: what its file says (the issue of the project names the keys)."""
+    """A running simulated network.
+
+    facts: what its file says (the issue of the project names the keys).
+    """
 
     process: Process
     facts: dict[str, Any]
@@ -36,7 +41,9 @@ class Network:
         ]
 
     def counted(self, name: str) -> int:
-        """Return what the validators counted together: "appRequests", "shares", "refusals", "handshakes", …"""
+        """Return what the validators counted together: "appRequests", "shares", "refusals",
+        "handshakes", …
+        """
         return sum(item[name] for item in self._get("stats")["validators"])
 
     def violations(self) -> int:
@@ -53,7 +60,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """What to simulate. l1s: how many of the `validators` validate each L1. messages: per chain, all pre-signed.
+    """What to simulate.
+
+    l1s: how many of the `validators` validate each L1.
+    messages: per chain, all pre-signed.
 
     extra: more flags of `warpseal simnet`.
     """
@@ -81,7 +91,10 @@ class NetworkPlan:
 
 @contextmanager
 def simulated_network(plan: NetworkPlan, folder: Path) -> Iterator[Network]:
-    """Run a simulated network until the block ends. folder: for its file and its log."""
+    """Run a simulated network until the block ends.
+
+    folder: for its file and its log.
+    """
     file = folder / "network.json"
     with running(plan.arguments(file), folder / "simnet.log") as process:
         yield Network(process, json.loads(file.read_text()))

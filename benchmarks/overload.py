@@ -1,4 +1,6 @@
-"""(s) Bursts of new messages: how many are answered, how early the rest is refused, and what that costs."""
+"""(s) Bursts of new messages: how many are answered, how early the rest is refused, and what that
+costs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ SMALL, LARGE = 200, 2_000
 QUICK_SMALL, QUICK_LARGE = 20, 200
 WARM_UPS = 10
 TIMEOUT_S = 15.0
-# The messages are spread over the chains of the L1, because each chain of the network has the same number of them.
+# The messages are spread over the chains of the L1, because each chain of the network has the same
+# number of them.
 CHAINS = 40
 CLIENTS = 8
 SETTLE_S = 3.0
@@ -37,7 +40,11 @@ EARLY_AIM = Aim(TIMEOUT_S / 2)
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response of a burst. code: of an error, "" of a signed message. retry_after_s: 0 if it names none."""
+    """One response of a burst.
+
+    code: of an error, "" of a signed message.
+    retry_after_s: 0 if it names none.
+    """
 
     status: int
     code: str
@@ -112,7 +119,9 @@ async def _post(subject: Daemon, messages: Sequence[str]) -> Burst:
 
 
 def _client(number: int) -> aiohttp.ClientSession:
-    """Return a client with an address of its own, because an address may have only so many connections."""
+    """Return a client with an address of its own, because an address may have only so many
+    connections.
+    """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, local_addr=(f"127.0.0.{2 + number}", 0))
     )

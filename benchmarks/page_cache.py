@@ -1,4 +1,5 @@
-"""The operating system's page cache of some files: emptied again and again, so that only a program's own cache counts.
+"""The operating system's page cache of some files: emptied again and again, so that only a
+program's own cache counts.
 
 Linux only: posix_fadvise(2) drops pages that are written back.
 """
@@ -16,7 +17,10 @@ _EVERY_S: Final = 0.05
 
 
 def drop(paths: Iterable[Path], *, write_back: bool = True) -> None:
-    """Drop the pages of files. write_back: first write those that are not on the disk yet."""
+    """Drop the pages of files.
+
+    write_back: first write those that are not on the disk yet.
+    """
     for path in paths:
         with suppress(FileNotFoundError):
             opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -68,9 +68,12 @@ class Process:
 def running(
     arguments: Sequence[str], log: Path, *, module: str = "warpseal", core: int | None = None
 ) -> Iterator[Process]:
-    """Run `python -m MODULE ARGUMENTS` until the block ends; it is ready when it prints its first line.
+    """Run `python -m MODULE ARGUMENTS` until the block ends; it is ready when it prints its first
+    line.
 
-    log: file for its standard error. core: the one CPU core that it may use. Raises ProcessFailed.
+    log: file for its standard error.
+    core: the one CPU core that it may use.
+    Raises ProcessFailed.
     """
     command = [sys.executable, "-m", module, *arguments]
     with log.open("a") as errors:

@@ -1,4 +1,6 @@
-"""(i) Cost of the profiler: its share of the CPU by its own clock, and compared with the same work without it."""
+"""(i) Cost of the profiler: its share of the CPU by its own clock, and compared with the same work
+without it.
+"""
 
 from __future__ import annotations
 

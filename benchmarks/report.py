@@ -17,7 +17,10 @@ RESULTS_DIR = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The bound of a figure. at_least: the figure may not be below it; else it may not be above it."""
+    """The bound of a figure.
+
+    at_least: the figure may not be below it; else it may not be above it.
+    """
 
     bound: float
     at_least: bool = False
@@ -49,7 +52,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one benchmark found. quick: sizes too small for the aims to mean anything."""
+    """What one benchmark found.
+
+    quick: sizes too small for the aims to mean anything.
+    """
 
     benchmark: str
     quick: bool
@@ -126,7 +132,10 @@ def mean(samples: Sequence[float]) -> float:
 def run_sized(
     about: str | None, option: str, quick: int, measure: Callable[[int, str], Report]
 ) -> None:
-    """Run a benchmark with the size and the database of the command line. option: names the size."""
+    """Run a benchmark with the size and the database of the command line.
+
+    option: names the size.
+    """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,11 @@
-"""`make soak`: hours of load on one daemon, with faults, as a table; it fails if memory or descriptors keep growing.
+"""`make soak`: hours of load on one daemon, with faults, as a table; it fails if memory or
+descriptors keep growing.
 
-A simulated network of validators, some of them dead, slow or wrong, runs in a process of its own, and so does the
-daemon. Requests arrive evenly, whether earlier ones have been answered or not; latencies count from the moment at which
-a request was due. Some requests are for new messages, the others repeat one of the last thousand. The caches of the
-daemon are so small that they are full after a few minutes: memory that grows after that is a leak.
+A simulated network of validators, some of them dead, slow or wrong, runs in a process of its own,
+and so does the daemon. Requests arrive evenly, whether earlier ones have been answered or not;
+latencies count from the moment at which a request was due. Some requests are for new messages, the
+others repeat one of the last thousand. The caches of the daemon are so small that they are full
+after a few minutes: memory that grows after that is a leak.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from benchmarks.process import Process, ProcessFailed, allow_many_sockets
 from benchmarks.report import Aim, Figure, Report, print_report, quantile, violations_figure
 from warpseal.store.url import redacted_url
 
-# Each chain of the network has the same number of messages, and those of the Primary Network are not sent.
+# Each chain of the network has the same number of messages, and those of the Primary Network are
+# not sent.
 CHAINS = 40
 RECENT_MESSAGES = 1_000
 SAMPLE_S = 1.0
@@ -47,7 +50,11 @@ ROW = "{:>6} {:>8} {:>6} {:>6} {:>6} {:>6} {:>5} {:>5} {:>5}  {}"
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What to run. new, dead, slow, bad: percent. kill_every: minutes between two kills of the daemon; 0: none."""
+    """What to run.
+
+    new, dead, slow, bad: percent.
+    kill_every: minutes between two kills of the daemon; 0: none.
+    """
 
     minutes: float
     rate: float
@@ -76,7 +83,9 @@ class Soak:
         return 100 * round(self.validators * self.dead / 100) / self.validators
 
     def plan(self) -> NetworkPlan:
-        """Return the network: validators by place, first the dead ones, then the slow ones, then the wrong ones."""
+        """Return the network: validators by place, first the dead ones, then the slow ones, then
+        the wrong ones.
+        """
         rules: list[str] = []
         first = 0
         for percent, behaviour in (
@@ -97,7 +106,10 @@ class Soak:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one request. code: of an error, "unreachable" if the daemon died, "" of a signed message."""
+    """The end of one request.
+
+    code: of an error, "unreachable" if the daemon died, "" of a signed message.
+    """
 
     latency_s: float
     code: str
@@ -105,7 +117,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the daemon and its processes use at a moment: resident memory, open files, CPU time since its start."""
+    """What the daemon and its processes use at a moment: resident memory, open files, CPU time
+    since its start.
+    """
 
     memory_bytes: int
     files: int
@@ -126,7 +140,11 @@ class Usage:
 
 @dataclass(slots=True)
 class Traffic:
-    """The requests of a run. outcomes: of all that have ended. lives: samples of each daemon, one a second."""
+    """The requests of a run.
+
+    outcomes: of all that have ended.
+    lives: samples of each daemon, one a second.
+    """
 
     soak: Soak
     messages: Sequence[str]
@@ -141,7 +159,9 @@ class Traffic:
     _random: random.Random = field(default_factory=lambda: random.Random(0))
 
     async def drive(self, subject: Daemon, seconds: float) -> None:
-        """Send what is due, and sample the daemon, until so many seconds after the start of the run."""
+        """Send what is due, and sample the daemon, until so many seconds after the start of the
+        run.
+        """
         samples: list[Usage] = []
         self.lives.append(samples)
         ends_at, next_sample_at, now = self.started_at + seconds, time.perf_counter(), 0.0
@@ -205,7 +225,10 @@ class Traffic:
 def format_row(
     label: str, outcomes: Sequence[Outcome], samples: Sequence[Usage], seconds: float
 ) -> str:
-    """Return a line of the table. samples: of one daemon, of which the last `seconds` count for its CPU time."""
+    """Return a line of the table.
+
+    samples: of one daemon, of which the last `seconds` count for its CPU time.
+    """
     success_ms = [1e3 * outcome.latency_s for outcome in outcomes if not outcome.code] or [0.0]
     codes = Counter(outcome.code for outcome in outcomes if outcome.code)
     recent = samples[-int(seconds / SAMPLE_S) - 1 :]
@@ -223,13 +246,17 @@ def format_row(
 
 
 def growth(values: Sequence[float]) -> float:
-    """Return the median of the last quarter minus that of the second one: the first is for the start and the caches."""
+    """Return the median of the last quarter minus that of the second one: the first is for the
+    start and the caches.
+    """
     quarter = max(1, len(values) // 4)
     return quantile(values[-quarter:], 0.5) - quantile(values[quarter : 2 * quarter] or values, 0.5)
 
 
 def growth_figures(life: Sequence[Usage]) -> list[Figure]:
-    """Return the growth of memory and files in a daemon's life; each may grow by a tenth and a margin."""
+    """Return the growth of memory and files in a daemon's life; each may grow by a tenth and a
+    margin.
+    """
     is_judged = len(life) * SAMPLE_S >= SHORTEST_LIFE_S
     figures = []
     parts = (("memory", "MiB", MEBIBYTE, MEMORY_MARGIN), ("files", "", 1, FILES_MARGIN))
@@ -246,7 +273,9 @@ def growth_figures(life: Sequence[Usage]) -> list[Figure]:
 
 
 async def run(soak: Soak, folder: Path) -> Report:
-    """Run the load, print a line of the table for each interval, and return the figures of the whole."""
+    """Run the load, print a line of the table for each interval, and return the figures of the
+    whole.
+    """
     keys: dict[str, object] = {"signature-cache-bytes": CACHE_BYTES}
     if soak.store_url:
         keys["store-url"] = soak.store_url
@@ -261,7 +290,8 @@ async def run(soak: Soak, folder: Path) -> Report:
             traffic = Traffic(soak, messages, time.perf_counter())
             await traffic.drive(subject, min(seconds, life_s))
         while traffic.request_count < soak.requests:
-            # The next daemon gets the requests that were due while there was none; they count from then.
+            # The next daemon gets the requests that were due while there was none; they count from
+            # then.
             async with daemon(network, start) as subject:
                 await traffic.drive(
                     subject, min(seconds, time.perf_counter() - traffic.started_at + life_s)
@@ -295,7 +325,9 @@ async def run(soak: Soak, folder: Path) -> Report:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the load of the command line; return 1 if an aim is missed: growth, wrong answers or violations."""
+    """Run the load of the command line; return 1 if an aim is missed: growth, wrong answers or
+    violations.
+    """
     soak = Soak(**vars(_parser().parse_args(argv)))
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     allow_many_sockets()

@@ -1,4 +1,5 @@
-"""The start of a daemon with 5 validators: from exec to the ports, to the first response, and to `/ready` 200.
+"""The start of a daemon with 5 validators: from exec to the ports, to the first response, and to
+`/ready` 200.
 
 More starts with `-X importtime` and the log at DEBUG give the share of each stage.
 """
@@ -57,7 +58,8 @@ class StartCost(NamedTuple):
 
 def run(quick: bool) -> Report:
     """Start a daemon again and again, on a new data folder and then on the same one."""
-    # Installed packages are compiled; modules of a checkout are compiled at the first start, which does not count.
+    # Installed packages are compiled; modules of a checkout are compiled at the first start, which
+    # does not count.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     plan, rounds = (
         NetworkPlan(VALIDATORS, (VALIDATORS,), 1),
@@ -83,7 +85,9 @@ def run(quick: bool) -> Report:
 
 
 def _time_stages(network: Network, folder: Path) -> dict[str, float]:
-    """Start a daemon once, and stop it; return the seconds of each stage without imports, and of all imports."""
+    """Start a daemon once, and stop it; return the seconds of each stage without imports, and of
+    all imports.
+    """
     arguments = prepare_start(network, Start(folder, keys={"log-level": "debug"}))
     command = [sys.executable, "-X", "importtime", "-m", "warpseal", *arguments]
     seconds, left = {_IMPORTS: 0.0}, list(_STAGES.items())

@@ -1,4 +1,6 @@
-"""(h) Cost of the store: CPU of aggregations of a daemon with a store and of a daemon without a store."""
+"""(h) Cost of the store: CPU of aggregations of a daemon with a store and of a daemon without a
+store.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ COST_AIM = Aim(1.05)
 
 @dataclass(slots=True)
 class MeasuredDaemon:
-    """One of the two daemons. latencies_s: of the requests; cpu_marks_s: CPU time before each turn and at the end."""
+    """One of the two daemons.
+
+    latencies_s: of the requests; cpu_marks_s: CPU time before each turn and at the end.
+    """
 
     daemon: Daemon
     latencies_s: list[float] = field(default_factory=list)

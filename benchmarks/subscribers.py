@@ -1,4 +1,6 @@
-"""WebSocket clients that subscribe to heads: little work per message, and none of it in the process under test."""
+"""WebSocket clients that subscribe to heads: little work per message, and none of it in the process
+under test.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class _Client:
 
 
 class Subscribers:
-    """Subscribers of one side, each with a connection of its own. node: connection to the node's `/publish`."""
+    """Subscribers of one side, each with a connection of its own.
+
+    node: connection to the node's `/publish`.
+    """
 
     def __init__(self, clients: Sequence[_Client], node: socket.socket) -> None:
         self._clients = clients
@@ -52,7 +57,8 @@ class Subscribers:
             self._selector.register(client.stream, selectors.EVENT_READ, client)
 
     def receive_head(self) -> list[float]:
-        """Have the node send a head; return the delay in seconds of each subscriber that received it in time.
+        """Have the node send a head; return the delay in seconds of each subscriber that received
+        it in time.
 
         Raises LoadFailed if a connection ends.
         """

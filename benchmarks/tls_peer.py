@@ -1,6 +1,8 @@
-"""The far end of the transport floor: answers every request of R bytes with S bytes over TLS 1.3, nothing more.
+"""The far end of the transport floor: answers every request of R bytes with S bytes over TLS 1.3,
+nothing more.
 
-Run as `python -m benchmarks.tls_peer REQUEST_BYTES RESPONSE_BYTES FOLDER`; prints its port; ends on SIGTERM.
+Run as `python -m benchmarks.tls_peer REQUEST_BYTES RESPONSE_BYTES FOLDER`; prints its port; ends on
+SIGTERM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A cached request without traces, with traces of 1 % of the requests, and with traces of all: daemons in turns."""
+"""A cached request without traces, with traces of 1 % of the requests, and with traces of all:
+daemons in turns.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ async def _measure(folder: Path, url: str, quick: bool) -> Report:
 async def _compare(
     daemons: list[Daemon], body: bytes, turns: int
 ) -> tuple[list[float], list[list[float]]]:
-    """Return the CPU of an untraced request of each turn, and the ratios of the others to it; the first is dropped."""
+    """Return the CPU of an untraced request of each turn, and the ratios of the others to it; the
+    first is dropped.
+    """
     plain_us: list[float] = []
     ratios: list[list[float]] = [[] for _ in RATIOS]
     for turn in range(turns + 1):

@@ -1,4 +1,6 @@
-"""Made-up usage: label combinations, with as many requests as real callers make, and the times of their calls."""
+"""Made-up usage: label combinations, with as many requests as real callers make, and the times of
+their calls.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ Sums = dict[UsageLabels, UsageTotals]
 
 
 class MadeUpUsage:
-    """Sums for any number of combinations. combinations: the number of known ones."""
+    """Sums for any number of combinations.
+
+    combinations: the number of known ones.
+    """
 
     def __init__(self, seed: int, combinations: int) -> None:
         self._rng = rng = random.Random(seed)

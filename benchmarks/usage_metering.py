@@ -1,4 +1,6 @@
-"""(z) Metered calls of an EVM chain: CPU of a call with and without usage-enabled, two daemons in turns."""
+"""(z) Metered calls of an EVM chain: CPU of a call with and without usage-enabled, two daemons in
+turns.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ async def _measure(folder: Path, quick: bool) -> Report:
 async def _compare(
     daemons: list[Daemon], body: bytes, clients: int, turns: int, seconds: float
 ) -> tuple[list[float], float]:
-    """Return the ratio of each turn, and the CPU of a request that is not metered; the first turn is not counted."""
+    """Return the ratio of each turn, and the CPU of a request that is not metered; the first turn
+    is not counted.
+    """
     ratios, plain_s = [], []
     for turn in range(turns + 1):
         plain, metered = daemons

@@ -1,4 +1,6 @@
-"""Settings of all tests: the number of examples bounds a property test, not the speed of the machine."""
+"""Settings of all tests: the number of examples bounds a property test, not the speed of the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 
-import py_ecc.bls  # noqa: F401 - lifts the recursion limit beyond what the stack holds; the daemon never loads it
+# Lifts the recursion limit beyond what the stack holds; the daemon never loads it.
+import py_ecc.bls  # noqa: F401
 import pytest
 from hypothesis import settings
 
@@ -31,8 +34,8 @@ TOUCHED_LOGGERS = (
     *(f"warpseal.{parent}{package}" for package in PACKAGE_LOGGERS for parent in ("", "ops.")),
 )
 
-# Temporary files in memory: on a disk, to make and remove the files of databases takes a fifth of the CPU time of their
-# tests. Five workers with a server each need less than half of this space.
+# Temporary files in memory: on a disk, to make and remove the files of databases takes a fifth of
+# the CPU time of their tests. Five workers with a server each need less than half of this space.
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 3_000_000_000
 
@@ -49,7 +52,9 @@ settings.load_profile("warpseal")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector, a third of the time of it; later it runs as seldom as in the daemon."""
+    """Collect without the garbage collector, a third of the time of it; later it runs as seldom as
+    in the daemon.
+    """
     gc.disable()
     try:
         return (yield)
@@ -71,7 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the objects of all tests and libraries: they live until the end.
 
-    The garbage of the collection stays with them: to look for it would take each worker half a second.
+    The garbage of the collection stays with them: to look for it would take each worker half a
+    second.
     """
     gc.freeze()
 

@@ -1,4 +1,6 @@
-"""Waiting in tests: for a condition that has no event, for work that must not wait, and for time that need not pass."""
+"""Waiting in tests: for a condition that has no event, for work that must not wait, and for time
+that need not pass.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,12 @@ _LONGEST_INTERVAL_S: Final = 0.1
 async def until(
     condition: Callable[[], object | Awaitable[object]], timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Wait until the condition, a function or a coroutine function, returns a true value. Raises TimeoutError.
+    """Wait until the condition, a function or a coroutine function, returns a true value.
 
-    Many conditions are HTTP requests, so the intervals become longer: up to a tenth of the time waited so far.
+    Raises TimeoutError.
+
+    Many conditions are HTTP requests, so the intervals become longer: up to a tenth of the time
+    waited so far.
     """
     clock = asyncio.get_running_loop().time
     started_s = clock()
@@ -38,7 +43,9 @@ async def until(
 
 
 async def finish(work: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
-    """Return the result of work that must not wait for a longer timeout, which the test sets far beyond `timeout_s`."""
+    """Return the result of work that must not wait for a longer timeout, which the test sets far
+    beyond `timeout_s`.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             return await work

@@ -1,4 +1,6 @@
-"""The errors of all packages: within the specification, listed in docs/errors.md, and safe to retry on."""
+"""The errors of all packages: within the specification, listed in docs/errors.md, and safe to retry
+on.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +238,8 @@ def test_codes_are_unique_and_stable_words() -> None:
 
 
 def test_v1_uses_only_the_statuses_of_the_specification() -> None:
-    # RFC 9112 has 501 for a coding that a server does not know; no route of the specification is reached.
+    # RFC 9112 has 501 for a coding that a server does not know; no route of the specification is
+    # reached.
     assert {
         status_of(kind, Dialect.V1) for kind in ALL if kind is not UnknownTransferCoding
     } <= SPECIFIED

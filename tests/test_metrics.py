@@ -1,4 +1,6 @@
-"""The metrics page has the counters and the values of the sources; docs/metrics.md lists every series."""
+"""The metrics page has the counters and the values of the sources; docs/metrics.md lists every
+series.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ async def text_of(metrics: Metrics) -> str:
 async def page_of(metrics: Metrics) -> Page:
     """Return the page by (name, sorted labels), parsed by the client library of Prometheus.
 
-    The parser appends _total to counters without it; other tests check the names as they are written.
+    The parser appends _total to counters without it; other tests check the names as they are
+    written.
     """
     text = await text_of(metrics)
     names = set(re.findall(r"^([a-z]\w+)", text, re.M))

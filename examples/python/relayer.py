@@ -1,4 +1,7 @@
-"""Relay the ICM messages of a route: listen, have each message signed, verify it, deliver it. See ../README.md."""
+"""Relay the ICM messages of a route: listen, have each message signed, verify it, deliver it.
+
+See ../README.md.
+"""
 
 import asyncio
 import json
@@ -31,7 +34,9 @@ class Refused(Exception):
 async def listen(
     http: aiohttp.ClientSession, cursor: str
 ) -> AsyncIterator[tuple[str, dict | None]]:
-    """Yield cursors, each with its event or None; when the connection breaks, continue behind the last cursor."""
+    """Yield cursors, each with its event or None; when the connection breaks, continue behind the
+    last cursor.
+    """
     query = {
         "types": "icm_sent",
         "sourceBlockchainId": SOURCE,
@@ -71,7 +76,10 @@ async def call(http: aiohttp.ClientSession, url: str, method: str, params: list 
 async def sign(
     http: aiohttp.ClientSession, message: warpseal.UnsignedMessage
 ) -> warpseal.SignedMessage:
-    """Return the message with the signatures that the destination demands now. They are verified here as well."""
+    """Return the message with the signatures that the destination demands now.
+
+    They are verified here as well.
+    """
     body = {"message": message.raw.hex(), "destinationBlockchainId": DESTINATION}
     response = await http.post(
         f"/v1/signatureAggregator/{environ['NETWORK']}/aggregateSignatures", json=body
@@ -135,7 +143,8 @@ async def relay(http: aiohttp.ClientSession, event: dict) -> str:
     if int(await call(http, rpc, "eth_call", [query, "latest"]), 16):
         raise Refused("it was delivered before")
     signed = await sign(http, message)
-    # A block verifies what is in the access list: the signed message, 0xff, and zeros up to a whole word.
+    # A block verifies what is in the access list: the signed message, 0xff, and zeros up to a whole
+    # word.
     predicate = signed.encode() + b"\xff"
     words = [
         "0x" + predicate[at : at + 32].ljust(32, b"\0").hex() for at in range(0, len(predicate), 32)
@@ -183,7 +192,10 @@ async def work(http: aiohttp.ClientSession, event: dict) -> None:
 
 
 async def main() -> None:
-    """Relay until the process ends. The file has the cursor before the oldest message that is not done."""
+    """Relay until the process ends.
+
+    The file has the cursor before the oldest message that is not done.
+    """
     cursor = CURSOR_FILE.read_text() if CURSOR_FILE.exists() else ""
     before: dict[asyncio.Task, str] = {}
     silence = aiohttp.ClientTimeout(

@@ -1,16 +1,20 @@
-"""The base of the errors that reach a caller, and of those that end the program. Each package has its own errors.
+"""The base of the errors that reach a caller, and of those that end the program.
+
+Each package has its own errors.
 
 ```
 WarpsealError                 code, HTTP status, reference text and Retry-After are attributes of the class
     InternalError
     InvalidRequest            a field of the request: api/signing, api/data, aggregation, delivery, l1, messages
     ...                       api/http (HTTP, limits, keys), api/data, aggregation (quorums), validators (chains,
-                              heights), upstream (nodes), delivery, l1, messages, store, index, usage
+                              heights), upstream (nodes), delivery, l1, messages, store, index,
+                              usage
 StartupError                  the program cannot start
 CallRefused                   a JSON-RPC error of the node API
 ```
 
-A new error is a class in its package's `errors.py`, and a row in docs/errors.md; a test compares the two.
+A new error is a class in its package's `errors.py`, and a row in docs/errors.md; a test compares
+the two.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ class WarpsealError(Exception):
 
     detail: facts for programs beyond the code: fields of `ErrorDetail` in api/http/error_bodies.py.
     http_status: of the response.
-    v1_status: HTTP status under `/v1` and `/v2`, whose specification has eight statuses only; None means `http_status`.
+    v1_status: HTTP status under `/v1` and `/v2`, whose specification has eight statuses only; None
+        means `http_status`.
     default_text: the text of an error that is raised without one.
     reference_text: what the reference aggregator says; its dialect has this text before the reason.
     retry_after_s: seconds of Retry-After; None sends no such header. An error may set its own.
@@ -53,7 +58,8 @@ class StartupError(Exception):
 
 
 class CallRefused(Exception):
-    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is 200.
+    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is
+    200.
 
     data: of the error, such as what a contract returned with a revert.
     """

@@ -21,7 +21,10 @@ IPAddress = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class SignedAddress:
-    """A node's claim. wire_ip: 4 or 16 bytes; signed_at: unix seconds."""
+    """A node's claim.
+
+    wire_ip: 4 or 16 bytes; signed_at: unix seconds.
+    """
 
     leaf: Leaf
     host: str
@@ -59,7 +62,9 @@ class SignedAddress:
 
 
 def sign_address(identity: Identity, host: str, port: int, signed_at: int) -> SignedAddress:
-    """Return the address of a node that listens at host (IPv4 or IPv6 text) and port, signed by both keys."""
+    """Return the address of a node that listens at host (IPv4 or IPv6 text) and port, signed by
+    both keys.
+    """
     preimage = address_preimage(ip_address(host), port, signed_at)
     bls_signature = bls.sign_possession(identity.bls_secret, preimage)
     return SignedAddress(
@@ -89,5 +94,7 @@ def gossip_id(node_id: NodeID, signed_at: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def is_signed_by(leaf: Leaf, preimage: bytes, signature: bytes) -> bool:
-    """Return whether a leaf's key signed an address; cached, since a client sends every node the same address."""
+    """Return whether a leaf's key signed an address; cached, since a client sends every node the
+    same address.
+    """
     return leaf.has_signed(preimage, signature)

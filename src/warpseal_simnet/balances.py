@@ -1,7 +1,8 @@
-"""The calls of a simulated node about unspent outputs, balances, stakes and fees; all outputs have one owner.
+"""The calls of a simulated node about unspent outputs, balances, stakes and fees; all outputs have
+one owner.
 
-Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`, `vms/saevm/cchain/api.go`,
-`api/info/service.go`.
+Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`,
+`vms/saevm/cchain/api.go`, `api/info/service.go`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class Balances:
 
 
 def x_balance_methods() -> dict[str, Method]:
-    """Return the calls about the height and the funds of the X-Chain, which has no blocks and no outputs."""
+    """Return the calls about the height and the funds of the X-Chain, which has no blocks and no
+    outputs.
+    """
     return {
         "avm.getHeight": lambda _: {"height": "0"},
         "avm.getUTXOs": lambda params: utxo_page(params, []),

@@ -16,13 +16,15 @@ class ReplyKind(StrEnum):
     # A valid signature of another message; the signature of another validator.
     WRONG = "wrong"
     STOLEN = "stolen"
-    # Random bytes instead of a response; 96 bytes that are not a point; too few bytes, too many, none.
+    # Random bytes instead of a response; 96 bytes that are not a point; too few bytes, too many,
+    # none.
     GARBAGE = "garbage"
     NOT_A_POINT = "notapoint"
     SHORT = "short"
     LONG = "long"
     EMPTY = "empty"
-    # On the wire: half a frame and a disconnect; a length beyond the limit; a zip bomb; a disconnect.
+    # On the wire: half a frame and a disconnect; a length beyond the limit; a zip bomb; a
+    # disconnect.
     TRUNCATED = "truncated"
     OVERSIZED = "oversized"
     BOMB = "bomb"
@@ -33,7 +35,8 @@ class ListenMode(StrEnum):
     """Whether and where the validator listens."""
 
     OPEN = "open"
-    # Claims a port on which no process listens; accepts connections and sends nothing; claims a private address.
+    # Claims a port on which no process listens; accepts connections and sends nothing; claims a
+    # private address.
     CLOSED = "closed"
     MUTE = "mute"
     PRIVATE = "private"
@@ -53,7 +56,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How a validator differs from a node. The second group of fields is fixed when the network is built."""
+    """How a validator differs from a node.
+
+    The second group of fields is fixed when the network is built.
+    """
 
     silent: bool = False
     delay_s: tuple[float, float] = (0.0, 0.0)

@@ -1,6 +1,7 @@
 """Blocks and transactions over JSON-RPC: the `platform.*` and `avm.*` calls that hand out bytes.
 
-Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`, `utils/formatting`; texts as recorded.
+Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`, `utils/formatting`;
+texts as recorded.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ class Blocks:
 
 
 def x_methods(transactions: Mapping[bytes, bytes]) -> dict[str, Method]:
-    """Return the calls of the X-Chain. transactions: signed bytes by id."""
+    """Return the calls of the X-Chain.
+
+    transactions: signed bytes by id.
+    """
 
     def transaction(params: Params) -> Any:
         encoding = encoding_argument(params)
@@ -106,7 +110,10 @@ def _x_id(params: Params) -> bytes:
 
 
 def encoding_argument(params: Params) -> str:
-    """Return the encoding asked for; JSON, which loses information, is not offered here. Raises BadArgument."""
+    """Return the encoding asked for; JSON, which loses information, is not offered here.
+
+    Raises BadArgument.
+    """
     encoding = text_argument(params, "encoding") or "hex"
     if encoding not in ("hex", "hexc", "hexnc"):
         raise BadArgument

@@ -26,7 +26,10 @@ class MalformedFilter(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter. seeds: 1 to 16 uint64; entries: at least one byte."""
+    """A parsed filter.
+
+    seeds: 1 to 16 uint64; entries: at least one byte.
+    """
 
     seeds: tuple[int, ...]
     entries: bytes

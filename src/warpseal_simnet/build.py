@@ -231,7 +231,8 @@ class _Builder:
     def convert_l1s(self) -> None:
         """Put the conversions of the L1s into the first blocks, then the weight changes since.
 
-        A conversion that is too large for a block is left out; only its effects are part of the state.
+        A conversion that is too large for a block is left out; only its effects are part of the
+        state.
         """
         state, height, room, active = self._state, self._first_height, _MAX_INITIAL, 0
         for data in self._data:
@@ -251,7 +252,9 @@ class _Builder:
         self._set_weights(min(height + 1, state.heights.current))
 
     def _check_fee(self, height: int, active: int) -> None:
-        """Raise InvalidPlan if the fee has risen so far since the last conversion that no balance could pay it."""
+        """Raise InvalidPlan if the fee has risen so far since the last conversion that no balance
+        could pay it.
+        """
         heights, config = self._state.heights, self._state.fees.config
         surplus = active - config.target
         seconds = heights.time_of(heights.current) - heights.time_of(height)
@@ -262,7 +265,9 @@ class _Builder:
             )
 
     def _put_conversion(self, data: ConversionData) -> None:
-        """Fund the validators of an L1, which have paid fees since the conversion, and put it into its block."""
+        """Fund the validators of an L1, which have paid fees since the conversion, and put it into
+        its block.
+        """
         state, height = self._state, self._state.converted_at[data.subnet_id]
         accrued, accrued_before = (
             state.fees.at(at).accrued for at in (state.heights.current, height)
@@ -294,7 +299,9 @@ class _Builder:
                     )
 
     def record_first_sets(self) -> None:
-        """Record the first sets: the Primary Network from genesis, the others from the first block on."""
+        """Record the first sets: the Primary Network from genesis, the others from the first block
+        on.
+        """
         schedule = Schedule(self._state, self._plan)
         schedule.apply(self._state.heights.current)
         first = build_set(self._state.validations[PRIMARY_NETWORK])
@@ -347,7 +354,8 @@ class _Builder:
             )
             validation.is_l1, validation.index = True, l1_index
             self._balances[validation_id] = _BALANCE_NAVAX
-            # The weight of every second validator was set before, so that there are weights to attest.
+            # The weight of every second validator was set before, so that there are weights to
+            # attest.
             validation.min_nonce = l1_index % 2 if l1_index < _WEIGHTS_SET else 0
         self._state.add_validation(validation)
 
@@ -408,7 +416,9 @@ def _initial(
 
 
 class Schedule:
-    """The scheduled changes of a plan: validators that join or leave at a height, and weight changes."""
+    """The scheduled changes of a plan: validators that join or leave at a height, and weight
+    changes.
+    """
 
     def __init__(self, state: ChainState, plan: Plan) -> None:
         self._state = state

@@ -1,7 +1,8 @@
 """Leaf certificates of peers: the acceptance rules of nodes, the key and the NodeID.
 
 Source of truth: avalanchego `network/peer/tls_config.go`, `staking/parse.go`, `ids/node_id.go`.
-The DER is parsed here, because libraries do not refuse exactly the certificates that a node refuses.
+The DER is parsed here, because libraries do not refuse exactly the certificates that a node
+refuses.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Leaf:
     node_id: NodeID = field(compare=False)
 
     def has_signed(self, data: bytes, signature: bytes) -> bool:
-        """Return whether `signature` is by this key over SHA-256 of `data` (RSA: PKCS#1 v1.5; EC: ASN.1)."""
+        """Return whether `signature` is by this key over SHA-256 of `data` (RSA: PKCS#1 v1.5; EC:
+        ASN.1).
+        """
         try:
             if isinstance(self.public_key, rsa.RSAPublicKey):
                 self.public_key.verify(signature, data, padding.PKCS1v15(), SHA256())
@@ -76,7 +79,9 @@ def parse_leaf(der: bytes) -> Leaf:
 
 
 def _public_key_info(der: bytes) -> tuple[bytes, bytes]:
-    """Return the algorithm's object id and the key's bytes (the bit string without its padding count)."""
+    """Return the algorithm's object id and the key's bytes (the bit string without its padding
+    count).
+    """
     certificate, _ = _element(der, _SEQUENCE)
     rest, _ = _element(certificate, _SEQUENCE)
     if rest[:1] == bytes([_VERSION_TAG]):

@@ -1,6 +1,7 @@
 """The verification of a signed message by the block of its destination, as nodes do it.
 
-Source of truth: avalanchego `vms/platformvm/warp/signature.go`, `vms/platformvm/txs/executor/warp_verifier.go`,
+Source of truth: avalanchego `vms/platformvm/warp/signature.go`,
+`vms/platformvm/txs/executor/warp_verifier.go`,
 `graft/subnet-evm/precompile/contracts/warp/config.go`. It shares no logic with clients.
 """
 
@@ -58,7 +59,10 @@ class RefusalCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Whether a chain or a contract accepted a message, and the reason if not. code: None also for a contract's own."""
+    """Whether a chain or a contract accepted a message, and the reason if not.
+
+    code: None also for a contract's own.
+    """
 
     accepted: bool
     reason: str = ""
@@ -97,7 +101,10 @@ def refuse(code: RefusalCode, reason: str) -> Delivery:
 
 
 def verify_in_block(state: ChainState, chain: SimChain, block: ChainBlock, raw: bytes) -> Delivery:
-    """Return whether a block of a chain accepts the signature of a message. The X-Chain takes no messages."""
+    """Return whether a block of a chain accepts the signature of a message.
+
+    The X-Chain takes no messages.
+    """
     quorum, needs_primary_signers = DEFAULT_QUORUM, True
     if chain.kind is not ChainKind.P:
         rule = state.warp[chain.chain_id].at(block.time) if chain.chain_id in state.warp else None
@@ -133,7 +140,10 @@ def verify_for_set(
     height: int,
     quorum: int = DEFAULT_QUORUM,
 ) -> Delivery:
-    """Return whether a message is validly signed by a subnet's set at a height. quorum: percent of all weight."""
+    """Return whether a message is validly signed by a subnet's set at a height.
+
+    quorum: percent of all weight.
+    """
     if message.unsigned.network_id != state.network_id:
         return refuse(RefusalCode.NETWORK_ID, f"wrong network id {message.unsigned.network_id}")
     bits = int.from_bytes(message.signers, "big")

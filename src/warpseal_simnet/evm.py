@@ -1,7 +1,8 @@
-"""The `/rpc` API of simulated EVM chains: chain ID, blocks, and the logs of Warp messages that managers sent.
+"""The `/rpc` API of simulated EVM chains: chain ID, blocks, and the logs of Warp messages that
+managers sent.
 
-Source of truth: the Ethereum JSON-RPC as geth-based nodes speak it (errors as recorded), avalanchego warp precompile
-(the SendWarpMessage event).
+Source of truth: the Ethereum JSON-RPC as geth-based nodes speak it (errors as recorded),
+avalanchego warp precompile (the SendWarpMessage event).
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ class EvmChain:
             if has_message
             else self._hash_of_empty_block(height)
         )
-        # Only the last block has the time of a proposervm block; the others are as old as the chain.
+        # Only the last block has the time of a proposervm block; the others are as old as the
+        # chain.
         heights = self._state.heights
         made_at = (
             self._proposer.last.time if height == self._height else heights.time_of(heights.first)
@@ -149,7 +151,8 @@ class EvmChain:
 
     def _block(self, value: Any) -> int:
         if value == "pending":
-            # After ACP-194 the C-Chain has none; no chain here has, so that nothing can depend on it.
+            # After ACP-194 the C-Chain has none; no chain here has, so that nothing can depend on
+            # it.
             raise EvmError(_SERVER_ERROR, "state not available for pending block")
         if value is None or value in _TAGS:
             return self._height
@@ -198,7 +201,9 @@ def _matches(log: dict[str, Any], query: dict[str, Any]) -> bool:
 
 
 def _matches_choice(value: str, choice: Any) -> bool:
-    """Return whether a value matches a filter: one value or a list; None and an empty list match any value."""
+    """Return whether a value matches a filter: one value or a list; None and an empty list match
+    any value.
+    """
     choices = choice if isinstance(choice, list) else [choice]
     return (
         not choices

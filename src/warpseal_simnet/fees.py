@@ -1,7 +1,8 @@
-"""The fee that active L1 validators pay each second: its price, and what each of them has paid at every height.
+"""The fee that active L1 validators pay each second: its price, and what each of them has paid at
+every height.
 
-Source of truth: ACP-77, avalanchego `vms/platformvm/validators/fee/fee.go`, `vms/components/gas/gas.go`. Prices and
-fees are in nAVAX.
+Source of truth: ACP-77, avalanchego `vms/platformvm/validators/fee/fee.go`,
+`vms/components/gas/gas.go`. Prices and fees are in nAVAX.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class FeeConfig:
     capacity: int = 20_000
 
     def price(self, excess: int) -> int:
-        """Return the fee of one second: min_price * e^(excess / excess_conversion), as nodes sum it."""
+        """Return the fee of one second: min_price * e^(excess / excess_conversion), as nodes sum
+        it.
+        """
         step, total, term = 1, 0, self.min_price * self.excess_conversion
         while term:
             total += term
@@ -45,7 +48,10 @@ def fee_config(network_id: int) -> FeeConfig:
 
 @dataclass(frozen=True, slots=True)
 class FeeState:
-    """accrued: what a validator that was active since the start of the fees has paid. active: validators that pay."""
+    """accrued: what a validator that was active since the start of the fees has paid.
+
+    active: validators that pay.
+    """
 
     accrued: int = 0
     excess: int = 0
@@ -60,7 +66,8 @@ class FeeState:
         while seconds > 0:
             stretch = min(stretch, seconds)
             price = config.price(max(0, excess + surplus))
-            # The price never turns: if it is the same in the first and the last second, it is the same in between.
+            # The price never turns: if it is the same in the first and the last second, it is the
+            # same in between.
             while stretch > 1 and config.price(max(0, excess + stretch * surplus)) != price:
                 stretch //= 2
             accrued += stretch * price
@@ -71,7 +78,10 @@ class FeeState:
 
 
 class FeeHistory:
-    """The fee state after every block since the start of the fees. Blocks between recorded ones only let time pass."""
+    """The fee state after every block since the start of the fees.
+
+    Blocks between recorded ones only let time pass.
+    """
 
     def __init__(self, config: FeeConfig, heights: Heights) -> None:
         self.config = config
@@ -80,7 +90,9 @@ class FeeHistory:
         self._states: list[FeeState] = []
 
     def record(self, height: int, active: int) -> None:
-        """Record the number of active validators after a block; the first recorded block starts the fees."""
+        """Record the number of active validators after a block; the first recorded block starts the
+        fees.
+        """
         state = self.at(height)
         if self._recorded_at and self._recorded_at[-1] == height:
             del self._recorded_at[-1], self._states[-1]

@@ -1,6 +1,7 @@
 """Frames of the peer protocol, as a node reads and writes them: length, envelope, zstd.
 
-Source of truth: avalanchego `network/peer/msg_length.go`, `message/messages.go`, `utils/compression`.
+Source of truth: avalanchego `network/peer/msg_length.go`, `message/messages.go`,
+`utils/compression`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def compressed(body: bytes) -> bytes:
 
 
 def decode(body: bytes) -> p2p.Message:
-    """Return the message of a body, decompressed if necessary. It is shared between calls and must not be changed.
+    """Return the message of a body, decompressed if necessary.
+
+    It is shared between calls and must not be changed.
 
     Raises UndecodableMessage. A message of an unknown type has no field set.
     """

@@ -1,6 +1,7 @@
 """The signed addresses that a node gossips, and the filter of its known peers.
 
-Source of truth: avalanchego `network/network.go` (Peers), `network/ip_tracker.go` (getGossipableIPs).
+Source of truth: avalanchego `network/network.go` (Peers), `network/ip_tracker.go`
+(getGossipableIPs).
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Gossip:
         handshake: AcceptedHandshake,
         peer_filter: tuple[bloom.Filter, bytes],
     ) -> list[p2p.ClaimedIpPort]:
-        """Return at most 15 claims that the peer does not know, of the subnets that this node gossips to it."""
+        """Return at most 15 claims that the peer does not know, of the subnets that this node
+        gossips to it.
+        """
         unknown = self._unknown(*peer_filter)
         subnets = list(self._gossiped_subnets(responder, handshake))
         self._rng.shuffle(subnets)

@@ -1,6 +1,7 @@
 """The checks of a node for Handshake, GetPeerList and PeerList, in the order of a node.
 
-Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetPeerList, handlePeerList).
+Source of truth: avalanchego `network/peer/peer.go` (handleHandshake, handleGetPeerList,
+handlePeerList).
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class AcceptedHandshake:
 
 @dataclass(frozen=True, slots=True)
 class HandshakePolicy:
-    """The expected values of a Handshake. bls_key: the peer's key if it validates the Primary Network."""
+    """The expected values of a Handshake.
+
+    bls_key: the peer's key if it validates the Primary Network.
+    """
 
     network_id: int
     settings: NodeSettings
@@ -97,7 +101,10 @@ def check_version(version: Version, settings: NodeSettings) -> None:
 
 
 def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
-    """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter is required."""
+    """Return the filter and its salt.
+
+    Raises MessageRejected; unlike in a Handshake, the filter is required.
+    """
     return _parse_filter(
         message.known_peers, ViolationKind.GET_PEER_LIST_FILTER, ViolationKind.GET_PEER_LIST_SALT
     )
@@ -110,8 +117,9 @@ def check_peer_list(
 ) -> list[MessageRejected]:
     """Return the invalid claims that a node ignores because it does not need them.
 
-    wants: whether the node needs an address of that node, signed at that time (unix seconds). Raises MessageRejected
-    for the first malformed claim, and then for the first needed one with an invalid time or signature.
+    wants: whether the node needs an address of that node, signed at that time (unix seconds).
+    Raises MessageRejected for the first malformed claim, and then for the first needed one with an
+    invalid time or signature.
     """
     checked = [(claim, *_claim_form(claim)) for claim in claims]
     latest = settings.clock() + settings.max_clock_difference_s

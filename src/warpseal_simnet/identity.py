@@ -1,4 +1,5 @@
-"""The identity of a simulated validator: TLS key, certificate and BLS key, derived from a seed except for RSA keys.
+"""The identity of a simulated validator: TLS key, certificate and BLS key, derived from a seed
+except for RSA keys.
 
 Source of truth: avalanchego `staking/tls.go` (the certificate's fields, serial number 0 included).
 """
@@ -35,7 +36,10 @@ _EXTENSIONS: Final = bytes.fromhex(
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A node's keys. bls_public_key: 48 bytes, compressed; bls_proof: 96 bytes, its proof of possession."""
+    """A node's keys.
+
+    bls_public_key: 48 bytes, compressed; bls_proof: 96 bytes, its proof of possession.
+    """
 
     leaf: Leaf
     tls_key: PrivateKey
@@ -102,7 +106,9 @@ def make_certificate(key: PrivateKey) -> bytes:
 
 
 def sign_with(key: PrivateKey, data: bytes) -> bytes:
-    """Return a key's signature over SHA-256 of `data`: RSA as PKCS#1 v1.5, EC as deterministic ECDSA."""
+    """Return a key's signature over SHA-256 of `data`: RSA as PKCS#1 v1.5, EC as deterministic
+    ECDSA.
+    """
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(data, padding.PKCS1v15(), SHA256())
     return key.sign(data, ec.ECDSA(SHA256(), deterministic_signing=True))

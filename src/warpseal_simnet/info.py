@@ -48,7 +48,9 @@ _NAMES: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """The identity of the node: a validator of the network, or (validator None) a node that validates nothing."""
+    """The identity of the node: a validator of the network, or (validator None) a node that
+    validates nothing.
+    """
 
     identity: Identity
     validator: SimValidator | None = None
@@ -174,7 +176,10 @@ class Info:
 
 
 def proposervm_methods(proposer: ProposerVM, view: Callable[[], StateAt]) -> dict[str, Method]:
-    """Return the proposervm calls of a chain. view: the state of the node."""
+    """Return the proposervm calls of a chain.
+
+    view: the state of the node.
+    """
 
     def current_epoch(_: Params) -> Any:
         epoch = proposer.epoch_at(view().height)

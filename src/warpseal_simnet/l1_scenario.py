@@ -1,4 +1,6 @@
-"""`warpseal simnet --l1-story`: the transactions of one L1 in sequence, with requests for an aggregator."""
+"""`warpseal simnet --l1-story`: the transactions of one L1 in sequence, with requests for an
+aggregator.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ the transaction and a URL for GET, and the expected status:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One transaction. issue: issues it without accepting it; afterwards: the status of a GET after its acceptance."""
+    """One transaction.
+
+    issue: issues it without accepting it; afterwards: the status of a GET after its acceptance.
+    """
 
     title: str
     issue: Callable[[], Transaction]
@@ -109,7 +114,9 @@ class L1Scenario:
 
     @property
     def _initial(self) -> tuple[int, int]:
-        """The first and the last index (exclusive) of the initial validators; the spare node follows them."""
+        """The first and the last index (exclusive) of the initial validators; the spare node
+        follows them.
+        """
         first = min(
             node.index for node in self._network.validators if self.subnet_id in node.subnets
         )

@@ -1,7 +1,7 @@
 """The transactions of an L1, and the message that the P-Chain signs about each of them.
 
-Source of truth: ACP-77, avalanchego `vms/platformvm/network/warp.go`. The messages inside them are signed by the
-validators of the manager's chain, when the bytes are first asked for.
+Source of truth: ACP-77, avalanchego `vms/platformvm/network/warp.go`. The messages inside them are
+signed by the validators of the manager's chain, when the bytes are first asked for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _ADDRESS_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class InitialValidator:
-    """An initial validator of a conversion. proof: proof of the possession of its key, 96 bytes."""
+    """An initial validator of a conversion.
+
+    proof: proof of the possession of its key, 96 bytes.
+    """
 
     node_id: bytes
     public_key: bytes
@@ -92,7 +95,8 @@ def registration(
 ) -> Transaction:
     """Return the registration that an L1's manager asks for.
 
-    delivered: the signed message inside it; None: the manager sends it now, and the current validators sign it.
+    delivered: the signed message inside it; None: the manager sends it now, and the current
+        validators sign it.
     """
     manager = ValidatorManager(state, message.subnet_id)
     signed = _signed(state, manager, message.encode(), delivered)
@@ -115,7 +119,8 @@ def weight_change(
     weight: int,
     delivered: bytes | None = None,
 ) -> Transaction:
-    """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes it.
+    """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes
+    it.
 
     delivered: as in `registration`.
     """
@@ -158,7 +163,9 @@ def disabling(validation: Validation) -> Transaction:
 
 
 def justification_of(state: ChainState, validation: Validation) -> bytes:
-    """Return the proof of how a validation started: by a conversion (index) or by a registration message."""
+    """Return the proof of how a validation started: by a conversion (index) or by a registration
+    message.
+    """
     message = state.registrations.get(ValidationID(validation.id))
     if message is None:
         return L1ValidatorRegistrationJustification.bootstrap(
@@ -170,7 +177,9 @@ def justification_of(state: ChainState, validation: Validation) -> bytes:
 def _signed(
     state: ChainState, manager: ValidatorManager, payload: bytes, delivered: bytes | None
 ) -> Callable[[], bytes]:
-    """Return a function for the signed message; without one, a manager sends it and the current set signs it."""
+    """Return a function for the signed message; without one, a manager sends it and the current set
+    signs it.
+    """
     if delivered is not None:
         return lambda: delivered
     unsigned, subnet_id = manager.send(payload), manager.signing_subnet_id

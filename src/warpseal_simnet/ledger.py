@@ -1,7 +1,8 @@
 """The blocks and transactions of the simulated P-Chain, and the heights and times of its blocks.
 
-The bytes are written on the first read. Each block refers to its parent, and transactions spend the change of earlier
-ones. A height without a transaction of its own contains a payment to the same owner.
+The bytes are written on the first read. Each block refers to its parent, and transactions spend the
+change of earlier ones. A height without a transaction of its own contains a payment to the same
+owner.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ _FIRST_UTXOS: Final = tuple(Utxo(bytes(32), index, 10**16) for index in range(64
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A P-Chain transaction. height: None until it is accepted; attested: the message of the P-Chain about it, if any.
+    """A P-Chain transaction.
 
-    draft: called once, when its bytes are written. subnet_id, validation_id: IDs of the affected L1 and validator, if
-    any.
+    height: None until it is accepted; attested: the message of the P-Chain about it, if any.
+
+    draft: called once, when its bytes are written.
+    subnet_id, validation_id: IDs of the affected L1 and validator, if any.
     """
 
     kind: str
@@ -63,7 +66,10 @@ class Ledger:
     """Blocks by height and id, transactions by id."""
 
     def __init__(self, heights: Heights, wallet: Wallet, chains: Sequence[bytes] = ()) -> None:
-        """Start with block 0, whose genesis contains the UTXOs of the wallet. chains: its transactions."""
+        """Start with block 0, whose genesis contains the UTXOs of the wallet.
+
+        chains: its transactions.
+        """
         self._heights = heights
         self._wallet = wallet
         self._chains = chains
@@ -79,10 +85,11 @@ class Ledger:
         self.begin(())
 
     def begin(self, validations: Sequence[tuple[NodeID, int, tuple[bytes, bytes] | None]]) -> None:
-        """Write block 0 with the first validators of the Primary Network, before any other block is read.
+        """Write block 0 with the first validators of the Primary Network, before any other block is
+        read.
 
-        validations: node, weight, and BLS key with its proof. The supply is the largest one, so that none earns a
-        reward.
+        validations: node, weight, and BLS key with its proof. The supply is the largest one, so
+            that none earns a reward.
         """
         wallet, began_at = self._wallet, int(self._heights.began_at)
         validators = [
@@ -147,7 +154,9 @@ class Ledger:
             )
 
     def unspent(self, height: int) -> list[bytes]:
-        """Return the outputs that can be spent after the block at a height, encoded; all have one owner."""
+        """Return the outputs that can be spent after the block at a height, encoded; all have one
+        owner.
+        """
         self._write_blocks()
         flows = [
             flow for flow in self._flows if flow[0].height is not None and flow[0].height <= height
@@ -200,7 +209,10 @@ class Ledger:
         self._flows.append((transaction, utxo, change))
 
     def _add_recorded(self, raw: bytes, height: int | None) -> None:
-        """Add a transaction whose bytes exist. height: of its block, 0 for the genesis; None: it is not accepted."""
+        """Add a transaction whose bytes exist.
+
+        height: of its block, 0 for the genesis; None: it is not accepted.
+        """
         transaction = Transaction("recorded", tx_builder.base, height=height, encoding=raw)
         self._by_id[transaction.tx_id] = transaction
 
@@ -213,7 +225,10 @@ def _payment(height: int) -> Transaction:
 
 @dataclass(slots=True)
 class Heights:
-    """The heights of the P-Chain. made_at: unix seconds of the blocks since `first`; began_at: of block 0."""
+    """The heights of the P-Chain.
+
+    made_at: unix seconds of the blocks since `first`; began_at: of block 0.
+    """
 
     current: int
     proposed_lag: int = 0
@@ -231,7 +246,9 @@ class Heights:
         return max(0, height - self.proposed_lag)
 
     def time_of(self, height: int) -> int:
-        """Return the time of a block (unix seconds); those before `first` are evenly spaced since `began_at`."""
+        """Return the time of a block (unix seconds); those before `first` are evenly spaced since
+        `began_at`.
+        """
         if height >= self.first:
             return int(self.made_at[height - self.first])
         return int(self.began_at + (self.made_at[0] - self.began_at) * height / self.first)

@@ -1,4 +1,6 @@
-"""The sockets of simulated validators: each connection runs TLS, admission checks and a `PeerSession`."""
+"""The sockets of simulated validators: each connection runs TLS, admission checks and a
+`PeerSession`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _BACKLOG: Final = 64
 def reserve_port(port: int) -> socket.socket:
     """Bind a socket that does not listen to a loopback port; 0 lets the system choose one.
 
-    Connections are refused, and no other process gets the port. Sockets with SO_REUSEPORT can share it.
+    Connections are refused, and no other process gets the port. Sockets with SO_REUSEPORT can share
+    it.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -164,7 +167,10 @@ class PeerConnection(asyncio.Protocol):
             self._write_timer.cancel()
 
     def write(self, frame: bytes, *, reliable: bool = False) -> bool:
-        """Send a frame. Returns False if it was dropped because the peer reads too slowly (never if it is reliable)."""
+        """Send a frame.
+
+        Returns False if it was dropped because the peer reads too slowly (never if it is reliable).
+        """
         if self._closing or self._transport is None:
             return False
         waiting = self._transport.get_write_buffer_size()

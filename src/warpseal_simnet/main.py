@@ -1,4 +1,6 @@
-"""`warpseal simnet`: runs a simulated Avalanche network on the loopback address until it is stopped."""
+"""`warpseal simnet`: runs a simulated Avalanche network on the loopback address until it is
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -351,7 +353,9 @@ def _load_rules(file: Path) -> list[str]:
 
 
 def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
-    """Write the file, then print that the network is ready; return the API port of the written config."""
+    """Write the file, then print that the network is ready; return the API port of the written
+    config.
+    """
     ports = [
         configured_port or free
         for configured_port, free in zip(

@@ -1,7 +1,8 @@
-"""The validator manager contract of a simulated L1: messages to the P-Chain, and verification of its messages.
+"""The validator manager contract of a simulated L1: messages to the P-Chain, and verification of
+its messages.
 
-Source of truth: `ValidatorManager` of icm-contracts (messages of the P-Chain), avalanchego warp precompile (events,
-verification by the chain's next block).
+Source of truth: `ValidatorManager` of icm-contracts (messages of the P-Chain), avalanchego warp
+precompile (events, verification by the chain's next block).
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class ValidatorManager:
         return self._state.chains[self.chain_id].subnet_id
 
     def send(self, payload: bytes) -> UnsignedMessage:
-        """Emit a message to the P-Chain; the validators of the contract's chain sign it, and its logs contain it."""
+        """Emit a message to the P-Chain; the validators of the contract's chain sign it, and its
+        logs contain it.
+        """
         call = AddressedCall(self.address, payload)
         unsigned = UnsignedMessage.build(self._state.network_id, self.chain_id, call.encode())
         self._state.send(
@@ -59,7 +62,9 @@ class ValidatorManager:
         return unsigned
 
     def deliver(self, signed: bytes) -> Delivery:
-        """Verify a signed message of the P-Chain like the next block of the contract's chain, without building it."""
+        """Verify a signed message of the P-Chain like the next block of the contract's chain,
+        without building it.
+        """
         chain = self._state.chains[self.chain_id]
         block = self._state.proposervm[self.chain_id].next_block(self._state.clock())
         delivery = verify_in_block(self._state, chain, block, signed)

@@ -1,6 +1,7 @@
 """The messages that a simulated network signs: distinct, of every kind that its chains know.
 
-Source of truth: ICM `TeleporterMessenger` (layout of the call), ACP-77 (P-Chain messages and justifications).
+Source of truth: ICM `TeleporterMessenger` (layout of the call), ACP-77 (P-Chain messages and
+justifications).
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def build_messages(state: ChainState, chain: SimChain, count: int) -> list[SimMe
 
 
 def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCall:
-    """Return a call that carries a Teleporter message: ABI words, nonce first. destination: 32 bytes."""
+    """Return a call that carries a Teleporter message: ABI words, nonce first.
+
+    destination: 32 bytes.
+    """
     words = [
         _word(0x20),
         _word(nonce),
@@ -106,7 +110,9 @@ def _p_chain_messages(state: ChainState) -> Iterator[SimMessage]:
 
 
 def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
-    """Yield the true facts about an L1: its conversion, its registered validators and their weights."""
+    """Yield the true facts about an L1: its conversion, its registered validators and their
+    weights.
+    """
     assert subnet.conversion_id is not None
     yield _fact(
         state,

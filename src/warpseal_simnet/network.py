@@ -55,15 +55,20 @@ _SIGNED_PER_TURN: Final = 20
 
 
 class SimulatedNetwork:
-    """Simulated validators, each with its own socket, and simulated nodes, all on the loopback address.
+    """Simulated validators, each with its own socket, and simulated nodes, all on the loopback
+    address.
 
-    Use as `async with SimulatedNetwork(Plan(...)) as network`. `validators` are in the order of their indices.
+    Use as `async with SimulatedNetwork(Plan(...)) as network`. `validators` are in the order of
+    their indices.
     """
 
     def __init__(
         self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None
     ) -> None:
-        """Build the network without starting it. state, signer: a recording's, instead of the plan's."""
+        """Build the network without starting it.
+
+        state, signer: a recording's, instead of the plan's.
+        """
         self.plan = plan
         self.state = build_state(plan) if state is None else state
         self.violations = Violations()
@@ -135,7 +140,10 @@ class SimulatedNetwork:
         return [message for message in self.messages if message.unsigned.source_chain_id in chains]
 
     async def start(self, node_port: int = 0) -> None:
-        """Start all listeners and nodes and sign the addresses. node_port: port of the first node, 0 for any."""
+        """Start all listeners and nodes and sign the addresses.
+
+        node_port: port of the first node, 0 for any.
+        """
         raise_file_limit(3 * len(self._listeners) + _OTHER_FILES)
         for place, listener in enumerate(self._listeners):
             await self._place(listener, int(self.plan.settings.clock()))
@@ -174,7 +182,10 @@ class SimulatedNetwork:
         await self.stop()
 
     def presign(self, count: int, report: Callable[[int, int], None]) -> None:
-        """Sign the first `count` messages of each chain with its validators; blocks. report: takes (done, total)."""
+        """Sign the first `count` messages of each chain with its validators; blocks.
+
+        report: takes (done, total).
+        """
         firsts: Counter[bytes] = Counter()
         work = []
         for message in self.messages:
@@ -191,7 +202,8 @@ class SimulatedNetwork:
     def set_behaviour(self, indices: int | Iterable[int], behaviour: Behaviour | str) -> None:
         """Change the behaviour of validators; `""` or `Behaviour()` makes them honest.
 
-        Fields that are fixed when the network is built (reach, weight, balance …) stay. Raises InvalidBehaviour.
+        Fields that are fixed when the network is built (reach, weight, balance …) stay. Raises
+        InvalidBehaviour.
         """
         target = parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour
         if target.has_fixed_fields:
@@ -208,9 +220,11 @@ class SimulatedNetwork:
         return self.state.advance(blocks)
 
     def build_block(self, chain_id: ChainID, messages: Sequence[bytes] = ()) -> list[Delivery]:
-        """Build the next block of a chain with these signed messages; return what becomes of each of them.
+        """Build the next block of a chain with these signed messages; return what becomes of each
+        of them.
 
-        Of the P-Chain it is the next block of the network, and contains the transactions of accepted messages.
+        Of the P-Chain it is the next block of the network, and contains the transactions of
+        accepted messages.
         """
         if chain_id == P_CHAIN:
             return self.p_chain.deliver(messages)
@@ -238,7 +252,8 @@ class SimulatedNetwork:
         self.state.proposervm[chain_id].is_idle = is_idle
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
-        """Change the weight of a validator (0 removes it) with the next block; return the height of that block.
+        """Change the weight of a validator (0 removes it) with the next block; return the height of
+        that block.
 
         On an L1 this is a transaction of its manager.
         """
@@ -252,7 +267,9 @@ class SimulatedNetwork:
         return self.advance()
 
     def set_balance(self, subnet_id: SubnetID, index: int, balance_navax: int) -> int:
-        """Set an L1 validator's balance (0: inactive) by transactions of the next block; return that block's height."""
+        """Set an L1 validator's balance (0: inactive) by transactions of the next block; return
+        that block's height.
+        """
         validation = self.state.validation_of(subnet_id, self.validators[index].node_id)
         steps = [self.p_chain.disable(validation.id, later=True)] if validation.active else []
         if balance_navax:
@@ -279,7 +296,8 @@ class SimulatedNetwork:
         return index
 
     def change_bls_key(self, index: int) -> None:
-        """Restart a node with another BLS key, with which it can register again; it no longer signs with the old one.
+        """Restart a node with another BLS key, with which it can register again; it no longer signs
+        with the old one.
 
         Raises ValueError for a validator of the Primary Network, whose stake fixes its key.
         """
@@ -307,7 +325,9 @@ class SimulatedNetwork:
         self._listeners[index].suspend()
 
     async def start_validator(self, index: int, *, moved: bool = False) -> None:
-        """Start a stopped validator at its address, or (moved) at another one with a newer signature."""
+        """Start a stopped validator at its address, or (moved) at another one with a newer
+        signature.
+        """
         listener = self._listeners[index]
         address = listener.validator.address
         if moved or address is None:

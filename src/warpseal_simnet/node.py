@@ -29,7 +29,9 @@ _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The common state of all nodes: the chain state, the listed peers, and the reports of the simulation."""
+    """The common state of all nodes: the chain state, the listed peers, and the reports of the
+    simulation.
+    """
 
     state: ChainState
     settings: NodeSettings

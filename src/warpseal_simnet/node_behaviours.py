@@ -1,6 +1,8 @@
-"""Lies of simulated RPC nodes and their grammar: `1:old-sets=5`, `0,2:foreign-sets+forged-height=9`.
+"""Lies of simulated RPC nodes and their grammar: `1:old-sets=5`,
+`0,2:foreign-sets+forged-height=9`.
 
-A lie changes what the honest reply says. Equal lies of two nodes are equal, so that liars may agree with each other.
+A lie changes what the honest reply says. Equal lies of two nodes are equal, so that liars may agree
+with each other.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ class InvalidNodeBehaviour(ValueError):
 class NodeBehaviour:
     """How an RPC node lies; it may change while the network runs.
 
-    old_sets: sets are from this many blocks before the height in question. foreign_sets: the validators of sets and
-    current validations are nodes that do not exist, with keys of the liar. forged_height: added to the heights of the
-    P-Chain; sets beyond the tip are those of the tip. forged_proposal: added to the proposed height alone, so that the
-    node has no set at it. foreign_conversion: subnets have another conversion and manager,
-    and chains another subnet. forged_balance: added to the balances of L1 validators, in nAVAX.
-    foreign_version: the release of the node. foreign_upgrade: the date of Helicon.
+    old_sets: sets are from this many blocks before the height in question.
+    foreign_sets: the validators of sets and current validations are nodes that do not exist, with
+        keys of the liar.
+    forged_height: added to the heights of the P-Chain; sets beyond the tip are those of the tip.
+    forged_proposal: added to the proposed height alone, so that the node has no set at it.
+    foreign_conversion: subnets have another conversion and manager, and chains another subnet.
+    forged_balance: added to the balances of L1 validators, in nAVAX.
+    foreign_version: the release of the node.
+    foreign_upgrade: the date of Helicon.
     """
 
     old_sets: int = 0
@@ -55,7 +60,10 @@ class NodeRule:
 
 
 def parse_node_rule(text: str) -> NodeRule:
-    """Return the rule of `PLACES:WORD[+WORD...]`, such as `1,2:old-sets=5`. Raises InvalidNodeBehaviour."""
+    """Return the rule of `PLACES:WORD[+WORD...]`, such as `1,2:old-sets=5`.
+
+    Raises InvalidNodeBehaviour.
+    """
     places, colon, words = text.partition(":")
     numbers = places.split(",")
     if not colon or not all(number.isascii() and number.isdigit() for number in numbers):
@@ -64,7 +72,10 @@ def parse_node_rule(text: str) -> NodeRule:
 
 
 def parse_node_behaviour(text: str) -> NodeBehaviour:
-    """Return the behaviour of words joined by `+`; of no words an honest one. Raises InvalidNodeBehaviour."""
+    """Return the behaviour of words joined by `+`; of no words an honest one.
+
+    Raises InvalidNodeBehaviour.
+    """
     behaviour = NodeBehaviour()
     for word in filter(None, text.split("+")):
         name, _, value = word.partition("=")

@@ -56,9 +56,12 @@ class _Step:
 
 
 class PChain:
-    """The P-Chain of a simulated network. Each method makes a transaction and a block that contains only it.
+    """The P-Chain of a simulated network.
 
-    later: only issue the transaction; `accept` makes the block. The methods raise RejectedTransaction.
+    Each method makes a transaction and a block that contains only it.
+
+    later: only issue the transaction; `accept` makes the block. The methods raise
+    RejectedTransaction.
     """
 
     def __init__(self, state: ChainState) -> None:
@@ -74,7 +77,9 @@ class PChain:
 
     @property
     def transactions(self) -> tuple[Transaction, ...]:
-        """Every accepted transaction in order, from the first block on; payments that fill empty blocks left out."""
+        """Every accepted transaction in order, from the first block on; payments that fill empty
+        blocks left out.
+        """
         return self._state.ledger.accepted
 
     def block(self, height: int) -> bytes:
@@ -103,8 +108,8 @@ class PChain:
     ) -> Transaction:
         """Convert a subnet that the plan left unconverted.
 
-        validators: indices of its initial validators (None: all that track it); weights: theirs, in that order,
-        repeated; manager_chain_id: None for the plan's.
+        validators: indices of its initial validators (None: all that track it); weights: theirs, in
+            that order, repeated; manager_chain_id: None for the plan's.
         """
         indices = (
             [node.index for node in self._trackers(subnet_id)]
@@ -143,8 +148,8 @@ class PChain:
     ) -> Transaction:
         """Register a node as a validator of an L1.
 
-        validator: its index (None: the first node that tracks the L1 without validating it); expiry: unix
-        seconds (None: in an hour).
+        validator: its index (None: the first node that tracks the L1 without validating it);
+            expiry: unix seconds (None: in an hour).
         """
         node = self._spare(subnet_id) if validator is None else self._state.validators[validator]
         message = self._message(subnet_id, node, weight, expiry)
@@ -158,7 +163,10 @@ class PChain:
         nonce: int | None = None,
         later: bool = False,
     ) -> Transaction:
-        """Change a validator's weight; 0 removes it. nonce: None for the next one."""
+        """Change a validator's weight; 0 removes it.
+
+        nonce: None for the next one.
+        """
         validation = self._executor.validation(validation_id)
         if nonce is None:
             nonce = max(validation.min_nonce, self._nonces.get(validation_id, 0))
@@ -224,7 +232,8 @@ class PChain:
     def deliver(
         self, messages: Sequence[bytes], balance_navax: int = BALANCE_NAVAX
     ) -> list[Delivery]:
-        """Build the next block with the transactions for these signed messages; refused ones are left out.
+        """Build the next block with the transactions for these signed messages; refused ones are
+        left out.
 
         balance_navax: of validators that a message registers.
         """
@@ -315,7 +324,9 @@ class PChain:
     def _message(
         self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None
     ) -> RegisterL1Validator:
-        """Return the message of the manager; without an expiry, one that was never registered before."""
+        """Return the message of the manager; without an expiry, one that was never registered
+        before.
+        """
         until = self._state.next_time + _EXPIRY_S if expiry is None else expiry
         message = RegisterL1Validator(
             subnet_id, node.node_id, node.bls_key, until, _NO_OWNER_KEYS, _NO_OWNER_KEYS, weight

@@ -1,7 +1,7 @@
 """Which messages the P-Chain signs, and the error code of each refusal.
 
-Source of truth: avalanchego `vms/platformvm/network/warp.go`. Justifications are parsed as leniently as
-nodes parse them, because the error code depends on which part is wrong.
+Source of truth: avalanchego `vms/platformvm/network/warp.go`. Justifications are parsed as
+leniently as nodes parse them, because the error code depends on which part is wrong.
 """
 
 from __future__ import annotations
@@ -215,7 +215,10 @@ def _exists(validation_id: bytes) -> Refusal:
 
 
 def _parse_justification(raw: bytes) -> _Bootstrap | _Registered | None:
-    """Return the proof; the last of several counts, and unknown fields are ignored. Raises DecodeError."""
+    """Return the proof; the last of several counts, and unknown fields are ignored.
+
+    Raises DecodeError.
+    """
     proof: _Bootstrap | _Registered | None = None
     for number, value in _fields(raw):
         if number == _BOOTSTRAP_FIELD and isinstance(value, bytes):

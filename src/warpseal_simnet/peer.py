@@ -1,4 +1,5 @@
-"""The node's side of one peer connection, without sockets: plaintext in, frames out, violations counted.
+"""The node's side of one peer connection, without sockets: plaintext in, frames out, violations
+counted.
 
 Source of truth: avalanchego `network/peer/peer.go`, `snow/networking/router/chain_router.go`,
 `network/p2p/{router,network}.go`, `network/throttling` (the limits).
@@ -56,7 +57,10 @@ class Transport(Protocol):
     """The connection of a session."""
 
     def write(self, frame: bytes, *, reliable: bool = False) -> bool:
-        """Send a frame. Returns False if it was dropped because the peer reads too slowly (never if it is reliable)."""
+        """Send a frame.
+
+        Returns False if it was dropped because the peer reads too slowly (never if it is reliable).
+        """
 
     def close(self) -> None:
         """Close the connection once everything is written."""
@@ -108,7 +112,9 @@ class PeerSession:
             self._transport.later(_FLOOD_TICK_S, self._flood)
 
     def feed(self, data: bytes) -> bool:
-        """Handle plaintext; return whether it completed a length or a body, which resets the read timeout."""
+        """Handle plaintext; return whether it completed a length or a body, which resets the read
+        timeout.
+        """
         was_in_body = self._frames.in_body
         try:
             bodies = self._frames.feed(data)
@@ -125,7 +131,10 @@ class PeerSession:
     def report_violation(
         self, kind: ViolationKind, detail: str = "", *, close: bool = False
     ) -> None:
-        """Count a violation of the peer. close: also close the connection, as a node does."""
+        """Count a violation of the peer.
+
+        close: also close the connection, as a node does.
+        """
         now = self._context.settings.clock()
         self._context.violations.add(kind, self._leaf.node_id, self._validator.node_id, detail, now)
         if close:

@@ -43,9 +43,12 @@ class InvalidPlan(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The behaviour of some validators. scope: None for all validators, else `primary` or `l1-K`.
+    """The behaviour of some validators.
 
-    Either share (0..1 of the scope, chosen by the seed) or places (indices in the scope, from 0) is given.
+    scope: None for all validators, else `primary` or `l1-K`.
+
+    Either share (0..1 of the scope, chosen by the seed) or places (indices in the scope, from 0) is
+    given.
     """
 
     behaviour: Behaviour
@@ -56,14 +59,21 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class L1Plan:
-    """One L1. validators: their number; None: as many as the Primary Network has.
+    """One L1.
 
-    shared: the first validators of the primary network also validate this L1, instead of nodes of its own.
-    permissioned: not converted to an L1; its validators sign with their primary network keys (so it is shared).
-    unconverted: a subnet without validators, whose nodes track it, so that it can be converted while the network runs.
-    manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
+    validators: their number; None: as many as the Primary Network has.
+
+    shared: the first validators of the primary network also validate this L1, instead of nodes of
+        its own.
+    permissioned: not converted to an L1; its validators sign with their primary network keys (so it
+        is shared).
+    unconverted: a subnet without validators, whose nodes track it, so that it can be converted
+        while the network runs.
+    manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first
+        chain of that one).
     spare: the number of additional nodes that track it without validating it.
-    idle: its chains build no blocks with the P-Chain's. simplex: its chains have no proposervm.
+    idle: its chains build no blocks with the P-Chain's.
+    simplex: its chains have no proposervm.
     warp: what its genesis says (None: no Warp messages); warp_upgrades: later rules.
     """
 
@@ -83,16 +93,23 @@ class L1Plan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parameters of a simulated network. Equal plans give equal networks, except for RSA keys and ports.
+    """The parameters of a simulated network.
+
+    Equal plans give equal networks, except for RSA keys and ports.
 
     messages: the number that the validators of each chain sign.
-    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it. epoch_blocks: P-Chain blocks
-    from one block of a busy chain to the next (0: there are no epochs, as before Granite). epoch_s: duration of an
-    epoch; with 0 every block of a chain ends one. churn_every: after so many blocks one weight of each subnet changes.
-    etna_height: the first block at or after Etna, where the plan's L1s are converted (0: all blocks are, and the first
-    converts). fees: of L1 validators (None: those of the network); the L1s of the plan have paid them since their
-    conversion. info_peers: the number of validators that info.peers lists (None: all). nodes: the number of RPC nodes;
-    they validate nothing, or (node_is_validator) they are the first validators.
+    height: the P-Chain's height at start; the proposed height lags proposed_lag behind it.
+    epoch_blocks: P-Chain blocks from one block of a busy chain to the next (0: there are no epochs,
+        as before Granite).
+    epoch_s: duration of an epoch; with 0 every block of a chain ends one.
+    churn_every: after so many blocks one weight of each subnet changes.
+    etna_height: the first block at or after Etna, where the plan's L1s are converted (0: all blocks
+        are, and the first converts).
+    fees: of L1 validators (None: those of the network); the L1s of the plan have paid them since
+        their conversion.
+    info_peers: the number of validators that info.peers lists (None: all).
+    nodes: the number of RPC nodes; they validate nothing, or (node_is_validator) they are the first
+        validators.
     """
 
     validators: int = 20
@@ -119,7 +136,10 @@ class Plan:
 
 
 def parse_l1(text: str) -> L1Plan:
-    """Return the L1 of `validators=5,weights=1/2/3,shared,chains=2,manager=C,spare=1,quorum=80`. Raises InvalidPlan."""
+    """Return the L1 of `validators=5,weights=1/2/3,shared,chains=2,manager=C,spare=1,quorum=80`.
+
+    Raises InvalidPlan.
+    """
     values: dict[str, str] = {}
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
@@ -150,7 +170,8 @@ def parse_l1(text: str) -> L1Plan:
 
 
 def parse_rule(text: str) -> Rule:
-    """Return the rule of `[SCOPE/]SELECTION:BEHAVIOUR`; SELECTION is `all`, a share such as `10%`, or indices `0,3-5`.
+    """Return the rule of `[SCOPE/]SELECTION:BEHAVIOUR`; SELECTION is `all`, a share such as `10%`,
+    or indices `0,3-5`.
 
     Raises InvalidPlan.
     """
@@ -180,7 +201,8 @@ def select_members(rule: Rule, members: Sequence[int], rng: Random) -> list[int]
 
 
 def parse_weights(text: str, count: int, rng: Random) -> list[int]:
-    """Return `count` weights of `equal:W`, `zipf:W` (W, W/2, W/3 …), `uniform:LOW-HIGH` or `5/3/1` (repeated).
+    """Return `count` weights of `equal:W`, `zipf:W` (W, W/2, W/3 …), `uniform:LOW-HIGH` or `5/3/1`
+    (repeated).
 
     Raises InvalidPlan.
     """

@@ -1,6 +1,8 @@
-"""The `platform.*` API of a simulated node: heights, validator sets, subnets, chains and L1 validators.
+"""The `platform.*` API of a simulated node: heights, validator sets, subnets, chains and L1
+validators.
 
-Source of truth: avalanchego `vms/platformvm/service.go`; shapes and texts as recorded from real nodes.
+Source of truth: avalanchego `vms/platformvm/service.go`; shapes and texts as recorded from real
+nodes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class Platform:
     """Responder from the state of the simulated P-Chain that the node is at."""
 
     def __init__(self, state: ChainState, view: Callable[[], StateAt]) -> None:
-        """view: returns the state that the node has reached. state: for data that never changes."""
+        """view: returns the state that the node has reached.
+
+        state: for data that never changes.
+        """
         self._state = state
         self._view = view
         self._set_json = lru_cache(maxsize=64)(self._make_set_json)

@@ -14,7 +14,11 @@ from warpseal_simnet.ledger import Heights
 
 @dataclass(frozen=True, slots=True)
 class ChainEpoch:
-    """An epoch. start_time: Unix seconds. p_chain_height: at which its blocks verify messages."""
+    """An epoch.
+
+    start_time: Unix seconds.
+    p_chain_height: at which its blocks verify messages.
+    """
 
     number: int
     start_time: int
@@ -26,7 +30,11 @@ NO_EPOCH: Final = ChainEpoch(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ChainBlock:
-    """The header of a block. time: Unix seconds. p_chain_height: the one that it proposes; epoch: NO_EPOCH if none."""
+    """The header of a block.
+
+    time: Unix seconds.
+    p_chain_height: the one that it proposes; epoch: NO_EPOCH if none.
+    """
 
     height: int
     time: int
@@ -41,7 +49,9 @@ class ChainBlock:
 
 @dataclass(frozen=True, slots=True)
 class EpochRule:
-    """When epochs end. blocks: of the P-Chain between two blocks of a busy chain; 0: there are no epochs.
+    """When epochs end.
+
+    blocks: of the P-Chain between two blocks of a busy chain; 0: there are no epochs.
 
     duration_s: the first block at or after the epoch's start plus this is the epoch's last.
     """
@@ -61,7 +71,8 @@ class EpochRule:
 
 
 class ProposerVM:
-    """The blocks of a chain since the simulation started; the first one has no epoch and ends with the start.
+    """The blocks of a chain since the simulation started; the first one has no epoch and ends with
+    the start.
 
     is_idle: whether a block is built only by `build`, and not with P-Chain blocks as well.
     """
@@ -104,7 +115,10 @@ class ProposerVM:
         )
 
     def build(self, unix_s: float, built_at: int) -> ChainBlock:
-        """Build the next block. built_at: the P-Chain height of the nodes that have it."""
+        """Build the next block.
+
+        built_at: the P-Chain height of the nodes that have it.
+        """
         block = self.next_block(unix_s)
         self._blocks.append(block)
         self._built_at.append(built_at)

@@ -1,9 +1,10 @@
-"""A network rebuilt from recordings of a real one: sets, weights, keys, shares; the certificates are new.
+"""A network rebuilt from recordings of a real one: sets, weights, keys, shares; the certificates
+are new.
 
-A recording is a folder with JSON lines: what nodes answered over JSON-RPC (`platform.jsonl`, `info.jsonl`,
-`shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are rewritten, because the
-keys of the recorded certificates and the BLS secret keys are unknown: signed addresses carry the signature of
-another key, and only recorded requests get a share.
+A recording is a folder with JSON lines: what nodes answered over JSON-RPC (`platform.jsonl`,
+`info.jsonl`, `shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are
+rewritten, because the keys of the recorded certificates and the BLS secret keys are unknown: signed
+addresses carry the signature of another key, and only recorded requests get a share.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Recording:
                 yield json.loads(line)
 
     def results(self, name: str, method: str) -> Iterator[tuple[Any, Any, str]]:
-        """Yield parameters, result and node of every successful call of a method, in the recorded order."""
+        """Yield parameters, result and node of every successful call of a method, in the recorded
+        order.
+        """
         for line in self.lines(name):
             if line.get("method") == method and "result" in line:
                 yield line["params"], line["result"], line.get("node", "")

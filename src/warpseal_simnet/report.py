@@ -22,7 +22,10 @@ _MAX_TRACKED: Final = 16
 
 
 def network_report(network: SimulatedNetwork, api_port: int, metrics_port: int) -> dict[str, Any]:
-    """Return the content of the file. IDs in base58-check, bytes in hex, keys in hex after 0x, weights as numbers."""
+    """Return the content of the file.
+
+    IDs in base58-check, bytes in hex, keys in hex after 0x, weights as numbers.
+    """
     more = {"nodeUris": [node.uri for node in network.nodes]} if len(network.nodes) > 1 else {}
     return more | {
         "nodeUri": network.node_uri,

@@ -1,4 +1,6 @@
-"""The bytes of the reply to a signature request: the honest response, or the response of a misbehaviour."""
+"""The bytes of the reply to a signature request: the honest response, or the response of a
+misbehaviour.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class ReceivedRequest:
 
 @dataclass(frozen=True, slots=True)
 class WireReply:
-    """Bytes to send. closes: whether the validator closes the connection after them."""
+    """Bytes to send.
+
+    closes: whether the validator closes the connection after them.
+    """
 
     frame: bytes
     closes: bool = False

@@ -91,7 +91,10 @@ class RpcServer:
             self._evm[path] = reply
 
     def application(self, reports: Mapping[str, Report]) -> web.Application:
-        """Return the HTTP application. reports: additional GET handlers by path."""
+        """Return the HTTP application.
+
+        reports: additional GET handlers by path.
+        """
         application = web.Application(client_max_size=_MAX_BODY_BYTES)
         for path, report in reports.items():
             application.router.add_get(path, report)

@@ -16,7 +16,11 @@ UPGRADE_TIME: Final = 1607144400
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Times in seconds, sizes in bytes. clock: unix seconds. version: of all nodes."""
+    """Times in seconds, sizes in bytes.
+
+    clock: unix seconds.
+    version: of all nodes.
+    """
 
     clock: Callable[[], float] = time.time
     version: Version = NEWEST_VERSION

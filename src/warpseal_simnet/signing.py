@@ -1,6 +1,8 @@
-"""The signatures of validators: responses to signature requests (ACP-118), and aggregated Warp messages.
+"""The signatures of validators: responses to signature requests (ACP-118), and aggregated Warp
+messages.
 
-Source of truth: avalanchego `network/p2p/acp118/handler.go`, `graft/subnet-evm/warp/verifier_backend.go`.
+Source of truth: avalanchego `network/p2p/acp118/handler.go`,
+`graft/subnet-evm/warp/verifier_backend.go`.
 """
 
 from __future__ import annotations
@@ -137,7 +139,9 @@ def presign(
     executor: Executor,
     progress: Callable[[int], None],
 ) -> None:
-    """Sign every message with its validators in the executor's threads; progress: takes their number."""
+    """Sign every message with its validators in the executor's threads; progress: takes their
+    number.
+    """
     for done, _ in enumerate(executor.map(_sign_for_all, work), start=1):
         progress(done)
 
@@ -190,7 +194,9 @@ _ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff000
 
 
 def signing_height(state: ChainState, subnet_id: SubnetID) -> int:
-    """Return the height of the set with which the P-Chain verifies now, or the tip if that set is empty."""
+    """Return the height of the set with which the P-Chain verifies now, or the tip if that set is
+    empty.
+    """
     height = state.proposervm[P_CHAIN].verifying_height
     return height if state.set_at(subnet_id, height) else state.heights.current
 
@@ -206,8 +212,8 @@ def sign(
     """Return the message signed by every member of a set whose secret key is known.
 
     without: public keys that do not sign.
-    If there is none, because all have left or are inactive, every former validator signs. Raises RuntimeError if there
-    was none.
+    If there is none, because all have left or are inactive, every former validator signs. Raises
+    RuntimeError if there was none.
     """
     secrets = {node.identity.bls_public_key: node.identity.bls_secret for node in state.validators}
     for public_key in without:

@@ -1,4 +1,5 @@
-"""The state of the simulated P-Chain: subnets, chains, validations, sets and messages, now and at each height.
+"""The state of the simulated P-Chain: subnets, chains, validations, sets and messages, now and at
+each height.
 
 It changes only by blocks: every change increases the height.
 """
@@ -53,13 +54,17 @@ class ChainState:
         ledger: Ledger,
         fees: FeeConfig | None = None,
     ) -> None:
-        """Start without chains and validators. fees: None for the network's."""
+        """Start without chains and validators.
+
+        fees: None for the network's.
+        """
         self.network_id = network_id
         self.heights = heights
         self.clock = clock
         self.ledger = ledger
         self.fees = FeeHistory(fees or fee_config(network_id), heights)
-        # The time of the next block, and the fee accrued until then, once its transactions are executed.
+        # The time of the next block, and the fee accrued until then, once its transactions are
+        # executed.
         self._block_start: tuple[float, int] | None = None
         self.validators: list[SimValidator] = []
         self._by_node: dict[NodeID, SimValidator] = {}
@@ -76,7 +81,8 @@ class ChainState:
         self.converted_at: dict[SubnetID, int] = {}
         # The first block at or after Etna; 0 if every block is.
         self.etna_height = 0
-        # Unix seconds of upgrades that nodes know in addition, or at another time than usual, by name.
+        # Unix seconds of upgrades that nodes know in addition, or at another time than usual, by
+        # name.
         self.upgrades: dict[str, float] = {}
         self.history = SetHistory()
         self.validation_history = ValidationHistory()
@@ -99,7 +105,10 @@ class ChainState:
         is_idle: bool = False,
         warp: WarpConfig | None = None,
     ) -> None:
-        """Add a chain. is_idle: whether it builds no blocks with the P-Chain's; warp: None for the default."""
+        """Add a chain.
+
+        is_idle: whether it builds no blocks with the P-Chain's; warp: None for the default.
+        """
         self.chains[chain.chain_id] = chain
         self.proposervm[chain.chain_id] = ProposerVM(self.heights, rule, is_idle=is_idle)
         if chain.kind is ChainKind.EVM:
@@ -158,7 +167,9 @@ class ChainState:
         return validation_id in self._l1_positions
 
     def position_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
-        """Return a validation's subnet and its index among the subnet's; the index is None if it is unknown."""
+        """Return a validation's subnet and its index among the subnet's; the index is None if it is
+        unknown.
+        """
         return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
     def has_validation_history(self, subnet_id: SubnetID) -> bool:
@@ -166,7 +177,10 @@ class ChainState:
         return subnet_id != PRIMARY_NETWORK
 
     def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:
-        """Return a node's validation in a subnet, preferably the current one. Raises KeyError if there is none."""
+        """Return a node's validation in a subnet, preferably the current one.
+
+        Raises KeyError if there is none.
+        """
         validations = [
             validation
             for validation in self.validations.get(subnet_id, ())
@@ -207,7 +221,8 @@ class ChainState:
         )
 
     def begin_block(self) -> int:
-        """Begin the next block: L1 validators pay for the time until then, and those that cannot become inactive.
+        """Begin the next block: L1 validators pay for the time until then, and those that cannot
+        become inactive.
 
         Returns the accrued fee, from which the transactions of the block count balances.
         """
@@ -218,7 +233,10 @@ class ChainState:
         return self._block_start[1]
 
     def advance(self, blocks: int = 1) -> int:
-        """Accept `blocks` blocks; earlier changes take effect with the first one. Return the height."""
+        """Accept `blocks` blocks; earlier changes take effect with the first one.
+
+        Return the height.
+        """
         for _ in range(blocks):
             height = self.heights.current + 1
             self.begin_block()
@@ -261,7 +279,9 @@ class ChainState:
 
 
 class StateAt:
-    """The state after the block at `height`, below 0 after block 0; at the tip the state itself, whatever changes."""
+    """The state after the block at `height`, below 0 after block 0; at the tip the state itself,
+    whatever changes.
+    """
 
     def __init__(self, state: ChainState, height: int) -> None:
         self.state = state

@@ -33,7 +33,10 @@ class Messenger:
         self._received_ids = set[bytes]()
 
     def receive(self, message: UnsignedMessage) -> bool:
-        """Take a verified message; return whether it is new. Messages for other contracts or chains are always new."""
+        """Take a verified message; return whether it is new.
+
+        Messages for other contracts or chains are always new.
+        """
         message_id = self.id_of(message)
         if message_id is None:
             return True

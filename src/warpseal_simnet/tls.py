@@ -1,7 +1,8 @@
-"""The server side of TLS as a node runs it: 1.3 only, a client certificate required, chained to no CA.
+"""The server side of TLS as a node runs it: 1.3 only, a client certificate required, chained to no
+CA.
 
-Source of truth: avalanchego `network/peer/tls_config.go`. pyOpenSSL over memory BIOs, because the standard
-library cannot ask for a client certificate without verifying it.
+Source of truth: avalanchego `network/peer/tls_config.go`. pyOpenSSL over memory BIOs, because the
+standard library cannot ask for a client certificate without verifying it.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def make_context(identity: Identity) -> SSL.Context:
         context.use_certificate(load_der_x509_certificate(identity.leaf.der))
     context.use_privatekey(identity.tls_key)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _verified)
-    # pyOpenSSL cannot set the number of tickets to 0. These two leave tickets that hold nothing and cannot be
-    # resumed; clients read them away, as they do with a node's.
+    # pyOpenSSL cannot set the number of tickets to 0. These two leave tickets that hold nothing and
+    # cannot be resumed; clients read them away, as they do with a node's.
     context.set_options(SSL.OP_NO_TICKET)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(_RELEASE_BUFFERS)

@@ -1,7 +1,7 @@
 """Builds the bytes of P-Chain and X-Chain transactions and blocks.
 
-Source of truth: avalanchego `vms/platformvm/txs`, `vms/platformvm/block`, `vms/secp256k1fx`. Credentials have the
-form of signatures but are not made with a key.
+Source of truth: avalanchego `vms/platformvm/txs`, `vms/platformvm/block`, `vms/secp256k1fx`.
+Credentials have the form of signatures but are not made with a key.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Utxo:
 
 @dataclass(frozen=True, slots=True)
 class Wallet:
-    """The owner of the UTXOs that pay for a chain's transactions. chain_id, asset_id: 32 bytes."""
+    """The owner of the UTXOs that pay for a chain's transactions.
+
+    chain_id, asset_id: 32 bytes.
+    """
 
     network_id: int
     chain_id: bytes
@@ -69,7 +72,8 @@ class TxDraft:
     """The content of a transaction without its inputs and outputs.
 
     body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
-    authorisation_signatures: how many signatures a credential behind the input's has (None: there is none).
+    authorisation_signatures: how many signatures a credential behind the input's has (None: there
+        is none).
     """
 
     kind: str
@@ -140,7 +144,8 @@ def create_genesis_validator(
     signer: tuple[bytes, bytes] | None,
     time_unix_s: int,
 ) -> bytes:
-    """Return the transaction of a genesis that adds a validator of the Primary Network for ten years from then on.
+    """Return the transaction of a genesis that adds a validator of the Primary Network for ten
+    years from then on.
 
     signer: BLS key and proof of possession; None: the validator has no key.
     """
@@ -158,7 +163,9 @@ def create_genesis_validator(
 
 
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
-    """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
+    """Return the transaction that converts a subnet; fundings: in the order of the data's
+    validators.
+    """
     validators = [
         pack_sized(validator.node_id)
         + pack_u64(validator.weight)
@@ -252,7 +259,9 @@ def genesis(
     validators: Sequence[bytes],
     chains: Sequence[bytes],
 ) -> bytes:
-    """Return a genesis with utxos, validators and chains, whose transactions go in without their codec version."""
+    """Return a genesis with utxos, validators and chains, whose transactions go in without their
+    codec version.
+    """
     outputs = (
         utxo.tx_id
         + pack_u32(utxo.index)

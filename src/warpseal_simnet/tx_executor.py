@@ -140,7 +140,9 @@ class TxExecutor:
         self._add_validation(node, validation)
 
     def check_weight(self, validation_id: ValidationID, nonce: int, weight: int) -> None:
-        """Check that a weight change has the next nonce, and that it does not remove the last validator."""
+        """Check that a weight change has the next nonce, and that it does not remove the last
+        validator.
+        """
         validation = self.validation(validation_id)
         check_nonce(validation, nonce)
         require(nonce < _MAX_UINT64 or weight == 0, "nonce overflows", RefusalCode.RESERVED_NONCE)

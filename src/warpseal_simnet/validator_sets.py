@@ -1,6 +1,7 @@
 """Validations, and the validator sets at every height.
 
-Source of truth: avalanchego `vms/platformvm/state` (inactive L1 validators are lumped together, keyless).
+Source of truth: avalanchego `vms/platformvm/state` (inactive L1 validators are lumped together,
+keyless).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _STATE: Final = attrgetter("weight", "min_nonce", "present", "end_accumulated_fe
 
 
 class SetEntry(NamedTuple):
-    """An entry of a validator set. public_key: 48 bytes, or None."""
+    """An entry of a validator set.
+
+    public_key: 48 bytes, or None.
+    """
 
     node_id: NodeID
     public_key: bytes | None
@@ -29,10 +33,14 @@ class SetEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Validation:
-    """The validation of a subnet by a node. end_accumulated_fee, min_nonce and index matter to L1s only.
+    """The validation of a subnet by a node.
 
-    id: the validation id on an L1, else the id of the transaction. index: place in the conversion. end_accumulated_fee:
-    the accrued fee, nAVAX, at which the balance of an L1 validator is used up; 0 if it is inactive.
+    end_accumulated_fee, min_nonce and index matter to L1s only.
+
+    id: the validation id on an L1, else the id of the transaction.
+    index: place in the conversion.
+    end_accumulated_fee: the accrued fee, nAVAX, at which the balance of an L1 validator is used up;
+        0 if it is inactive.
     """
 
     subnet_id: SubnetID
@@ -68,7 +76,9 @@ def build_set(validations: Iterable[Validation]) -> tuple[SetEntry, ...]:
 
 
 class _Changes(Generic[T]):
-    """Tuples of every subnet after every block, kept as changes, whose heights come in ascending order."""
+    """Tuples of every subnet after every block, kept as changes, whose heights come in ascending
+    order.
+    """
 
     def __init__(self) -> None:
         self._heights: dict[SubnetID, list[int]] = {}
@@ -111,7 +121,10 @@ class SetHistory(_Changes[SetEntry]):
 
 
 class ValidationHistory(_Changes[Validation]):
-    """The validations of every subnet after every block, present or not. Validations are only ever added."""
+    """The validations of every subnet after every block, present or not.
+
+    Validations are only ever added.
+    """
 
     def __init__(self) -> None:
         super().__init__()

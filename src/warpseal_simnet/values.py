@@ -28,7 +28,11 @@ class ChainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimChain:
-    """A blockchain and the subnet that validates it. evm_chain_id: ID of its EVM. is_simplex: it has no proposervm."""
+    """A blockchain and the subnet that validates it.
+
+    evm_chain_id: ID of its EVM.
+    is_simplex: it has no proposervm.
+    """
 
     chain_id: ChainID
     subnet_id: SubnetID
@@ -41,7 +45,11 @@ class SimChain:
 
 @dataclass(frozen=True, slots=True)
 class SimSubnet:
-    """A subnet. conversion_id and manager: None until it is an L1. name: `primary` or `l1-K`."""
+    """A subnet.
+
+    conversion_id and manager: None until it is an L1.
+    name: `primary` or `l1-K`.
+    """
 
     subnet_id: SubnetID
     name: str
@@ -65,7 +73,10 @@ class SimMessage:
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message that a contract emitted. sender: 20 bytes; evm_tx_id: 32 bytes."""
+    """A message that a contract emitted.
+
+    sender: 20 bytes; evm_tx_id: 32 bytes.
+    """
 
     sender: bytes
     unsigned: UnsignedMessage
@@ -86,7 +97,9 @@ class Counts:
 
 @dataclass(slots=True, eq=False)
 class SimValidator:
-    """A node of the network. index: its place among all validators; bls_key: 48 bytes, as registered.
+    """A node of the network.
+
+    index: its place among all validators; bls_key: 48 bytes, as registered.
 
     subnets: the tracked ones besides the Primary Network; chains: those that it runs.
     """

@@ -1,7 +1,7 @@
 """The versions of avalanchego that simulated nodes run, and what each version lacks.
 
-Source of truth: avalanchego RELEASES.md and version/compatibility.json; for NEXT_VERSION the methods that log
-"deprecated API called".
+Source of truth: avalanchego RELEASES.md and version/compatibility.json; for NEXT_VERSION the
+methods that log "deprecated API called".
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def lacks(version: Version, method: str) -> bool:
 
 
 def methods_of(version: Version, methods: Mapping[str, Method]) -> dict[str, Method]:
-    """Return the methods without those that a version lacks, which the server refuses like any unknown one."""
+    """Return the methods without those that a version lacks, which the server refuses like any
+    unknown one.
+    """
     return {name: method for name, method in methods.items() if not lacks(version, name)}
 
 

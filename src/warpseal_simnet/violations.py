@@ -1,7 +1,8 @@
 """Counts every protocol violation of the peers of simulated validators, also the tolerated ones.
 
-A test of a correct client ends with zero. Source of truth: the reasons for which a node closes a connection
-(avalanchego `network/peer/peer.go`), and the messages that it skips or leaves unanswered.
+A test of a correct client ends with zero. Source of truth: the reasons for which a node closes a
+connection (avalanchego `network/peer/peer.go`), and the messages that it skips or leaves
+unanswered.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class ViolationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violation. peer and validator: NodeID texts; at: unix seconds."""
+    """One violation.
+
+    peer and validator: NodeID texts; at: unix seconds.
+    """
 
     kind: ViolationKind
     peer: str

@@ -1,7 +1,8 @@
-"""The Warp configuration of EVM chains, as their nodes return it, and the rules that hold at a time.
+"""The Warp configuration of EVM chains, as their nodes return it, and the rules that hold at a
+time.
 
-Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`, `params/extras`; shapes as
-recorded.
+Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
+`params/extras`; shapes as recorded.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ _C_CHAIN_UPGRADES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WarpRule:
-    """An entry of a chain's configuration. since: Unix seconds; quorum: percent, 0 for the default.
+    """An entry of a chain's configuration.
+
+    since: Unix seconds; quorum: percent, 0 for the default.
 
     needs_primary_signers: the Primary Network signs messages of its own chains except the P-Chain.
     """
@@ -79,7 +82,10 @@ DEFAULT_RULE: Final = WarpRule()
 
 
 class WarpConfig:
-    """The rules of one chain. genesis: None if the chain started without them."""
+    """The rules of one chain.
+
+    genesis: None if the chain started without them.
+    """
 
     def __init__(self, genesis: WarpRule | None, upgrades: Sequence[WarpRule] = ()) -> None:
         self.genesis = genesis
@@ -98,7 +104,10 @@ class WarpConfig:
 def chain_config(
     chain: SimChain, warp: WarpConfig, upgrades_s: Mapping[str, float]
 ) -> Mapping[str, Any]:
-    """Return the result of eth_getChainConfig. upgrades_s: Unix seconds of upgrades at another time than usual."""
+    """Return the result of eth_getChainConfig.
+
+    upgrades_s: Unix seconds of upgrades at another time than usual.
+    """
     times = {f"{name}Timestamp": int(upgrades_s.get(name, UPGRADES_AT)) for name in _LATE_UPGRADES}
     common = dict.fromkeys(_FORKS, 0) | dict.fromkeys(_ETHEREUM_UPGRADES, UPGRADES_AT) | times
     common["chainId"] = chain.evm_chain_id

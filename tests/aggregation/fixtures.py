@@ -112,7 +112,10 @@ def index_of(validators: CanonicalValidatorSet, number: int) -> int:
 
 @dataclass(frozen=True)
 class SentRequest:
-    """One request to one node. times: how often it was asked before."""
+    """One request to one node.
+
+    times: how often it was asked before.
+    """
 
     node_id: NodeID
     number: int
@@ -197,7 +200,9 @@ class _OpenRequest:
 
 @dataclass
 class Network:
-    """The peer network in memory. scripts: by number of node; a node without one signs at once.
+    """The peer network in memory.
+
+    scripts: by number of node; a node without one signs at once.
 
     capacity: unanswered requests from which on a node is congested; None: it never is.
     """
@@ -319,7 +324,10 @@ def _message_in(app_bytes: bytes) -> bytes:
 
 @dataclass
 class Sets:
-    """Validator sets. by_height: of SUBNET unless another subnet is named in `others`."""
+    """Validator sets.
+
+    by_height: of SUBNET unless another subnet is named in `others`.
+    """
 
     latest: CanonicalValidatorSet
     by_height: dict[int, CanonicalValidatorSet] = field(default_factory=dict)

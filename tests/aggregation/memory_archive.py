@@ -1,4 +1,6 @@
-"""An archive in memory with the rules of the real one: it commits after a while, may be slow, or down."""
+"""An archive in memory with the rules of the real one: it commits after a while, may be slow, or
+down.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ PATIENCE_S = 1.0
 
 @dataclass
 class MemoryArchive:
-    """Outlives the aggregators that use it. commit_s, recall_s: how long they take; no caller waits beyond a second.
+    """Outlives the aggregators that use it.
+
+    commit_s, recall_s: how long they take; no caller waits beyond a second.
 
     lists: how often shares were handed over; rejected, recalls, pinned: what was called, in order.
     """

@@ -1,4 +1,6 @@
-"""Drives the pure round without a loop: executes its actions at once, with shares that are only names."""
+"""Drives the pure round without a loop: executes its actions at once, with shares that are only
+names.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,11 @@ _NUMBER_OF_KEY = {public_key(number): number for number in range(1, 101)}
 
 
 class RoundDriver:
-    """A round whose nodes are all connected, unless `connected` says otherwise, and the outcomes of its goals.
+    """A round whose nodes are all connected, unless `connected` says otherwise, and the outcomes of
+    its goals.
 
-    completed: the signers of each goal, in their order. asks: (time, numbers of nodes, whether it is a re-ask).
+    completed: the signers of each goal, in their order. asks: (time, numbers of nodes, whether it
+    is a re-ask).
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Turns of new rounds: which rounds wait, which are refused early, and which never are, in virtual time."""
+"""Turns of new rounds: which rounds wait, which are refused early, and which never are, in virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -84,10 +86,12 @@ def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early
     assert 110 <= len(aggregations) <= 130
     assert max(outcome.after_s for outcome in aggregations) < 10.0
     assert sum(after_s == 0 for after_s, _ in refused) == 500 - UNQUEUED_ROUNDS - MAX_WAITING_ROUNDS
-    # Once the rate is known, so are the rounds whose turn cannot come; it is known better with every turn.
+    # Once the rate is known, so are the rounds whose turn cannot come; it is known better with
+    # every turn.
     assert sum(after_s <= 2.0 for after_s, _ in refused) >= 0.9 * len(refused)
     assert max(after_s for after_s, _ in refused) <= 20 / 3 + 0.011
-    # Each caller may come back when its turn would come in time, or else when its time would have been over.
+    # Each caller may come back when its turn would come in time, or else when its time would have
+    # been over.
     assert all(
         error.retry_after_s == pytest.approx(10.0) for after_s, error in refused if not after_s
     )
@@ -171,7 +175,8 @@ def test_stored_and_running_messages_are_served_while_new_messages_wait() -> Non
                 await setup.service.aggregate(
                     request(about=message(b"nothing is stored"), stored_only=True)
                 )
-            # A caller that wants only what is stored takes a waiting round of the same message with it.
+            # A caller that wants only what is stored takes a waiting round of the same message with
+            # it.
             with pytest.raises(QuorumNotReached):
                 await setup.service.aggregate(request(about=message(b"99"), stored_only=True))
             assert now() - started <= ROUND_S

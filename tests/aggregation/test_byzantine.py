@@ -1,4 +1,5 @@
-"""Thousands of seeded rounds with lying, late and changing validators: no result is ever unverified or below quorum.
+"""Thousands of seeded rounds with lying, late and changing validators: no result is ever unverified
+or below quorum.
 
 Judged by the parser and the arithmetic of `verifier`, blspy and, for a sample, py-ecc.
 """

@@ -1,4 +1,6 @@
-"""Collecting over a network in memory: waves, patience, sharing, losses, buffers, as callers see them."""
+"""Collecting over a network in memory: waves, patience, sharing, losses, buffers, as callers see
+them.
+"""
 
 from __future__ import annotations
 
@@ -628,7 +630,8 @@ def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
 
 def test_another_justification_starts_another_round_that_uses_the_same_shares() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        # Validators that are asked with the justification "a" sign slowly; with "b" validator 1 refuses.
+        # Validators that are asked with the justification "a" sign slowly; with "b" validator 1
+        # refuses.
         setup.network.scripts = {2: signs(3.0), 3: signs(3.0)}
         first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a")))
         await asyncio.sleep(2.0)
@@ -683,7 +686,8 @@ def test_a_cached_result_asks_no_validator() -> None:
         shares, results = setup.service.caches()
         assert (results.hits, results.misses) == (1, 1)
         assert (shares.hits, shares.misses) == (0, 5)
-        # As many as the reference, which aggregates the four signatures again, counts for the second request.
+        # As many as the reference, which aggregates the four signatures again, counts for the
+        # second request.
         assert (results.signatures, shares.signatures) == (first.signers, 0)
         assert shares.size_bytes > 0 < results.size_bytes
 
@@ -797,7 +801,8 @@ def test_an_offender_is_trusted_again_after_ten_minutes() -> None:
         setup.network.scripts = {2: wrong()}
         for seconds, expected in ((0.0, 1), (599.0, 1), (2.0, 2)):
             await asyncio.sleep(seconds)
-            # The share of validator 2 is not needed, so it is not verified while its key is suspect.
+            # The share of validator 2 is not needed, so it is not verified while its key is
+            # suspect.
             await taken(setup.service.aggregate(request(60, about=message(b"after %d" % now()))))
             assert len(setup.metrics.bad_shares) == expected
 

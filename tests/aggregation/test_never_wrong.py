@@ -1,4 +1,6 @@
-"""Over any sets, joins, leaves, weights and junk in the archive: what leaves is right at the height it names."""
+"""Over any sets, joins, leaves, weights and junk in the archive: what leaves is right at the height
+it names.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,8 @@ def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> Non
     )
 
 
-# Two rounds of one message found the same bad shares, and the second gave up, since the first had dropped them.
+# Two rounds of one message found the same bad shares, and the second gave up, since the first had
+# dropped them.
 @example(2847533)
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))

@@ -53,7 +53,9 @@ async def daemon(
 async def read_archive_entry(
     store: Store, *, shares: int, verified: int = 0, signatures: Mapping[bytes, bytes] | None = None
 ) -> ArchiveEntry:
-    """Return what is kept of the usual message as soon as so many shares are, and, if given, these by public key."""
+    """Return what is kept of the usual message as soon as so many shares are, and, if given, these
+    by public key.
+    """
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             entry = await store.archive.load(MESSAGE.id)

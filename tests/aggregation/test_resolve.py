@@ -1,4 +1,6 @@
-"""Who is to sign what: message, signing subnet, height and set, and what goes wrong on the way there."""
+"""Who is to sign what: message, signing subnet, height and set, and what goes wrong on the way
+there.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,8 @@ def test_the_l1_that_receives_a_message_is_advised_as_the_signing_subnet(version
     advice = driver.advise(request(about=about))
     assert advice is not None
     assert id_text(SUBNET) in advice
-    # The caller has chosen already, or the message stays in the Primary Network, or its destination is not known.
+    # The caller has chosen already, or the message stays in the Primary Network, or its destination
+    # is not known.
     assert driver.advise(request(about=about, signing_subnet_id=PRIMARY_NETWORK)) is None
     assert driver.advise(request(about=teleporter_message(C_CHAIN, version))) is None
     assert driver.advise(request(about=teleporter_message(ChainID(b"\x77" * 32), version))) is None

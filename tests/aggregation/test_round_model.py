@@ -1,7 +1,8 @@
-"""Drives the pure round with random events against a plain model that recounts everything from the start each time.
+"""Drives the pure round with random events against a plain model that recounts everything from the
+start each time.
 
-The contract: a goal is never completed below its quorum, never failed while its quorum can still come, and no validator
-is asked outside of the rules of docs/aggregation.md.
+The contract: a goal is never completed below its quorum, never failed while its quorum can still
+come, and no validator is asked outside of the rules of docs/aggregation.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ REPLIES = ("permanent", "retryable", "empty", "malformed")
 
 @dataclass
 class ModelNode:
-    """What is known of one node. refusal: "permanent", "round" or nothing that holds."""
+    """What is known of one node.
+
+    refusal: "permanent", "round" or nothing that holds.
+    """
 
     number: int
     is_connected: bool = True
@@ -49,7 +53,10 @@ class ModelNode:
 
 @dataclass
 class ModelValidator:
-    """One key. share: "good", "bad" or none; is_shielded: a stored signature stands for it."""
+    """One key.
+
+    share: "good", "bad" or none; is_shielded: a stored signature stands for it.
+    """
 
     number: int
     weight: int
@@ -348,7 +355,9 @@ class RoundMachine(RuleBasedStateMachine):
         node.asked_at.append(at)
 
     def _check_order(self, numbers: list[int]) -> None:
-        """Check that heavier validators were asked before those of a first request, or could not be."""
+        """Check that heavier validators were asked before those of a first request, or could not
+        be.
+        """
         order = sorted(
             self.validators.values(),
             key=lambda validator: (-validator.weight, self.driver.index(validator.number)),

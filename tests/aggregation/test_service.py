@@ -1,4 +1,6 @@
-"""The service as a whole: what it reports, what it refuses, and how it behaves among a thousand validators."""
+"""The service as a whole: what it reports, what it refuses, and how it behaves among a thousand
+validators.
+"""
 
 from __future__ import annotations
 
@@ -302,7 +304,8 @@ def test_a_request_for_the_proposed_set_of_a_chain_that_is_known_waits_for_nothi
     run(main())
 
 
-# Among a thousand, on a real loop with real threads. Bounds are of CPU time of the loop's thread, and generous.
+# Among a thousand, on a real loop with real threads. Bounds are of CPU time of the loop's thread,
+# and generous.
 
 
 def many() -> AggregatorSetup:
@@ -321,7 +324,9 @@ def presign(about: UnsignedMessage, bad: set[int]) -> None:
 
 
 class LongestTurn:
-    """Measures the CPU time of the longest turn of the loop: for that long it was held up, other work aside."""
+    """Measures the CPU time of the longest turn of the loop: for that long it was held up, other
+    work aside.
+    """
 
     def __init__(self) -> None:
         self.cpu_s = 0.0

@@ -1,4 +1,6 @@
-"""What was signed before: served in any set that it fits, rebuilt where it does not, and never wrong."""
+"""What was signed before: served in any set that it fits, rebuilt where it does not, and never
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An independent verifier of signed messages: its own parser, its own arithmetic, a BLS library and py-ecc directly."""
+"""An independent verifier of signed messages: its own parser, its own arithmetic, a BLS library and
+py-ecc directly.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 @dataclass(frozen=True)
 class ParsedSignedMessage:
-    """What stands in a signed message. signers: canonical indices."""
+    """What stands in a signed message.
+
+    signers: canonical indices.
+    """
 
     unsigned: bytes
     signers: tuple[int, ...]

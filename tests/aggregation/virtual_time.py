@@ -1,4 +1,6 @@
-"""An event loop whose clock jumps to the next timer, so that seconds of waiting take no time and every run is equal."""
+"""An event loop whose clock jumps to the next timer, so that seconds of waiting take no time and
+every run is equal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The event loops of the API tests: the tests of the server also run on uvloop, which the daemon prefers."""
+"""The event loops of the API tests: the tests of the server also run on uvloop, which the daemon
+prefers.
+"""
 
 from __future__ import annotations
 

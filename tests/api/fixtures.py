@@ -274,7 +274,10 @@ ApiParts = tuple[AggregatorEndpoints, ProbeEndpoints, DataApi]
 
 @dataclass
 class ApiSetup:
-    """An API server with everything behind it. network_id: None if it is not known yet."""
+    """An API server with everything behind it.
+
+    network_id: None if it is not known yet.
+    """
 
     settings: ApiSettings = SETTINGS
     data: DataApiSettings = field(default_factory=DataApiSettings)

@@ -66,7 +66,9 @@ async def quick_server(
 
 
 async def trickle(port: int, pieces: list[bytes], pause_s: float) -> tuple[bytes, int]:
-    """Send pieces with pauses until the server closes; return the response bytes and the number of pieces sent."""
+    """Send pieces with pauses until the server closes; return the response bytes and the number of
+    pieces sent.
+    """
     pieces_sent = 0
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 

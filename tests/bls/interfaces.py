@@ -11,7 +11,9 @@ from warpseal.bls import LIBRARIES, is_installed
 
 
 def installed_backends() -> list[str]:
-    """Return the backends whose libraries are installed: all on Python 3.11 and 3.12, no blspy on later ones."""
+    """Return the backends whose libraries are installed: all on Python 3.11 and 3.12, no blspy on
+    later ones.
+    """
     return [backend for backend in LIBRARIES if is_installed(backend)]
 
 

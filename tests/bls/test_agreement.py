@@ -1,4 +1,6 @@
-"""All installed BLS backends and py-ecc agree: on malformed bytes of every kind, on signatures, keys and deviations."""
+"""All installed BLS backends and py-ecc agree: on malformed bytes of every kind, on signatures,
+keys and deviations.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +181,9 @@ def test_deviations_divide_and_only_good_shares_have_none(bls: ModuleType) -> No
 
 
 def build_encodings(length: int) -> list[bytes]:
-    """Return encodings of a length, 48 or 96 bytes: honest ones, infinity and points outside the subgroup."""
+    """Return encodings of a length, 48 or 96 bytes: honest ones, infinity and points outside the
+    subgroup.
+    """
     bls = INTERFACES[0]
     secrets = [bls.secret_from_bytes(number.to_bytes(32, "big")) for number in (1, 2, 2**200 + 1)]
     if length == 48:
@@ -198,7 +202,9 @@ def build_encodings(length: int) -> list[bytes]:
 
 
 def mutate(raw: bytes, kind: int, place: int, value: int) -> bytes:
-    """Return an encoding after one mutation: of a bit, the flags, a coordinate, a byte, the length or the order."""
+    """Return an encoding after one mutation: of a bit, the flags, a coordinate, a byte, the length
+    or the order.
+    """
     size, place, number = len(raw), place % len(raw), int.from_bytes(raw, "big")
     order = FIELD_ORDER << 384 * (place & 1)
     mutations = [

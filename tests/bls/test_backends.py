@@ -1,4 +1,6 @@
-"""BLS by each library: documented vectors, agreement with py-ecc, and refusal of malformed keys and shares."""
+"""BLS by each library: documented vectors, agreement with py-ecc, and refusal of malformed keys and
+shares.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ IP_CLAIM = bytes.fromhex("00000000000000000000ffff7f00000125b3000000006553f100")
 GROUP_ORDER = 0x73EDA753299D7D483339D80809A1D80553BDA402FFFE5BFEFFFFFFFF00000001
 G1_INFINITY = b"\xc0" + bytes(47)
 G2_INFINITY = b"\xc0" + bytes(95)
-# A point of the curve outside the subgroup: the last bit of a share changed, as `from_bytes` of blspy refuses it.
+# A point of the curve outside the subgroup: the last bit of a share changed, as `from_bytes` of
+# blspy refuses it.
 OUTSIDE_SUBGROUP = bytes.fromhex(
     "ae1384564b6428ea5a2970852dd1687c83cf2398ff8df1fc252a07ca14d1e5272e2ba6c6f8f4ab73022d6a0248c69b6f"
     "0d8c31ae07c5d640e8657dbb692dcd12b343fea7c48e4f0e88308431c42c15d525d22ffa1d99985822328e00cf81e4fc"
@@ -249,7 +252,8 @@ def multiple(bls: ModuleType, raw: bytes, factor: int) -> bytes:
 
 
 def test_a_signature_plus_a_point_of_another_order_is_refused(bls: ModuleType) -> None:
-    # The group order times a point outside the subgroup: what is left has no part in the subgroup at all.
+    # The group order times a point outside the subgroup: what is left has no part in the subgroup
+    # at all.
     stray = bls.decode_share(multiple(bls, OUTSIDE_SUBGROUP, GROUP_ORDER))
     for honest in (SIGNATURE_1, bls.sign_possession(local_secrets(bls)[0], UNSIGNED)):
         bent = bls.sum_shares([bls.decode_share(honest), stray])

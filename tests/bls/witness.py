@@ -1,4 +1,6 @@
-"""Verification and sums by a BLS library itself, without `warpseal.bls`: blspy, or arkworks where blspy is missing."""
+"""Verification and sums by a BLS library itself, without `warpseal.bls`: blspy, or arkworks where
+blspy is missing.
+"""
 
 from __future__ import annotations
 

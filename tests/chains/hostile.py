@@ -24,7 +24,10 @@ def damaged(draw: st.DrawFn, *good: bytes) -> bytes:
 
 
 def refusal(parse: Callable[[bytes], object], raw: bytes) -> MalformedChainBytes | None:
-    """Return the error that `parse` raises for `raw`, or None where it takes it. Any other error passes through."""
+    """Return the error that `parse` raises for `raw`, or None where it takes it.
+
+    Any other error passes through.
+    """
     try:
         parse(raw)
     except MalformedChainBytes as error:

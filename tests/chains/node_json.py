@@ -1,6 +1,8 @@
-"""The node's JSON of a P-Chain transaction, written from what was decoded: what is read wrong shows as a difference.
+"""The node's JSON of a P-Chain transaction, written from what was decoded: what is read wrong shows
+as a difference.
 
-The node tags no types, shows addresses with their chain, ids in base58-check, the proof of a registration as numbers.
+The node tags no types, shows addresses with their chain, ids in base58-check, the proof of a
+registration as numbers.
 """
 
 from __future__ import annotations

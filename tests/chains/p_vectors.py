@@ -1,4 +1,6 @@
-"""P-Chain bytes that others made: signed transactions, mainnet blocks, genesis files, the recorded network."""
+"""P-Chain bytes that others made: signed transactions, mainnet blocks, genesis files, the recorded
+network.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,17 @@ def genesis_bytes(network: str) -> bytes:
 
 @cache
 def genesis_chains(network: str = "localnet") -> dict[str, bytes]:
-    """Return the transactions of a genesis that create chains, by id: a node has them like those of blocks."""
+    """Return the transactions of a genesis that create chains, by id: a node has them like those of
+    blocks.
+    """
     return {id_text(tx.id): tx.raw for tx in parse_p_genesis(genesis_bytes(network)).chains}
 
 
 @cache
 def recording(network: str = "localnet") -> tuple[dict[str, Any], ...]:
-    """Return the recorded calls: blocks, transactions and unspent outputs in hex, blocks and transactions as JSON."""
+    """Return the recorded calls: blocks, transactions and unspent outputs in hex, blocks and
+    transactions as JSON.
+    """
     packed = (VECTORS / network / "p-chain.jsonl.zst").read_bytes()
     lines = zstandard.ZstdDecompressor().stream_reader(packed).read().decode().splitlines()
     return tuple(json.loads(line) for line in lines)

@@ -1,4 +1,6 @@
-"""Values of any codec, for property tests: everything that its bytes can say, and little of it at once."""
+"""Values of any codec, for property tests: everything that its bytes can say, and little of it at
+once.
+"""
 
 from __future__ import annotations
 

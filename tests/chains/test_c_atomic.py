@@ -1,4 +1,6 @@
-"""The C-Chain's atomic transactions: real ones read as the nodes read them; any bytes read back or are refused."""
+"""The C-Chain's atomic transactions: real ones read as the nodes read them; any bytes read back or
+are refused.
+"""
 
 from __future__ import annotations
 

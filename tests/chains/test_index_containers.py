@@ -1,4 +1,6 @@
-"""Every recorded container of the index API: its outer block, who proposed it, and the chain's own block within."""
+"""Every recorded container of the index API: its outer block, who proposed it, and the chain's own
+block within.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Blocks of every type: their layout byte by byte, their transactions in order, what cannot be a block."""
+"""Blocks of every type: their layout byte by byte, their transactions in order, what cannot be a
+block.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The genesis of mainnet, of Fuji and of the recorded network: what everybody asserts of them follows from them."""
+"""The genesis of mainnet, of Fuji and of the recorded network: what everybody asserts of them
+follows from them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever the bytes are: they are read and written again the same, or refused with the place that is wrong."""
+"""Whatever the bytes are: they are read and written again the same, or refused with the place that
+is wrong.
+"""
 
 from __future__ import annotations
 

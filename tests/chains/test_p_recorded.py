@@ -1,4 +1,6 @@
-"""Every P-Chain block, transaction and unspent output of the recorded network, against what its node said of it."""
+"""Every P-Chain block, transaction and unspent output of the recorded network, against what its
+node said of it.
+"""
 
 from __future__ import annotations
 

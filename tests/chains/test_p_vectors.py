@@ -1,4 +1,6 @@
-"""Signed transactions of every type and mainnet blocks: names, ids, fields, and the same bytes again."""
+"""Signed transactions of every type and mainnet blocks: names, ids, fields, and the same bytes
+again.
+"""
 
 from __future__ import annotations
 

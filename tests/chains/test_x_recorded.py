@@ -1,4 +1,6 @@
-"""Real X-Chain bytes: what the recorded network and public examples hold is read as the nodes read it."""
+"""Real X-Chain bytes: what the recorded network and public examples hold is read as the nodes read
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`warpseal backup` and `restore`: what is restored is what there was, and a bad archive leaves nothing behind."""
+"""`warpseal backup` and `restore`: what is restored is what there was, and a bad archive leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 

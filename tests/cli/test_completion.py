@@ -1,4 +1,6 @@
-"""`warpseal completion`: what the scripts complete, in a real bash, and in zsh and fish if the machine has them."""
+"""`warpseal completion`: what the scripts complete, in a real bash, and in zsh and fish if the
+machine has them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`warpseal doctor` and the nodes of indexed EVM chains: what each lacks is a warning that says what is lost."""
+"""`warpseal doctor` and the nodes of indexed EVM chains: what each lacks is a warning that says
+what is lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`warpseal forecast`: what an operator reads, and the exit code; a loopback server answers in place of a daemon."""
+"""`warpseal forecast`: what an operator reads, and the exit code; a loopback server answers in
+place of a daemon.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`warpseal icm`: in front of the API with indexes of two chains, and of a server that answers in place of a daemon."""
+"""`warpseal icm`: in front of the API with indexes of two chains, and of a server that answers in
+place of a daemon.
+"""
 
 from __future__ import annotations
 

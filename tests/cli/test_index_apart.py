@@ -1,4 +1,6 @@
-"""Chains in databases of their own, each with an index process of its own, and a daemon that runs no indexer."""
+"""Chains in databases of their own, each with an index process of its own, and a daemon that runs
+no indexer.
+"""
 
 from __future__ import annotations
 

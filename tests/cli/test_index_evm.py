@@ -1,4 +1,6 @@
-"""The commands of `warpseal index` for EVM chains as processes, without a primary chain in the index."""
+"""The commands of `warpseal index` for EVM chains as processes, without a primary chain in the
+index.
+"""
 
 from __future__ import annotations
 

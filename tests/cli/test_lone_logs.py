@@ -46,7 +46,9 @@ def content(request: pytest.FixtureRequest) -> bytes | None:
 
 
 def leave_log(file: Path, content: bytes | None) -> Path:
-    """Write a database whose log has rows, as a killed process leaves it, and lose the file; return the log."""
+    """Write a database whose log has rows, as a killed process leaves it, and lose the file; return
+    the log.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     writer = sqlite3.connect(file)
     writer.execute("PRAGMA journal_mode = WAL")

@@ -23,7 +23,9 @@ CONVERSION, REMOVAL, REGISTRATION = (item["storageKeys"] for item in ICM["delive
 
 
 def recorded_transactions() -> dict[str, dict[str, Any]]:
-    """Return one of the recorded network's P-Chain transactions of each type: {"id", "tx" (hex with a checksum)}."""
+    """Return one of the recorded network's P-Chain transactions of each type: {"id", "tx" (hex with
+    a checksum)}.
+    """
     packed = (LOCALNET / "p-chain.jsonl.zst").read_bytes()
     calls = [
         json.loads(line)

@@ -1,4 +1,6 @@
-"""`warpseal message sign`, against a daemon on a simulated network: by message, by transaction, and what is missing."""
+"""`warpseal message sign`, against a daemon on a simulated network: by message, by transaction, and
+what is missing.
+"""
 
 from __future__ import annotations
 

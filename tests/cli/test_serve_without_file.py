@@ -1,4 +1,6 @@
-"""`warpseal serve` without a config file: the nodes of a network, a node, and EVM chains by the URL of their RPC."""
+"""`warpseal serve` without a config file: the nodes of a network, a node, and EVM chains by the URL
+of their RPC.
+"""
 
 from __future__ import annotations
 

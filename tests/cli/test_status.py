@@ -1,4 +1,6 @@
-"""`warpseal status`, `peers` and `health`, against a daemon of their own, found by the file in its data folder."""
+"""`warpseal status`, `peers` and `health`, against a daemon of their own, found by the file in its
+data folder.
+"""
 
 from __future__ import annotations
 

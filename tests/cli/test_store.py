@@ -1,4 +1,6 @@
-"""`warpseal store ...`, over both kinds of database, alone and while another process uses the store."""
+"""`warpseal store ...`, over both kinds of database, alone and while another process uses the
+store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Database files that are none: each command names the file, what was found, and what to do, and exits with 1."""
+"""Database files that are none: each command names the file, what was found, and what to do, and
+exits with 1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Clients generated from the OpenAPI document sign, page and read an error; `make clients` builds them first."""
+"""Clients generated from the OpenAPI document sign, page and read an error; `make clients` builds
+them first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What @avalanche-sdk/client 0.1.1 sends for each of its functions, as recorded, and what is right to answer."""
+"""What @avalanche-sdk/client 0.1.1 sends for each of its functions, as recorded, and what is right
+to answer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _RECORDED_S: Final = 1795226806
 
 @dataclass(frozen=True)
 class Exchange:
-    """One call of a client's function with these arguments; path, method and params are what the client sends.
+    """One call of a client's function with these arguments; path, method and params are what the
+    client sends.
 
     expected: the result, or what it must hold.
     refusal: code and message, if an error is expected.

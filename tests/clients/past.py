@@ -1,4 +1,6 @@
-"""A daemon over a made-up history of the P-Chain in which rewards are paid, and what clients read of it."""
+"""A daemon over a made-up history of the P-Chain in which rewards are paid, and what clients read
+of it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ async def priced_daemon(folder: Path) -> AsyncIterator[Daemon]:
 
 
 async def past_of(daemon: Daemon) -> list[Subject]:
-    """Return what there is: rewards of all nodes, then each node's validations, then all transactions."""
+    """Return what there is: rewards of all nodes, then each node's validations, then all
+    transactions.
+    """
     nodes = node_ids(await fetch_all(daemon, _TXS, "transactions"))
     rewards = Subject(
         "rewards.listHistoricalRewards", "rewards", sdk.RewardPage, {"nodeIds": ",".join(nodes)}

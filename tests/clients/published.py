@@ -51,7 +51,9 @@ async def outcomes(script: str, *arguments: str, calls: Sequence[Call]) -> list[
 
 @dataclass(frozen=True)
 class Sdk:
-    """A published SDK of the Data API in a process, which loads its packages once: that costs more than the calls."""
+    """A published SDK of the Data API in a process, which loads its packages once: that costs more
+    than the calls.
+    """
 
     name: str
     _process: Process
@@ -67,7 +69,10 @@ class Sdk:
 
 @asynccontextmanager
 async def running_sdk(name: str, runtime: str = "node") -> AsyncIterator[Sdk]:
-    """Run an SDK until the end; runtime: "node", or "browser" as SDKs recognize one. What it logs is displayed."""
+    """Run an SDK until the end; runtime: "node", or "browser" as SDKs recognize one.
+
+    What it logs is displayed.
+    """
     assert _NODE is not None
     text = Path(__file__).with_name("data_api.mjs").read_text()
     # A script that is an argument finds the packages of the folder that it runs in.

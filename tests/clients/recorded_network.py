@@ -1,4 +1,6 @@
-"""A whole daemon in front of the recorded network: what it indexes and forwards comes from the recordings."""
+"""A whole daemon in front of the recorded network: what it indexes and forwards comes from the
+recordings.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ class RecordedDaemon:
         await until(is_known)
 
     async def until_there(self, path: str) -> None:
-        """Wait until a path is there: by aliases of the primary chains only once the network is known."""
+        """Wait until a path is there: by aliases of the primary chains only once the network is
+        known.
+        """
 
         async def is_there() -> bool:
             async with self.daemon.session.get(self.daemon.api_url + path) as response:
@@ -133,7 +137,9 @@ class RecordedDaemon:
 async def recorded_network(
     folder: Path, l1: L1Node | None = None, **keys: Any
 ) -> AsyncIterator[RecordedDaemon]:
-    """Run a daemon in front of the recorded network; `_` in keys of its configuration stands for `-`."""
+    """Run a daemon in front of the recorded network; `_` in keys of its configuration stands for
+    `-`.
+    """
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(PrimaryNode()))
         l1 = await stack.enter_async_context(serving_l1(l1 or recorded_l1()))

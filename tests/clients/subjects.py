@@ -1,4 +1,6 @@
-"""What clients read of endpoints 3 to 8: the same subjects by a function of the SDKs and by a path of our own."""
+"""What clients read of endpoints 3 to 8: the same subjects by a function of the SDKs and by a path
+of our own.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ _MODELS: Final[Mapping[str, type[Any]]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """One list, or one thing. function: of the SDKs; path: a template that takes its part of the request."""
+    """One list, or one thing.
+
+    function: of the SDKs; path: a template that takes its part of the request.
+    """
 
     function: str
     path: str

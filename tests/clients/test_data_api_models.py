@@ -1,4 +1,6 @@
-"""Every page that a running daemon returns about the recorded network fits the strict models of what SDKs insist on."""
+"""Every page that a running daemon returns about the recorded network fits the strict models of
+what SDKs insist on.
+"""
 
 from __future__ import annotations
 

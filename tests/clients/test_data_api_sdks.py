@@ -1,4 +1,6 @@
-"""The published SDKs read every page of a running daemon; what they refuse is refused with their own errors."""
+"""The published SDKs read every page of a running daemon; what they refuse is refused with their
+own errors.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def kinds_of_output_index(page: dict[str, Any]) -> set[type]:
 
 
 async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: Sdk) -> None:
-    """Prices, delegations and removals included; all pages together hold the items of pages of another size."""
+    """Prices, delegations and removals included; all pages together hold the items of pages of
+    another size.
+    """
     async with priced_daemon(tmp_path) as daemon:
         validators = await past_of(daemon)
         reply = await sdk.outcomes(
@@ -134,7 +138,9 @@ def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 async def test_sdks_read_every_shape(sdk: Sdk) -> None:
-    """An index in memory has what the recorded network lacks: rewards with prices, validators of every state."""
+    """An index in memory has what the recorded network lacks: rewards with prices, validators of
+    every state.
+    """
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
     chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
     calls: list[Call] = [
@@ -242,7 +248,9 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: Sdk) -> None:
 
 
 async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: Sdk) -> None:
-    """With default settings: every kind of contract, every status of metadata, pages of one and of many items."""
+    """With default settings: every kind of contract, every status of metadata, pages of one and of
+    many items.
+    """
     with h.open_writer(tmp_path) as writer:
         h.write_history(writer)
         writer.write_status(h.status_of(h.CHAIN, reported_at=s.NOW - 3_600))

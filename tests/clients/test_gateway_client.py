@@ -1,4 +1,6 @@
-"""@avalanche-sdk/client calls the primary network through the gateway, and gets what nodes were recorded to answer."""
+"""@avalanche-sdk/client calls the primary network through the gateway, and gets what nodes were
+recorded to answer.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def function_of(row: dict[str, Any]) -> str:
 
 
 def as_text(value: Any) -> Any:
-    """Return a result with its numbers as texts: the client makes large integers of some texts and numbers."""
+    """Return a result with its numbers as texts: the client makes large integers of some texts and
+    numbers.
+    """
     if isinstance(value, dict):
         return {name: as_text(item) for name, item in value.items()}
     if isinstance(value, list):

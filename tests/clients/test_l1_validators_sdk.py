@@ -1,4 +1,6 @@
-"""The third published SDK, which has no function for other pages of the Data API, reads the validators of L1s."""
+"""The third published SDK, which has no function for other pages of the Data API, reads the
+validators of L1s.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""@avalanche-sdk/client drives every function that it has of a node's interfaces against a running daemon."""
+"""@avalanche-sdk/client drives every function that it has of a node's interfaces against a running
+daemon.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What is left of the smallest list of tests for a node's interfaces, item by item, over HTTP against a running daemon.
+"""What is left of the smallest list of tests for a node's interfaces, item by item, over HTTP
+against a running daemon.
 
-Its other parts, by item (tests/integration/test_node_interfaces.py): 1 administration off and on, envelopes; 2 lengths,
-duplicates, clashes of aliases; 3 aliases of chains, unknown, duplicate; 4 loggers; 5 the profiler's order; 6 files that
-are no plugins; 7 health before and after, tags, readiness, liveness.
+Its other parts, by item (tests/integration/test_node_interfaces.py): 1 administration off and on,
+envelopes; 2 lengths, duplicates, clashes of aliases; 3 aliases of chains, unknown, duplicate; 4
+loggers; 5 the profiler's order; 6 files that are no plugins; 7 health before and after, tags,
+readiness, liveness.
 """
 
 from __future__ import annotations

@@ -29,7 +29,10 @@ def eth_calls(node: RecordedNode) -> list[tuple[str, Any, Any]]:
 
 
 class PreflightSetup:
-    """A preflight, and the services behind it. now: Unix seconds."""
+    """A preflight, and the services behind it.
+
+    now: Unix seconds.
+    """
 
     def __init__(
         self, services: ValidatorServices, network_id: int, now: Callable[[], float]
@@ -48,7 +51,10 @@ class PreflightSetup:
         self.preflight = self.build()
 
     def build(self, denies_calls: Callable[[ChainID], bool] = lambda chain_id: False) -> Preflight:
-        """Return a preflight. denies_calls: whether callers may not have calls of a chain executed."""
+        """Return a preflight.
+
+        denies_calls: whether callers may not have calls of a chain executed.
+        """
         services, upstream = self.services, self.services.upstream
         statements = StatementChecker(
             upstream.platform, services.chains, upstream.chain_rpc.eth_call, now=self._now

@@ -44,7 +44,10 @@ RECORDED_CONFIGS: Final = _recorded_configs()
 
 @dataclass
 class ChainNode(RecordedNode):
-    """A node that runs the recorded chains. configs: their configurations; other chains lack the method."""
+    """A node that runs the recorded chains.
+
+    configs: their configurations; other chains lack the method.
+    """
 
     configs: dict[ChainID, Any] = field(default_factory=lambda: dict(RECORDED_CONFIGS))
 
@@ -63,7 +66,10 @@ class ChainNode(RecordedNode):
 
 @dataclass
 class DestinationLookup:
-    """Destinations over one upstream, with clocks that a test advances. unix: the time of day."""
+    """Destinations over one upstream, with clocks that a test advances.
+
+    unix: the time of day.
+    """
 
     upstream: Upstream
     clock: Clock = field(default_factory=Clock)

@@ -1,4 +1,6 @@
-"""The weight of one signed message in several sets: the bits are positions in the verifier's own set."""
+"""The weight of one signed message in several sets: the bits are positions in the verifier's own
+set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Destinations as their nodes report them: the epoch of the next block, the proposed height, the Warp rules."""
+"""Destinations as their nodes report them: the epoch of the next block, the proposed height, the
+Warp rules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random histories: what the daemon says about a message is what the next block of its destination does."""
+"""Random histories: what the daemon says about a message is what the next block of its destination
+does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The preflight of signed messages of the recorded network at the chains to which they were delivered."""
+"""The preflight of signed messages of the recorded network at the chains to which they were
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -399,7 +401,9 @@ async def test_at_most_a_hundred_signers_are_listed() -> None:
 @given(st.binary(min_size=1, max_size=40), st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_an_unsigned_message_is_never_reported_as_verifying(change: bytes, place: int) -> None:
-    """Bytes anywhere in a message that verifies are replaced: it is malformed, or refused with a reason."""
+    """Bytes anywhere in a message that verifies are replaced: it is malformed, or refused with a
+    reason.
+    """
     raw = bytearray(REGISTRATION.encode())
     place %= len(raw)
     raw[place : place + len(change)] = change

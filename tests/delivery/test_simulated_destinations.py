@@ -1,4 +1,6 @@
-"""The preflight foretells what the next block of a simulated destination does with a message, and for which reason."""
+"""The preflight foretells what the next block of a simulated destination does with a message, and
+for which reason.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ PLAN: Final = Plan(
     epoch_blocks=1,
     epoch_s=30,
 )
-# A change of weight that was made, and a removal, are named so; a node says only that they come too late.
+# A change of weight that was made, and a removal, are named so; a node says only that they come too
+# late.
 DELIVERED_BEFORE: Final = (
     RefusalCode.STALE_NONCE,
     RefusalCode.NO_VALIDATION,
@@ -106,7 +109,9 @@ class SimulatedDestinations:
         return await self.setup.check(signed, destination_id)
 
     async def deliver(self, signed: SignedMessage, destination_id: ChainID) -> RefusalCode | None:
-        """Assert that the preflight says what the next block then does; return the reason of a refusal."""
+        """Assert that the preflight says what the next block then does; return the reason of a
+        refusal.
+        """
         body = await self.preflight(signed, destination_id)
         verified = self.network.verify_next(destination_id, signed.encode())
         assert body["verifiesNow"] == verified.accepted, (body, verified)

@@ -41,7 +41,8 @@ class WebhookRequestRecord:
 class Receiver:
     """A receiver of webhooks.
 
-    statuses: of the next responses; 200 from then on. retry_after: header of responses that are no success.
+    statuses: of the next responses; 200 from then on.
+    retry_after: header of responses that are no success.
     held: while it is not set, requests get no response.
     """
 

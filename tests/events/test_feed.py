@@ -165,7 +165,8 @@ async def test_events_of_other_daemons_are_seen_without_a_notice(store: Store) -
 async def test_slow_and_fast_listeners_get_every_event_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The slow ones fall behind what is in memory, and the feed behind what was added while it had no listener.
+    # The slow ones fall behind what is in memory, and the feed behind what was added while it had
+    # no listener.
     monkeypatch.setattr(feed_module, "_MAX_RECENT", 16)
     monkeypatch.setattr(feed_module, "_MAX_PAGE", 5)
     feed, rnd, total = EventFeed(store.events), Random(3), 400

@@ -1,4 +1,6 @@
-"""What the indexes of EVM chains have of ICM becomes events once and in order, whenever a reader ends."""
+"""What the indexes of EVM chains have of ICM becomes events once and in order, whenever a reader
+ends.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ def write(
     node_height: int | None = None,
     is_behind: bool = False,
 ) -> None:
-    """Write blocks of both chains. node_height: what the indexer says of the nodes; None: it has no status."""
+    """Write blocks of both chains.
+
+    node_height: what the indexer says of the nodes; None: it has no status.
+    """
     with icm_writers(url) as writers:
         for chain_id, writer in writers.items():
             if chunk := history.chains[chain_id].blocks[blocks]:
@@ -116,7 +121,9 @@ async def reading_indexes(url: str, *stores: Store) -> AsyncIterator[None]:
 
 
 def steps_of(chain: IcmChain, first: int) -> Iterator[tuple[Step, KnownMessage]]:
-    """Yield what happened on a chain from a block on, by its blocks: type and id of the message, each once."""
+    """Yield what happened on a chain from a block on, by its blocks: type and id of the message,
+    each once.
+    """
     before = set[Step]()
     for number, block in enumerate(chain.blocks):
         for event in block.icm:
@@ -274,7 +281,9 @@ async def test_two_readers_at_once_add_each_event_once_although_writes_fail(
 
 
 def read_until_killed(store_url: str, url: str, transactions: int, pipe: Pipe) -> None:
-    """Run in a child process: read the indexes, send a word before the last transaction, and do no more."""
+    """Run in a child process: read the indexes, send a word before the last transaction, and do no
+    more.
+    """
     add_from_source, numbers = EventLog.add_from_source, count(1)
 
     async def report_and_add(log: EventLog, *arguments: Any) -> bool:
@@ -336,7 +345,8 @@ async def test_killed_readers_and_a_new_index_lose_no_event_and_add_none_twice(
 
 
 def nested_logs(first_nonce: int) -> tuple[list[Log], list[Step]]:
-    """Return the logs of a transaction of B in which recipients send, and receive of another messenger, meanwhile.
+    """Return the logs of a transaction of B in which recipients send, and receive of another
+    messenger, meanwhile.
 
     The steps are in the order of the logs.
     """
@@ -423,7 +433,9 @@ async def test_events_of_a_transaction_are_in_the_order_of_its_logs(
 async def test_an_upgrade_in_the_middle_of_a_transaction_neither_loses_nor_repeats_an_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_before: int
 ) -> None:
-    """The version before had an execution at the place of its receive, and a new index has it behind what was sent."""
+    """The version before had an execution at the place of its receive, and a new index has it
+    behind what was sent.
+    """
     monkeypatch.setattr(index_events, "_MAX_ROWS", 1)
     url, (logs, steps) = f"sqlite:///{tmp_path}/index.db", nested_logs(1)
     (more_logs, more_steps) = nested_logs(100)

@@ -1,4 +1,6 @@
-"""What services report becomes an event once in its hour or day, within bounds, and without addresses."""
+"""What services report becomes an event once in its hour or day, within bounds, and without
+addresses.
+"""
 
 from __future__ import annotations
 

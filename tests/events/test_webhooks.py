@@ -1,4 +1,6 @@
-"""Webhooks: every event in order and at least once, whatever a receiver does; a dead one delays no other."""
+"""Webhooks: every event in order and at least once, whatever a receiver does; a dead one delays no
+other.
+"""
 
 from __future__ import annotations
 

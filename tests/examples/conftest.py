@@ -1,4 +1,6 @@
-"""The tests of relayers are collected where npm could install the EVM node and the compiler of the contracts."""
+"""The tests of relayers are collected where npm could install the EVM node and the compiler of the
+contracts.
+"""
 
 from __future__ import annotations
 

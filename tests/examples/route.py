@@ -1,7 +1,9 @@
-"""A route for relayers: two EVM nodes (anvil) with messengers, the simulated validators of both, and a daemon.
+"""A route for relayers: two EVM nodes (anvil) with messengers, the simulated validators of both,
+and a daemon.
 
-A node in front of anvil does what Avalanche's nodes do with the access list of a transaction: it verifies the signed
-message there, for the next block of the simulated chain, and only then the stand-in for the Warp precompile has it.
+A node in front of anvil does what Avalanche's nodes do with the access list of a transaction: it
+verifies the signed message there, for the next block of the simulated chain, and only then the
+stand-in for the Warp precompile has it.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class WarpNode:
         return web.json_response(response)
 
     async def _stage(self, transaction: bytes) -> None:
-        """Give the stand-in the message in the access list of a transaction, or nothing if it does not verify."""
+        """Give the stand-in the message in the access list of a transaction, or nothing if it does
+        not verify.
+        """
         assert transaction[:1] == _DYNAMIC_FEE_TX
         predicates = [
             words
@@ -87,7 +91,10 @@ class WarpNode:
 
 @dataclass
 class Route:
-    """The route from one chain to another. proxies: they stand before the ports of the daemon, and can be cut."""
+    """The route from one chain to another.
+
+    proxies: they stand before the ports of the daemon, and can be cut.
+    """
 
     source: IcmNode
     destination: IcmNode
@@ -99,7 +106,10 @@ class Route:
     async def send(
         self, relayers: Sequence[bytes] = (), is_signed: bool = True
     ) -> tuple[str, UnsignedMessage]:
-        """Send a message; return its Warp id, and it. is_signed: the validators have it."""
+        """Send a message; return its Warp id, and it.
+
+        is_signed: the validators have it.
+        """
         self.bodies += 1
         fee, body = (bytes(20), 0), self.bodies.to_bytes(4, "big")
         arguments = self.destination.id, self.destination.receiver, fee, _GAS, list(relayers), body
@@ -129,7 +139,10 @@ class Relayer:
     lines: list[str] = field(default_factory=list)
 
     async def until_said(self, *words: str) -> None:
-        """Wait until it has printed a line that begins with these words. Lines before count as well."""
+        """Wait until it has printed a line that begins with these words.
+
+        Lines before count as well.
+        """
         start = " ".join(words)
 
         async def read() -> None:
@@ -147,7 +160,10 @@ class Relayer:
 
 @asynccontextmanager
 async def relaying(route: Route, command: Sequence[str], cursor: Path) -> AsyncIterator[Relayer]:
-    """Run a relayer, and wait until it has a cursor. cursor: the file in which it keeps the cursor."""
+    """Run a relayer, and wait until it has a cursor.
+
+    cursor: the file in which it keeps the cursor.
+    """
     environment = {**os.environ, **route.environment, "CURSOR_FILE": str(cursor)}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE)
     try:
@@ -162,7 +178,9 @@ async def relaying(route: Route, command: Sequence[str], cursor: Path) -> AsyncI
 
 
 async def relay_messages(route: Route, command: Sequence[str], folder: Path) -> None:
-    """Assert what a relayer does with messages that it can deliver, now, later or never; it is cut off, and killed."""
+    """Assert what a relayer does with messages that it can deliver, now, later or never; it is cut
+    off, and killed.
+    """
     delivered, cursor = await route.count_delivered(), folder / "cursor"
     async with relaying(route, command, cursor) as relayer:
         late_id, late = await route.send(is_signed=False)
@@ -186,7 +204,10 @@ async def relay_messages(route: Route, command: Sequence[str], folder: Path) -> 
 
 @asynccontextmanager
 async def open_route(folder: Path, grpc_port: int | None = None) -> AsyncIterator[Route]:
-    """Run everything, until a message that is sent is an event. grpc_port: None for a daemon without gRPC."""
+    """Run everything, until a message that is sent is an event.
+
+    grpc_port: None for a daemon without gRPC.
+    """
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(run_network(PLAN))
         nodes = [await stack.enter_async_context(_node(network, place)) for place in (1, 2)]

@@ -1,4 +1,6 @@
-"""The relayer in Python of `examples` delivers what it can, says of other messages why not, and misses none."""
+"""The relayer in Python of `examples` delivers what it can, says of other messages why not, and
+misses none.
+"""
 
 from __future__ import annotations
 

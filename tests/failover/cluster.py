@@ -1,6 +1,8 @@
-"""Three PostgreSQL servers under Patroni with etcd, on the loopback address, from Debian's packages.
+"""Three PostgreSQL servers under Patroni with etcd, on the loopback address, from Debian's
+packages.
 
-Source of truth: Patroni 3.0 `docs/patroni_configuration.rst`. The servers refuse root, and run as an unprivileged user.
+Source of truth: Patroni 3.0 `docs/patroni_configuration.rst`. The servers refuse root, and run as
+an unprivileged user.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ INSTALL = "apt-get install patroni etcd-server python3-etcd postgresql-15 pgboun
 _BINARIES = Path("/usr/lib/postgresql/15/bin")
 _PROGRAMS = ("etcd", "patroni", str(_BINARIES / "postgres"))
 _DATABASE = "warpseal"
-# A failover takes as long as the lease of the primary, if the whole machine is lost. Patroni allows no shorter one.
+# A failover takes as long as the lease of the primary, if the whole machine is lost. Patroni allows
+# no shorter one.
 _TTL_S = 20
 _START_S = 120.0
 _POLL_S = 0.05
@@ -40,7 +43,10 @@ def missing_programs() -> list[str]:
 
 @dataclass
 class Member:
-    """One server, and the Patroni that runs it. public_port: where the other members reach it."""
+    """One server, and the Patroni that runs it.
+
+    public_port: where the other members reach it.
+    """
 
     name: str
     folder: Path
@@ -79,7 +85,10 @@ class Cluster:
             )
 
     def url(self, ports: Iterable[int] = ()) -> str:
-        """Return the URL with all servers, as libpq reads it. ports: where they are reached."""
+        """Return the URL with all servers, as libpq reads it.
+
+        ports: where they are reached.
+        """
         hosts = ",".join(
             f"127.0.0.1:{port}" for port in ports or (member.port for member in self.members)
         )
@@ -132,7 +141,9 @@ class Cluster:
         return None
 
     def standbys(self) -> int:
-        """Return how many standbys follow the primary; 0 while Patroni knows none that has all that was committed."""
+        """Return how many standbys follow the primary; 0 while Patroni knows none that has all that
+        was committed.
+        """
         primary = self.primary()
         query = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
         with suppress(psycopg.Error, OSError):
@@ -142,7 +153,9 @@ class Cluster:
         return 0
 
     def kill(self, member: Member, *, with_patroni: bool) -> None:
-        """Kill all processes of a server with SIGKILL, and its Patroni as well if the whole machine is lost."""
+        """Kill all processes of a server with SIGKILL, and its Patroni as well if the whole machine
+        is lost.
+        """
         if with_patroni and member.patroni is not None:
             member.patroni.kill()
             member.patroni.wait()

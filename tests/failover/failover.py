@@ -1,4 +1,5 @@
-"""A primary that is killed under load loses nothing; `make test-failover` runs this, and `make test` does not.
+"""A primary that is killed under load loses nothing; `make test-failover` runs this, and `make
+test` does not.
 
 Figures of a run are in docs/operations.md.
 """
@@ -34,7 +35,8 @@ from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan
 
 KILLS = int(os.environ.get("KILLS", "20"))
-# Every third kill takes Patroni as well, as the loss of a machine: the lease of the primary in etcd has to end.
+# Every third kill takes Patroni as well, as the loss of a machine: the lease of the primary in etcd
+# has to end.
 MACHINE_EVERY = 3
 QUORUM = 67
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=20_000, epoch_blocks=0)
@@ -51,7 +53,10 @@ def programs() -> None:
 
 @dataclass
 class FenceProbe:
-    """Writes to each server by itself all the time. writes: the time and the server of each success, in order."""
+    """Writes to each server by itself all the time.
+
+    writes: the time and the server of each success, in order.
+    """
 
     cluster: Cluster
     writes: list[tuple[float, str]] = field(default_factory=list)
@@ -182,9 +187,11 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
 async def assert_all_are_stored(
     network: SimulatedNetwork, file: Path, session: aiohttp.ClientSession, load: Load
 ) -> None:
-    """Assert that each answered message has a quorum, and that the next daemon answers it while no validator signs.
+    """Assert that each answered message has a quorum, and that the next daemon answers it while no
+    validator signs.
 
-    A read that takes more than a second counts as a miss, so a request is repeated: only the store can answer it.
+    A read that takes more than a second counts as a miss, so a request is repeated: only the store
+    can answer it.
     """
     network.set_behaviour([validator.index for validator in network.validators], "silent")
     async with start_command("serve", "--config", file) as daemon:

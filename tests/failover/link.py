@@ -6,13 +6,17 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-# After as long without a reply each side of a connection gives it up: keepalives of the daemon and the server.
+# After as long without a reply each side of a connection gives it up: keepalives of the daemon and
+# the server.
 _KEEPALIVE_S = 5.0
 
 
 @dataclass
 class Link:
-    """Forwards connections to a port. delay_s: of each direction. `async with` opens and closes it."""
+    """Forwards connections to a port.
+
+    delay_s: of each direction. `async with` opens and closes it.
+    """
 
     target_port: int
     delay_s: float

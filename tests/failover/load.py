@@ -1,4 +1,6 @@
-"""Load on a daemon while its database fails over: signing, forwarded calls that usage counts, and their results."""
+"""Load on a daemon while its database fails over: signing, forwarded calls that usage counts, and
+their results.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _REPEATABLE = 2_000
 class Load:
     """Requests at a rate, of which a fifth are for new messages, and all that was answered.
 
-    signed: the signed messages by message. statuses: number of responses by status and code. latencies_s: of successes.
+    signed: the signed messages by message.
+    statuses: number of responses by status and code.
+    latencies_s: of successes.
     calls: forwarded calls that were answered.
     """
 

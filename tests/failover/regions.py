@@ -121,9 +121,11 @@ class Deployment:
         return any(leaders)
 
     async def check(self) -> None:
-        """Assert that a message which one daemon signs is answered by all others without any validator.
+        """Assert that a message which one daemon signs is answered by all others without any
+        validator.
 
-        A daemon waits a second for a commit, and for a read: responses that took longer are only counted.
+        A daemon waits a second for a commit, and for a read: responses that took longer are only
+        counted.
         """
         for region in self.running:
             message = self.messages.pop()

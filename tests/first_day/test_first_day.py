@@ -1,4 +1,6 @@
-"""The first day of an operator, with the wheel: demo, config, a missing quorum, backup, restore, upgrade."""
+"""The first day of an operator, with the wheel: demo, config, a missing quorum, backup, restore,
+upgrade.
+"""
 
 from __future__ import annotations
 

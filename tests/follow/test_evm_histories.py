@@ -1,4 +1,6 @@
-"""Random histories of the index of an EVM chain: its rows are those of an index that was never disturbed."""
+"""Random histories of the index of an EVM chain: its rows are those of an index that was never
+disturbed.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +221,8 @@ class History:
             case 3:
                 self.rough.is_down = not self.rough.is_down
             case 4:
-                # A lie that contradicts itself: one that does not is believed if no other node has the block.
+                # A lie that contradicts itself: one that does not is believed if no other node has
+                # the block.
                 chain, height = made_up_chain(), rng.randint(2, BLOCKS)
                 others = rng.choice(((BLOCK, chain.headers), (BLOCK_RECEIPTS, chain.receipts)))
                 lie = rng.choice((others[1][height - 1], NULL, b"{}"))

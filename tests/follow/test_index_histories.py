@@ -1,4 +1,6 @@
-"""Random histories of the index of the P-Chain: nothing is lost, doubled or skipped, and no lie is stored."""
+"""Random histories of the index of the P-Chain: nothing is lost, doubled or skipped, and no lie is
+stored.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def recorded(seed: int) -> tuple[PGenesis, list[bytes]]:
 
 
 class RoughWorker:
-    """Runs the calls of a P-Chain's processor as a worker does; some fail, before or after what they write."""
+    """Runs the calls of a P-Chain's processor as a worker does; some fail, before or after what
+    they write.
+    """
 
     def __init__(self, writer: IndexWriter, genesis: PGenesis, rough: RoughStore) -> None:
         self._processor = PChainProcessor(writer, PARAMS, genesis, SETTINGS)

@@ -1,4 +1,6 @@
-"""Random histories of the follower of L1 transactions: nothing is lost, doubled or skipped, and no lie is stored."""
+"""Random histories of the follower of L1 transactions: nothing is lost, doubled or skipped, and no
+lie is stored.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ class RoughL1Store(MemoryStore):
 
 
 class History:
-    """A chain that grows, its nodes, and the follower. With a quorum of 2, one of three nodes lies as it likes."""
+    """A chain that grows, its nodes, and the follower.
+
+    With a quorum of 2, one of three nodes lies as it likes.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)

@@ -1,4 +1,6 @@
-"""A follower that waits below its nodes says so: in the log, in its progress, in the health check of the chain."""
+"""A follower that waits below its nodes says so: in the log, in its progress, in the health check
+of the chain.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class NodeWithoutNewBlocks(RoughNode):
 
 
 async def wait(minutes: list[float]) -> list[ChainProgress]:
-    """Follow a chain whose node returns no block above 6; return the progress after each of these minutes."""
+    """Follow a chain whose node returns no block above 6; return the progress after each of these
+    minutes.
+    """
     chain, store = Chain(7), MemoryStore()
     blocks = RoughBlocks([NodeWithoutNewBlocks(chain.raw)], 1, Random(1), {})
     follower = PChainFollower(blocks.as_client(), store, SettableLeadership(), FollowerSettings())

@@ -1,4 +1,6 @@
-"""Nodes in memory that are slow, lag, go away and lie, for histories of a `ChainFollower` in virtual time."""
+"""Nodes in memory that are slow, lag, go away and lie, for histories of a `ChainFollower` in
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ MAX_LATENCY_S = 3.0
 
 @dataclass
 class RoughNode:
-    """A node with the first blocks of a chain. lies: other bytes by height. lag: newest blocks that it lacks.
+    """A node with the first blocks of a chain.
+
+    lies: other bytes by height.
+    lag: newest blocks that it lacks.
 
     lowest_height: what it has at least.
     """
@@ -110,7 +115,10 @@ class RoughBlocks:
 
 
 class RoughStore:
-    """Decides whether a write fails, before or after it is committed. is_down: every write fails before."""
+    """Decides whether a write fails, before or after it is committed.
+
+    is_down: every write fails before.
+    """
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -133,7 +141,9 @@ class RoughStore:
 async def play(
     rng: Random, start: Callable[[], asyncio.Task[None]], disturb: Callable[[], None], steps: int
 ) -> asyncio.Task[None]:
-    """Disturb a follower, and kill and start it again now and then; return the task of the last start."""
+    """Disturb a follower, and kill and start it again now and then; return the task of the last
+    start.
+    """
     for _ in range(rng.randrange(4)):
         disturb()
     task = start()

@@ -31,7 +31,10 @@ class SilentServices:
 
 
 def silent_obstacles(chain_rpc: Any = None) -> MessageObstacles:
-    """Return the obstacles. chain_rpc: of nodes that reply."""
+    """Return the obstacles.
+
+    chain_rpc: of nodes that reply.
+    """
     silent: Any = SilentServices()
     chain_rpc = chain_rpc or silent
     return MessageObstacles(

@@ -1,4 +1,6 @@
-"""Lookups of what hinders a message: they are bounded in time and number, and a failure leaves out its keys."""
+"""Lookups of what hinders a message: they are bounded in time and number, and a failure leaves out
+its keys.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ async def test_the_warp_message_is_built_from_its_row_once(
         hex_text(unsigned.id),
     )
     assert block.delivery_gas is not UNSET
-    # The relayer's formula, without signers: 32-byte chunks of the message and its end, the payload, one receipt.
+    # The relayer's formula, without signers: 32-byte chunks of the message and its end, the
+    # payload, one receipt.
     expected = (
         50_000
         + 375_750

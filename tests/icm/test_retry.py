@@ -1,4 +1,6 @@
-"""What to do about a message that is not executed: the first thing that helps, and the call that it needs."""
+"""What to do about a message that is not executed: the first thing that helps, and the call that it
+needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages signed ahead: on idle capacity, for each validator set once, until they are received or a week old."""
+"""Messages signed ahead: on idle capacity, for each validator set once, until they are received or
+a week old.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ NOW = 1_800_000_000.0
 
 
 class ScriptedDelivery:
-    """Signs with one validator set; a test sets its digest, errors by message, and whether it goes on."""
+    """Signs with one validator set; a test sets its digest, errors by message, and whether it goes
+    on.
+    """
 
     def __init__(self) -> None:
         self.digest = b"first"

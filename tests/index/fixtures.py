@@ -74,7 +74,9 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
 
 @cache
 def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]:
-    """Return the recorded network's blocks as they came by time, or the P-Chain first, then X, then C."""
+    """Return the recorded network's blocks as they came by time, or the P-Chain first, then X, then
+    C.
+    """
     outputs = MemoryUtxos()
     state, effects = state_from_genesis(GENESIS, params())
     outputs.add(effects.emitted)
@@ -175,7 +177,9 @@ def open_index(url: str, network: Parameters) -> Index:
 
 
 async def all_pages(query_page: Any, query: Any, size: int) -> list[Any]:
-    """Return the items of all pages; a page is never empty while there are more, and never longer than asked for."""
+    """Return the items of all pages; a page is never empty while there are more, and never longer
+    than asked for.
+    """
     items: list[Any] = []
     after = None
     while True:

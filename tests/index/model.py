@@ -1,4 +1,5 @@
-"""The expected results of the index, by plain means: effects become values in lists, nothing is looked up or counted.
+"""The expected results of the index, by plain means: effects become values in lists, nothing is
+looked up or counted.
 
 The in-memory index of the Data API's tests answers from these lists.
 """

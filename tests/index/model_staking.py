@@ -1,4 +1,6 @@
-"""The stakings and rewards that the index should return, found by going through all of them each time."""
+"""The stakings and rewards that the index should return, found by going through all of them each
+time.
+"""
 
 from __future__ import annotations
 

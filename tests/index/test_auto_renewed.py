@@ -1,4 +1,6 @@
-"""The rewards of an auto-renewed validator in the index: those of ended cycles that it gets when it leaves count."""
+"""The rewards of an auto-renewed validator in the index: those of ended cycles that it gets when it
+leaves count.
+"""
 
 from __future__ import annotations
 

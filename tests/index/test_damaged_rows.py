@@ -1,4 +1,6 @@
-"""Damaged pages and rows end a read with a typed error, and one bad row does not take the index out of service."""
+"""Damaged pages and rows end a read with a typed error, and one bad row does not take the index out
+of service.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from warpseal.store.engine import open_file
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreUrl
 
-# Without a translation of errors of rows, or of the schema, each of these ends a read or the indexer with a trace.
+# Without a translation of errors of rows, or of the schema, each of these ends a read or the
+# indexer with a trace.
 SEEDS = (5, 43, 50, 54, 59, 94, 216, 256)
 
 

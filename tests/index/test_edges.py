@@ -132,7 +132,9 @@ with open_writer(sys.argv[1], made_up_params()) as writer:
 
 
 def killed_while_writing(url: str) -> None:
-    """Let another process write, and kill it in the middle; it waits before it has written everything."""
+    """Let another process write, and kill it in the middle; it waits before it has written
+    everything.
+    """
     command = [sys.executable, "-c", _WRITES, url]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.ROOT

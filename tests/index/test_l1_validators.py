@@ -1,4 +1,6 @@
-"""The list of L1 validators equals the ledger's state, and what recorded and simulated nodes say of each validator."""
+"""The list of L1 validators equals the ledger's state, and what recorded and simulated nodes say of
+each validator.
+"""
 
 from __future__ import annotations
 

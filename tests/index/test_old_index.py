@@ -1,4 +1,6 @@
-"""An index that an earlier version wrote is migrated, and its rows are derived again from its blocks."""
+"""An index that an earlier version wrote is migrated, and its rows are derived again from its
+blocks.
+"""
 
 from __future__ import annotations
 

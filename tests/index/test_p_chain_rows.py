@@ -1,4 +1,6 @@
-"""What the index has in place of a node's replies equals the ledger's state, at every kind of height."""
+"""What the index has in place of a node's replies equals the ledger's state, at every kind of
+height.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def compared(
     records: Sequence[Record],
     seen: Counter[str],
 ) -> list[tuple[Any, Any]]:
-    """Return what the rows have of chains, subnets, validators and transactions, each with what the state has."""
+    """Return what the rows have of chains, subnets, validators and transactions, each with what the
+    state has.
+    """
     results: list[tuple[Any, Any]] = [(rows.tip[:3], (state.height, state.time_s, True))]
     missing = bytes(31) + b"\1"
     results += [(rows.subnet_of(ChainID(missing)), None), (rows.subnet(SubnetID(missing)), None)]

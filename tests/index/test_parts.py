@@ -1,4 +1,6 @@
-"""The parts that stand alone: the schema's versions, output bytes, freshness, and finding what is wrong."""
+"""The parts that stand alone: the schema's versions, output bytes, freshness, and finding what is
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Raw blocks go through decoder, ledger and store, and into a plain model without any of these: both agree after each.
+"""Raw blocks go through decoder, ledger and store, and into a plain model without any of these:
+both agree after each.
 
-The histories are those of `tests/ledger`: delegations, rewards paid and refused, aborts, elastic subnets, L1
-validators, from before Banff to behind Etna, Cortina's delegation fees in between.
+The histories are those of `tests/ledger`: delegations, rewards paid and refused, aborts, elastic
+subnets, L1 validators, from before Banff to behind Etna, Cortina's delegation fees in between.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ def _assert_rows_equal_model(connection: Connection, model: Model) -> None:
 
 
 def assert_sets_equal(connection: Connection, sets: list[Any]) -> None:
-    """Assert that the index has the validator sets of the model after every block, and none of later ones."""
+    """Assert that the index has the validator sets of the model after every block, and none of
+    later ones.
+    """
     reading = ReadSession(connection)
     for height, expected in enumerate(sets):
         all_members = read_all_members(reading, height)

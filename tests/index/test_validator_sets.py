@@ -1,4 +1,6 @@
-"""Validator sets of an index: those that recorded nodes reported at every height, and those of an upgraded index."""
+"""Validator sets of an index: those that recorded nodes reported at every height, and those of an
+upgraded index.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""EVM chains for the replay node: recorded ones, and made-up ones whose blocks are consistent with their receipts.
+"""EVM chains for the replay node: recorded ones, and made-up ones whose blocks are consistent with
+their receipts.
 
-Hashes of made-up blocks and transactions are drawn from the seed, so equal seeds make equal chains; everything that
-the indexer compares (parents, hashes, positions, gas, blooms, receiptsRoot) is computed.
+Hashes of made-up blocks and transactions are drawn from the seed, so equal seeds make equal chains;
+everything that the indexer compares (parents, hashes, positions, gas, blooms, receiptsRoot) is
+computed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ EMPTY_ROOT: Final = keccak(b"\x80")
 
 @dataclass(frozen=True)
 class ServedChain:
-    """The results that a node returns, as JSON, by height. headers: with the hashes of the transactions only.
+    """The results that a node returns, as JSON, by height.
+
+    headers: with the hashes of the transactions only.
 
     traces: of debug_traceBlockByNumber with the callTracer.
     """
@@ -98,7 +102,10 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Tx:
-    """A made-up transaction with its outcome. to: None if it creates `created`."""
+    """A made-up transaction with its outcome.
+
+    to: None if it creates `created`.
+    """
 
     sender: bytes
     to: bytes | None
@@ -109,7 +116,10 @@ class Tx:
 
 
 class MadeUpChain:
-    """A chain that grows by `add`. has_roots: whether headers get the receiptsRoot of their receipts (else zeros)."""
+    """A chain that grows by `add`.
+
+    has_roots: whether headers get the receiptsRoot of their receipts (else zeros).
+    """
 
     def __init__(
         self, seed: int = 1, *, evm_chain_id: int = 99_999, has_roots: bool = True
@@ -205,7 +215,9 @@ def word(value: int | bytes) -> bytes:
 
 
 def transfer_blocks(count: int, seed: int = 1, *, has_roots: bool = True) -> ServedChain:
-    """Return a chain of `count` blocks behind its genesis, each with one transaction: an ERC-20 transfer."""
+    """Return a chain of `count` blocks behind its genesis, each with one transaction: an ERC-20
+    transfer.
+    """
     chain = MadeUpChain(seed, has_roots=has_roots)
     people = [chain.address(number) for number in range(500)]
     token = chain.address("token")
@@ -219,7 +231,9 @@ def transfer_blocks(count: int, seed: int = 1, *, has_roots: bool = True) -> Ser
 def dense_blocks(
     count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, has_roots: bool = True
 ) -> ServedChain:
-    """Return a chain of blocks with `txs` * `logs` logs each; one in 50 logs is of an NFT, the others are ERC-20."""
+    """Return a chain of blocks with `txs` * `logs` logs each; one in 50 logs is of an NFT, the
+    others are ERC-20.
+    """
     chain = MadeUpChain(seed, has_roots=has_roots)
     nfts = _Collections(chain)
     people = [chain.address(number) for number in range(500)]
@@ -245,7 +259,8 @@ def dense_blocks(
 def nft_blocks(
     count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = True
 ) -> ServedChain:
-    """Return a chain of blocks with `txs` NFT transfers each: mints, sales and burns of ERC-721 and ERC-1155.
+    """Return a chain of blocks with `txs` NFT transfers each: mints, sales and burns of ERC-721 and
+    ERC-1155.
 
     coin_txs: ERC-20 transfers behind them, of two coins among few holders, who have what they send.
     """
@@ -294,7 +309,10 @@ class _Collections:
         self._next_id = [0] * contracts
 
     def transfer(self) -> Log:
-        """Return the log of the next transfer. Contracts with an even number are ERC-721, the others ERC-1155."""
+        """Return the log of the next transfer.
+
+        Contracts with an even number are ERC-721, the others ERC-1155.
+        """
         roll, random = self._random.random(), self._random
         if roll < 0.4 or not self._held:
             contract = min(
@@ -337,7 +355,8 @@ def _bloom_bits(value: bytes) -> int:
 def receipts_trie_root(encoded: Sequence[bytes]) -> bytes:
     """Return the root of the Merkle-Patricia trie of values by their RLP-encoded index.
 
-    It is written out here and not taken from the library that the indexer uses, so that each one checks the other.
+    It is written out here and not taken from the library that the indexer uses, so that each one
+    checks the other.
     """
     pairs = [
         (_nibbles(rlp(index.to_bytes((index.bit_length() + 7) // 8))), raw)
@@ -351,7 +370,9 @@ def _nibbles(raw: bytes) -> bytes:
 
 
 def _node(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return the RLP of the node that holds these (rest of the key, value); no key is a prefix of another."""
+    """Return the RLP of the node that holds these (rest of the key, value); no key is a prefix of
+    another.
+    """
     if len(pairs) == 1:
         key, value = pairs[0]
         return rlp([_compact(key, 2), value])

@@ -1,4 +1,6 @@
-"""A node of one EVM chain on loopback: HTTP, batches and WebSockets, with what real nodes lack and hostile ones do."""
+"""A node of one EVM chain on loopback: HTTP, batches and WebSockets, with what real nodes lack and
+hostile ones do.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,10 @@ class Refused(Exception):
 class BatchLimit(Enum):
     """How a node refuses a batch with more than `most_in_batch` calls.
 
-    RESPONSE: the calls beyond it get -32003, as geth's limit of bytes. REQUESTS: -32600 for the whole, as geth's limit
-    of calls. HTTP: status 413. NONE: nothing but single calls is understood.
+    RESPONSE: the calls beyond it get -32003, as geth's limit of bytes.
+    REQUESTS: -32600 for the whole, as geth's limit of calls.
+    HTTP: status 413.
+    NONE: nothing but single calls is understood.
     """
 
     RESPONSE = "response"
@@ -65,16 +69,23 @@ _CALLS: Final = msgspec.json.Decoder(Call | list[Call])
 class EvmReplayNode:
     """One node of a chain. Fields may be changed while it serves.
 
-    tip: height of its newest block; None: of the chain's. first, first_receipts: below them it has no blocks, or no
-    receipts (null), as after a state sync or when pruned; the genesis is always there. tip_receipts: above it receipts
-    are not there yet. is_async: answers null for blocks above the tip, as the C-Chain after Helicon, else -32000.
-    has_block_receipts: whether it knows eth_getBlockReceipts. first_trace: lowest height that it traces, None: it has
-    no debug API; has_genesis_state: it also traces block 1, as every pruned node. most_in_batch, batch_limit: see
-    BatchLimit. busy: how many next requests get 429, with `retry_after`. delay_s: before each response. is_down:
-    requests get 503. is_endless: responses never end.
+    tip: height of its newest block; None: of the chain's.
+    first, first_receipts: below them it has no blocks, or no receipts (null), as after a state sync
+        or when pruned; the genesis is always there.
+    tip_receipts: above it receipts are not there yet.
+    is_async: answers null for blocks above the tip, as the C-Chain after Helicon, else -32000.
+    has_block_receipts: whether it knows eth_getBlockReceipts.
+    first_trace: lowest height that it traces, None: it has no debug API; has_genesis_state: it also
+        traces block 1, as every pruned node.
+    most_in_batch, batch_limit: see BatchLimit.
+    busy: how many next requests get 429, with `retry_after`.
+    delay_s: before each response.
+    is_down: requests get 503.
+    is_endless: responses never end.
     forbids: methods that get 403, as gateways answer what a key may not call.
     respond: sends another response to a request, whose body it gets.
-    headers, receipts: returned instead, by height. replies: result, or JSON-RPC error as (code, message), by method.
+    headers, receipts: returned instead, by height.
+    replies: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.
     reserved: keeps the port while the node is not served.
     """
@@ -308,7 +319,9 @@ async def _send_forever(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving_evm(*nodes: EvmReplayNode) -> AsyncIterator[tuple[EvmReplayNode, ...]]:
-    """Serve each node at its `url`, on a port of its own; a node that was served before gets its port back."""
+    """Serve each node at its `url`, on a port of its own; a node that was served before gets its
+    port back.
+    """
     runners = []
     try:
         for node in nodes:

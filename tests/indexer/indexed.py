@@ -44,7 +44,10 @@ FAST = IndexerSettings(
 
 @dataclass(frozen=True)
 class SimulatedNode:
-    """A node of a simulated network. place: from 0."""
+    """A node of a simulated network.
+
+    place: from 0.
+    """
 
     network: SimulatedNetwork
     place: int = 0
@@ -76,7 +79,10 @@ class IndexedNode(Protocol):
 async def upstream_of(
     *nodes: IndexedNode, settings: IndexerSettings = FAST, quorum: int = 1
 ) -> AsyncIterator[Upstream]:
-    """Open clients of the nodes. quorum: how many must agree."""
+    """Open clients of the nodes.
+
+    quorum: how many must agree.
+    """
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(
         p_chain_api=endpoints,

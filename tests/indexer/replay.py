@@ -1,4 +1,6 @@
-"""A node on loopback that answers from the recordings of the local network: blocks, containers, balances, UTXOs."""
+"""A node on loopback that answers from the recordings of the local network: blocks, containers,
+balances, UTXOs.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Refused(Exception):
 
 @dataclass
 class Chains:
-    """The data of a node: blocks by height, and containers in the order of the index API, by its path."""
+    """The data of a node: blocks by height, and containers in the order of the index API, by its
+    path.
+    """
 
     p: list[bytes]
     x: list[bytes]
@@ -65,11 +69,16 @@ def recorded_chains() -> Chains:
 
 @dataclass
 class ReplayNode:
-    """One node. tips: the heights that it has, by chain; None: all. first: below it the node has no blocks.
+    """One node.
 
-    has_index: whether it has the index API. replies: what is answered instead, by method: a value, or a function of the
-    params. busy: how many next requests get 429. call_counts: calls by method; replaced: other blocks, by chain and
-    height. reserved: keeps the port while the node is not served.
+    tips: the heights that it has, by chain; None: all.
+    first: below it the node has no blocks.
+
+    has_index: whether it has the index API.
+    replies: what is answered instead, by method: a value, or a function of the params.
+    busy: how many next requests get 429.
+    call_counts: calls by method; replaced: other blocks, by chain and height.
+    reserved: keeps the port while the node is not served.
     """
 
     chains: Chains = field(default_factory=recorded_chains)
@@ -229,7 +238,9 @@ def _key(method: str, params: Any) -> str:
 
 
 def _balance_at(recorded_balance: Message, unix_s: float) -> Message:
-    """Return a balance as a node reports it at a time: what the genesis locked may be unlocked since the recording."""
+    """Return a balance as a node reports it at a time: what the genesis locked may be unlocked
+    since the recording.
+    """
     if unix_s < _LOCKED_UNTIL_S:
         return recorded_balance
     locked, unlocked = recorded_balance["lockedStakeables"], recorded_balance["unlockeds"]

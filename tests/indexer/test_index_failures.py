@@ -1,4 +1,6 @@
-"""An invalid block stops its chain with a reason, no block is skipped, and the other chains continue."""
+"""An invalid block stops its chain with a reason, no block is skipped, and the other chains
+continue.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +239,9 @@ async def test_a_bootstrapping_node_is_reported_as_behind(tmp_path: Path) -> Non
 async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(
     tmp_path: Path,
 ) -> None:
-    """If the indexer is gone or reaches no node, equal heights do not prove that the index is current."""
+    """If the indexer is gone or reaches no node, equal heights do not prove that the index is
+    current.
+    """
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
     reported_at, later_s = read_status(tmp_path).reported_at, [0.0]

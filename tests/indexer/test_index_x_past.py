@@ -25,7 +25,9 @@ X_TXS = [tx for block in x_blocks() for tx in block.txs]
 
 
 def early_chains() -> Chains:
-    """Return the recorded network as if its X-Chain had been linearized after all of its transactions."""
+    """Return the recorded network as if its X-Chain had been linearized after all of its
+    transactions.
+    """
     recorded = recorded_chains()
     times = [
         "2026-11-21T02:02:43.5Z",
@@ -109,7 +111,9 @@ async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplet
 
 
 def incomplete(folder: Path) -> set[tuple[bytes, int, bytes]]:
-    """Return id, amount and owner of the X-Chain's own outputs that are only known from their inputs."""
+    """Return id, amount and owner of the X-Chain's own outputs that are only known from their
+    inputs.
+    """
     text = (
         "SELECT o.detail, o.position, o.amount, i.id FROM outputs o LEFT JOIN ids i ON i.key = o.owner"
         f" WHERE o.flags & {INCOMPLETE} AND o.flags & 3 = 1"

@@ -23,7 +23,9 @@ def logged_waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 async def log_two_waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """Let ten minutes pass behind the first two, and return what was logged: once, and again after ten minutes."""
+    """Let ten minutes pass behind the first two, and return what was logged: once, and again after
+    ten minutes.
+    """
     assert not logged_waits(caplog)
     pass_time(121.0)
     await until(lambda: logged_waits(caplog))

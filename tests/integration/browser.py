@@ -32,7 +32,10 @@ _ADDRESS = "DevTools listening on "
 
 @dataclass
 class BrowserTab:
-    """One tab. log: messages of the console and errors of the page, among them violations of its policy."""
+    """One tab.
+
+    log: messages of the console and errors of the page, among them violations of its policy.
+    """
 
     socket: aiohttp.ClientWebSocketResponse
     session_id: str = ""

@@ -22,7 +22,9 @@ _LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run the tests of keep-alive on both loops: the order of a loop's work decides when a pong is sent."""
+    """Run the tests of keep-alive on both loops: the order of a loop's work decides when a pong is
+    sent.
+    """
     if item.path.name == "test_keep_alive.py":
         return _LOOPS
     return {"uvloop": uvloop.new_event_loop}

@@ -1,4 +1,6 @@
-"""A whole daemon in the test's process, on real sockets, and a client of both aggregation endpoints."""
+"""A whole daemon in the test's process, on real sockets, and a client of both aggregation
+endpoints.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class Reply:
 
     @property
     def detail(self) -> dict[str, Any]:
-        """The machine-readable part of an error response, with the names of /v1 also if they were in kebab-case."""
+        """The machine-readable part of an error response, with the names of /v1 also if they were
+        in kebab-case.
+        """
         detail: dict[str, Any] = json.loads(
             _KEBAB_NAME.sub(_camel_name, json.dumps(self.body["detail"]))
         )
@@ -68,7 +72,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Daemon:
-    """A running daemon. ended: done when the daemon is."""
+    """A running daemon.
+
+    ended: done when the daemon is.
+    """
 
     api_url: str
     metrics_url: str
@@ -146,7 +153,9 @@ class Daemon:
         await until(is_open)
 
     async def until_known(self, message: SimMessage) -> None:
-        """Wait until the nodes have answered for a message, so that a short deadline is enough for its validators."""
+        """Wait until the nodes have answered for a message, so that a short deadline is enough for
+        its validators.
+        """
 
         async def is_known() -> bool:
             reply = await self.aggregate(message, timeout_seconds=0.3)
@@ -208,7 +217,9 @@ async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
 def build_config(
     network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None, **packages: Any
 ) -> Config:
-    """Return the configuration of a daemon. keys: of the config file; packages: settings by package (dicts).
+    """Return the configuration of a daemon.
+
+    keys: of the config file; packages: settings by package (dicts).
 
     Packages set what has no key, such as the time between pings.
     """
@@ -223,7 +234,9 @@ def build_config(
 def write_config_file(
     network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write a config file for a network: the simulation's own with a data folder, on free loopback ports."""
+    """Write a config file for a network: the simulation's own with a data folder, on free loopback
+    ports.
+    """
     own: dict[str, Any] = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1"}
     # A request that is to succeed has its time also on a busy machine.
     own["request-timeout-seconds"] = 55

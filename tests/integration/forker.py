@@ -1,4 +1,5 @@
-"""A process that has imported the program and forks `warpseal …`, since the imports cost more than most tests.
+"""A process that has imported the program and forks `warpseal …`, since the imports cost more than
+most tests.
 
 It has no threads and no event loop. `process.py` starts it and sends the commands.
 """
@@ -31,8 +32,9 @@ _LATE: Final = (
 def serve(connection: socket.socket) -> None:
     """Fork the commands that come over a connection, until it is closed.
 
-    A command is its length in 4 bytes, with the descriptors of its standard streams and of a status pipe, and then the
-    arguments and the environment in JSON. The status pipe gives a line with the pid and one with the exit code.
+    A command is its length in 4 bytes, with the descriptors of its standard streams and of a status
+    pipe, and then the arguments and the environment in JSON. The status pipe gives a line with the
+    pid and one with the exit code.
     """
     for module in {module.partition(".")[0] for module, _ in COMMANDS.values()} - {"demo"}:
         import_module(f"warpseal.cli.{module}")

@@ -22,7 +22,8 @@ HEIGHT_SOURCE = "X-Warpseal-P-Chain-Height-Source"
 SIGNING_SUBNET = "X-Warpseal-Signing-Subnet-Id"
 
 L1_PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, epoch_blocks=40)
-# Lookups expire soon, so that a test sees each change; their timeout is long enough for a busy machine.
+# Lookups expire soon, so that a test sees each change; their timeout is long enough for a busy
+# machine.
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "l1": {
         "validity_ttl_s": 0.0,
@@ -58,7 +59,9 @@ class L1Daemon:
         ]
 
     def verify(self, reply: Reply, transaction: Transaction) -> VerifiedMessage:
-        """Assert that a reply has the attested message, signed by 67 percent at the height in its header."""
+        """Assert that a reply has the attested message, signed by 67 percent at the height in its
+        header.
+        """
         assert reply.status == 201, reply.body
         attested = attested_message(transaction)
         height = int(reply.headers[HEIGHT])
@@ -68,7 +71,9 @@ class L1Daemon:
         )
 
     async def deliver(self, transaction: Transaction, **query: Any) -> Reply:
-        """Assert that the daemon signs a transaction's message and that the L1's manager accepts it."""
+        """Assert that the daemon signs a transaction's message and that the L1's manager accepts
+        it.
+        """
         reply = await self.daemon.l1_message(transaction, **query)
         self.verify(reply, transaction)
         assert "superseded" not in reply.body
@@ -87,7 +92,9 @@ class L1Daemon:
     async def expect_shortfall(
         self, transaction: Transaction, has_all_replies: Callable[[Mapping[str, Any]], bool]
     ) -> Reply:
-        """Return the error of a missed quorum; a busy machine may need several requests until it has all replies."""
+        """Return the error of a missed quorum; a busy machine may need several requests until it
+        has all replies.
+        """
         replies: list[Reply] = []
 
         async def is_complete() -> bool:
@@ -122,7 +129,9 @@ async def run_l1_daemon(
     keys: Mapping[str, Any] | None = None,
     **sections: Mapping[str, Any],
 ) -> AsyncIterator[L1Daemon]:
-    """Run a daemon over a running network; a second daemon in the same folder continues with its data."""
+    """Run a daemon over a running network; a second daemon in the same folder continues with its
+    data.
+    """
     tuned = {
         section: {**QUICK.get(section, {}), **sections.get(section, {})}
         for section in {*QUICK, *sections}

@@ -22,7 +22,10 @@ _FIELD_MODULUS = 0x1A0111EA397FE69A4B1BA7B6434BACD764774B84F38512BF6730D2A0F6B0F
 
 @dataclass(frozen=True)
 class VerifiedMessage:
-    """The parts of a valid signed message. signers: public keys; weight: their sum."""
+    """The parts of a valid signed message.
+
+    signers: public keys; weight: their sum.
+    """
 
     unsigned: bytes
     signers: tuple[bytes, ...]
@@ -39,7 +42,8 @@ def verify_signed_message(
     quorum: int,
     height: int | None = None,
 ) -> VerifiedMessage:
-    """Assert that `signed` (hex) is `unsigned` signed by `quorum` percent of a subnet's weight at a height.
+    """Assert that `signed` (hex) is `unsigned` signed by `quorum` percent of a subnet's weight at a
+    height.
 
     height: None for the proposed height of this moment.
     """
@@ -66,7 +70,9 @@ def verify_with_py_ecc(verdict: VerifiedMessage) -> None:
 
 
 def parse_signed_message(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
-    """Return the unsigned message, the signers' indices and the signature; anything unexpected fails an assertion."""
+    """Return the unsigned message, the signers' indices and the signature; anything unexpected
+    fails an assertion.
+    """
     version, _network, _chain, length = struct.unpack_from(">HI32sI", raw)
     assert version == 0
     end = 42 + length
@@ -82,7 +88,9 @@ def parse_signed_message(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:
 
 
 def build_canonical_keys(members: Iterable[SetEntry]) -> tuple[list[tuple[bytes, int]], int]:
-    """Return (key, weight) in canonical order, equal keys merged, and the total weight, keyless weight included."""
+    """Return (key, weight) in canonical order, equal keys merged, and the total weight, keyless
+    weight included.
+    """
     weights: dict[bytes, int] = {}
     total = 0
     for member in members:

@@ -1,6 +1,7 @@
 """The real command as a process of its own, which ends with the test.
 
-It is forked by a process that has imported the program. The demo and the index process of a daemon start interpreters.
+It is forked by a process that has imported the program. The demo and the index process of a daemon
+start interpreters.
 """
 
 from __future__ import annotations
@@ -136,7 +137,9 @@ def _forker() -> socket.socket:
 def _fork(
     arguments: list[str], environ: dict[str, str]
 ) -> tuple[BinaryIO, BinaryIO, BinaryIO, BinaryIO]:
-    """Return our ends of the pipes of a new process: standard input, output and error, and its pid and exit code."""
+    """Return our ends of the pipes of a new process: standard input, output and error, and its pid
+    and exit code.
+    """
     (stdin, ours), *pipes = [os.pipe() for _ in range(4)]
     request = json.dumps([arguments, environ]).encode()
     theirs = [stdin, *(writing for _, writing in pipes)]

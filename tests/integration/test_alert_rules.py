@@ -1,4 +1,6 @@
-"""Each alert fires for its failure, and none on healthy networks: idle ones, and busy ones whose callers are wrong."""
+"""Each alert fires for its failure, and none on healthy networks: idle ones, and busy ones whose
+callers are wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The API explorer of a whole daemon in front of the network that `warpseal simnet` runs by default.
+"""The API explorer of a whole daemon in front of the network that `warpseal simnet` runs by
+default.
 
-The document has exactly the routes of the running daemon, its example requests can be sent as they are, and a browser
-sends them.
+The document has exactly the routes of the running daemon, its example requests can be sent as they
+are, and a browser sends them.
 """
 
 from __future__ import annotations

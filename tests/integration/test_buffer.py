@@ -1,4 +1,6 @@
-"""The buffer: the daemon waits for it once the quorum is met, for a limited time, and only if it can still come."""
+"""The buffer: the daemon waits for it once the quorum is met, for a limited time, and only if it
+can still come.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,12 @@ async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path)
     ):
         await daemon.until_connected(10)
         message, other = network.messages_of(PRIMARY_NETWORK)[:2]
-        # The quorum needs all that sign, so that the wait for the others begins when all of these have signed.
+        # The quorum needs all that sign, so that the wait for the others begins when all of these
+        # have signed.
         verified = await aggregate_with_buffer(daemon, network, message, quorum_percentage=70)
         assert len(verified.signers) == 7
-        # The cached result serves equal requests at once: before another message's request, which waits for its buffer.
+        # The cached result serves equal requests at once: before another message's request, which
+        # waits for its buffer.
         waiting = asyncio.create_task(
             aggregate_with_buffer(daemon, network, other, quorum_percentage=70)
         )

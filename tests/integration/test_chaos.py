@@ -1,4 +1,6 @@
-"""Everything at once, by seeded chance: nothing unverified ever leaves, each failure has its reason, calm returns."""
+"""Everything at once, by seeded chance: nothing unverified ever leaves, each failure has its
+reason, calm returns.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ CODES = {
     "height_too_new",
 }
 REQUESTS = 150
-# However slow the machine is, no more are under way: what they wait for is trouble, and not each other.
+# However slow the machine is, no more are under way: what they wait for is trouble, and not each
+# other.
 AT_ONCE = 20
 TUNED = {
     "validators": {"height_poll_s": 0.02, "validator_refresh_period_s": 0.1},

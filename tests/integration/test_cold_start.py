@@ -1,4 +1,6 @@
-"""A daemon that has just started: requests wait for nodes and connections, and fail with a reason in time."""
+"""A daemon that has just started: requests wait for nodes and connections, and fail with a reason
+in time.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,9 @@ async def test_after_a_start_the_daemon_is_ready_and_says_what_is_connected(tmp_
 async def aggregate_as_interchain_kit(
     daemon: Daemon, message: SimMessage, errors: list[str]
 ) -> Reply:
-    """Ask as Interchain Kit does: again after an error with one of two words, and never after another one."""
+    """Ask as Interchain Kit does: again after an error with one of two words, and never after
+    another one.
+    """
 
     async def is_answered() -> bool:
         reply = await daemon.post(

@@ -1,4 +1,6 @@
-"""Many callers at once: all get a reply, equal requests share one round, and a caller that leaves disturbs no other."""
+"""Many callers at once: all get a reply, equal requests share one round, and a caller that leaves
+disturbs no other.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,8 @@ async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_
         first_message, late_message, *messages = network.messages_of(PRIMARY_NETWORK)
         assert (await daemon.aggregate(first_message)).status == 200
         clients = [asyncio.create_task(daemon.aggregate(message)) for message in messages]
-        # The messages whose turn cannot come are refused while others still wait for theirs; a new one is so at once.
+        # The messages whose turn cannot come are refused while others still wait for theirs; a new
+        # one is so at once.
         await until(
             lambda: any(client.done() and client.result().status == 503 for client in clients)
         )
@@ -145,7 +148,8 @@ async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_
         # Interchain Kit retries only if a text has these words.
         assert all("no signatures" in client.result().body["error"] for client in refused)
         delays_s = [int(client.result().headers["Retry-After"]) for client in refused]
-        # No delay is longer than the timeout, and those far behind in the queue come back later than at once.
+        # No delay is longer than the timeout, and those far behind in the queue come back later
+        # than at once.
         assert 1 <= min(delays_s) <= max(delays_s) <= 8
         assert max(delays_s) > 1
         assert Counter(client.result().status for client in clients)[200] > 0

@@ -1,4 +1,6 @@
-"""Dashboards and alerts name only series and labels that daemons have, in real scrapes and on the page of metrics."""
+"""Dashboards and alerts name only series and labels that daemons have, in real scrapes and on the
+page of metrics.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def alert_queries() -> Iterator[tuple[str, str]]:
 
 
 def documented_labels() -> Labels:
-    """Return the labels of each series of docs/metrics.md, which a test holds against the page of metrics."""
+    """Return the labels of each series of docs/metrics.md, which a test holds against the page of
+    metrics.
+    """
     rows = re.findall(
         r"^\| `(\w+)` \| \w+ \| (.*?) \| .+ \|$", (DOCS / "metrics.md").read_text(), re.M
     )

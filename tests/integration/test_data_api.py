@@ -1,4 +1,6 @@
-"""The Data API of a daemon without an index: the responses of the node, and the errors for the rest."""
+"""The Data API of a daemon without an index: the responses of the node, and the errors for the
+rest.
+"""
 
 from __future__ import annotations
 

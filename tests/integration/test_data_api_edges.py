@@ -1,4 +1,6 @@
-"""What stands around the responses of endpoints 3 to 8 in a running daemon: pages, freshness, caches, sites, limits."""
+"""What stands around the responses of endpoints 3 to 8 in a running daemon: pages, freshness,
+caches, sites, limits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages signed for a destination: its next block accepts them, or the response says what has to happen first."""
+"""Messages signed for a destination: its next block accepts them, or the response says what has to
+happen first.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +301,8 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Pa
             network.build_block(idle)
             network.set_behaviour([8], "silent")
             message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
-            # Each request waits for the buffer, which the silent validator keeps from being reached.
+            # Each request waits for the buffer, which the silent validator keeps from being
+            # reached.
             first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
             assert accepts(network, idle, first.signed)
             requests = count_requests(network)

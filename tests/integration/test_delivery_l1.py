@@ -1,4 +1,6 @@
-"""Messages by transaction: their destination is the chain of the L1's manager, and its quorum counts."""
+"""Messages by transaction: their destination is the chain of the L1's manager, and its quorum
+counts.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,8 @@ async def test_a_message_by_transaction_is_for_the_epoch_that_the_report_names(
         ).status == 201
         network.change_weight(running.l1, running.nodes_of_l1()[0], 0)
         network.build_block(manager)
-        # The lookup of the height and that of the destination learn at different times of the new epoch.
+        # The lookup of the height and that of the destination learn at different times of the new
+        # epoch.
         await asyncio.sleep(0.9)
         await daemon.l1_message(conversion)
         await asyncio.sleep(0.15)

@@ -1,4 +1,6 @@
-"""ICM messages signed ahead by a whole daemon: a relayer's POST asks no validator, also in the next epoch."""
+"""ICM messages signed ahead by a whole daemon: a relayer's POST asks no validator, also in the next
+epoch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""GET /v1/events of daemons: what they sign and miss is pushed once, also to clients that return after a restart."""
+"""GET /v1/events of daemons: what they sign and miss is pushed once, also to clients that return
+after a restart.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ __all__ = ["postgres_server", "postgres_url"]
 
 EVENTS = "/v1/events"
 TOKEN = "an-admin-token-of-tests"
-# Three of ten validators refuse: messages of the P-Chain for good, and others so that asking again may help.
+# Three of ten validators refuse: messages of the P-Chain for good, and others so that asking again
+# may help.
 PLAN = Plan(
     validators=10,
     weights="equal:1000",
@@ -46,7 +49,9 @@ PLAN = Plan(
 
 @asynccontextmanager
 async def listening(daemon: Daemon, query: str = "", **headers: str) -> AsyncIterator[Any]:
-    """Open a stream of a daemon; return when the daemon has seen its end, since the test cancels the daemon next."""
+    """Open a stream of a daemon; return when the daemon has seen its end, since the test cancels
+    the daemon next.
+    """
     ended = await count_ended(daemon)
     async with daemon.session.get(daemon.api_url + EVENTS + query, headers=headers) as reply:
         assert reply.status == 200, await reply.text()

@@ -1,4 +1,6 @@
-"""A daemon and its index process from the first block of an EVM chain on: pages, new blocks, reindexing, metrics."""
+"""A daemon and its index process from the first block of an EVM chain on: pages, new blocks,
+reindexing, metrics.
+"""
 
 from __future__ import annotations
 

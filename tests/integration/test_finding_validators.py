@@ -1,4 +1,6 @@
-"""Sources of validator addresses: nodes, gossip, the operator, an earlier run; and which addresses are used."""
+"""Sources of validator addresses: nodes, gossip, the operator, an earlier run; and which addresses
+are used.
+"""
 
 from __future__ import annotations
 

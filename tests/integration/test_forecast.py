@@ -1,4 +1,6 @@
-"""The forecast of a whole daemon: it warns ahead of time, and validators leave at the second that it names."""
+"""The forecast of a whole daemon: it warns ahead of time, and validators leave at the second that
+it names.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from warpseal_simnet.settings import NodeSettings
 
 ALERTS = (ROOT / "configs" / "prometheus" / "alerts.yml").read_text()
 QUICK = {"validators": {"forecast_ttl_s": 0.05, "forecast_refresh_s": 0.05, "height_poll_s": 0.05}}
-# One half of the weight has 0.1 AVAX, the other half enough for a year; the price is that of public networks.
+# One half of the weight has 0.1 AVAX, the other half enough for a year; the price is that of public
+# networks.
 HALF = Plan(
     validators=4,
     l1s=(L1Plan(validators=2),),
@@ -79,7 +82,8 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
     ):
         l1 = network.subnets[1].subnet_id
         short = network.validators[4].name
-        # The first number that is known counts both validators, though they connect one after the other.
+        # The first number that is known counts both validators, though they connect one after the
+        # other.
         forecast = await forecast_when(daemon, l1, lambda body: "answeringWeight" in body["quorum"])
         left_s = 100_000_000 // 512
         assert forecast["today"]["quorumImpossibleAt"] == forecast["asOf"] + left_s

@@ -1,4 +1,6 @@
-"""Sets at heights: churn between requests, and heights that callers name, too old, too new, ahead, or without a set."""
+"""Sets at heights: churn between requests, and heights that callers name, too old, too new, ahead,
+or without a set.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,8 @@ async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) ->
             )
             == 10
         )
-        # One validator would suffice at 21, but the signature from 20 is valid there: no validator is asked again.
+        # One validator would suffice at 21, but the signature from 20 is valid there: no validator
+        # is asked again.
         assert (
             len(
                 verify_signed_message(
@@ -212,7 +215,8 @@ async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Pat
     ):
         await daemon.until_ready()
         message, other = l1_message(network), l1_message(network, 1)
-        # The epoch of five blocks began at 20; at 24 that is too far back, except for the epoch's height.
+        # The epoch of five blocks began at 20; at 24 that is too far back, except for the epoch's
+        # height.
         network.advance(2)
         assert (
             verified_height(network, message, await daemon.aggregate(message, pchain_height=22))

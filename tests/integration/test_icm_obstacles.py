@@ -1,4 +1,6 @@
-"""What a daemon says about ICM messages between two L1s of a simulated network, from indexes of earlier blocks."""
+"""What a daemon says about ICM messages between two L1s of a simulated network, from indexes of
+earlier blocks.
+"""
 
 from __future__ import annotations
 

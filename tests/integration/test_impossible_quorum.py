@@ -1,4 +1,6 @@
-"""A quorum that cannot be reached fails at once, says who and why, and whether asking again makes sense."""
+"""A quorum that cannot be reached fails at once, says who and why, and whether asking again makes
+sense.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ LESS_UPTIME = "0-3:refuse=2/current uptime is less"
 async def warm(
     rule: str, folder: Path, keys: Mapping[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[tuple[SimulatedNetwork, Daemon]]:
-    """Run a network of ten validators, of which four follow `rule`, and a daemon with connections to all of them."""
+    """Run a network of ten validators, of which four follow `rule`, and a daemon with connections
+    to all of them.
+    """
     plan = Plan(
         validators=10,
         weights="equal:1000",

@@ -1,4 +1,6 @@
-"""Validator sets of a real index over a simulated network: nodes may stop, or lie, and nothing false is signed."""
+"""Validator sets of a real index over a simulated network: nodes may stop, or lie, and nothing
+false is signed.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,8 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
             validators = (await listed.json())["result"]["validators"]
         assert sorted(validator["weight"] for validator in validators) == [1, 2, 2, 3]
         assert all(validator["isActive"] for validator in validators)
-        # The message of the last transaction: its subnet, its manager and its validity are in the index.
+        # The message of the last transaction: its subnet, its manager and its validity are in the
+        # index.
         reply = await daemon.l1_message(changed)
         assert reply.status == 201, reply.body
         assert "X-Warpseal-Unchecked" not in reply.headers
@@ -246,7 +249,9 @@ async def forecast(daemon: Daemon, subnet_id: SubnetID) -> Any:
 async def sign(
     daemon: Daemon, network: SimulatedNetwork, message: Any, height: int | None = None
 ) -> int:
-    """Assert that a message is signed by the quorum at a height, by default at the tip; return the height."""
+    """Assert that a message is signed by the quorum at a height, by default at the tip; return the
+    height.
+    """
     at = network.p_chain.height if height is None else height
     reply = await daemon.aggregate(message)
     verify_signed_message(network, reply.signed, message.unsigned.raw, l1_of(network), 67, at)

@@ -70,7 +70,8 @@ async def test_a_subnet_id_alone_names_its_conversion(prefix: str, tmp_path: Pat
                 and message.signing_subnet_id == subnet.subnet_id
             )
             reply = await daemon.aggregate_v1(None, justification=prefix + subnet.subnet_id.hex())
-            # Signed by the subnet that validates the chain of its validator manager, which is its own here.
+            # Signed by the subnet that validates the chain of its validator manager, which is its
+            # own here.
             verify_signed_message(
                 network, reply.signed, expected.unsigned.raw, subnet.subnet_id, 67
             )

@@ -1,6 +1,8 @@
-"""Connections last: hundreds of pings, stalls of our loop that queue two of them, pongs that never come.
+"""Connections last: hundreds of pings, stalls of our loop that queue two of them, pongs that never
+come.
 
-A node hangs up at a pong that it does not wait for, and when nothing is read for 30 s; time runs 560 times faster here.
+A node hangs up at a pong that it does not wait for, and when nothing is read for 30 s; time runs
+560 times faster here.
 """
 
 from __future__ import annotations
@@ -62,9 +64,10 @@ async def test_hundreds_of_pings_with_stalls_that_queue_two_and_dropped_pongs_en
                 await stall_again_and_again(cycles * interval_s, interval_s), other.worst_lag_s
             )
             violations = other.network.violations.by_kind()
-            # A pong is up to half an interval old when it is sent. If the machine held up the nodes as well, a late
-            # ping of theirs, our late sending and their late reading add to that. Only if these three, and what
-            # the ticks do not see of them, together fill less than the other half, an error is ours.
+            # A pong is up to half an interval old when it is sent. If the machine held up the nodes
+            # as well, a late ping of theirs, our late sending and their late reading add to that.
+            # Only if these three, and what the ticks do not see of them, together fill less than
+            # the other half, an error is ours.
             if not violations or late_s < interval_s / 8:
                 assert violations == {}
                 await assert_nobody_hung_up(other, daemon)

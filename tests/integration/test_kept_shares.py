@@ -1,4 +1,6 @@
-"""Shares that outlive the process that asked for them, and shares that no daemon ever asked for: all are used."""
+"""Shares that outlive the process that asked for them, and shares that no daemon ever asked for:
+all are used.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Daemons that are killed at any moment: nothing that they answered is lost, and no store is corrupt."""
+"""Daemons that are killed at any moment: nothing that they answered is lost, and no store is
+corrupt.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=10_000, epoch_blo
 class DaemonSeries:
     """Daemons on one store, one after another, and the requests that they answered.
 
-    number: index of the validator whose weight P-Chain transactions change. transaction_ids: hashes of these.
+    number: index of the validator whose weight P-Chain transactions change.
+    transaction_ids: hashes of these.
     successful_gets: also responses that came too late to be in `transaction_ids`.
     """
 
@@ -65,7 +68,9 @@ class DaemonSeries:
             await self.run_one()
 
     async def run_one(self) -> None:
-        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some responses."""
+        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after
+        some responses.
+        """
         async with start_command("serve", "--config", self.config) as daemon:
             if self.rnd.random() < 0.2:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))

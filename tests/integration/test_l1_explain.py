@@ -1,4 +1,6 @@
-"""`?explain=true` of a whole daemon: it names the failing check, sends no signature request and is always 200."""
+"""`?explain=true` of a whole daemon: it names the failing check, sends no signature request and is
+always 200.
+"""
 
 from __future__ import annotations
 

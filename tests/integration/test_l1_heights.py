@@ -1,4 +1,6 @@
-"""The height of an L1's signing set: that of the manager's epoch, of the request, or the proposed height."""
+"""The height of an L1's signing set: that of the manager's epoch, of the request, or the proposed
+height.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,8 @@ async def test_messages_are_delivered_although_weights_change_within_an_epoch(
         reply = await running.deliver(change)
         assert height_and_source(reply) == (20, "epoch")
         assert running.verify(reply, change).total == 4_000
-        # The current set's quorum is less than the quorum of the set that the contract uses until the next epoch.
+        # The current set's quorum is less than the quorum of the set that the contract uses until
+        # the next epoch.
         seat = network.state.validation(heavy)
         assert seat is not None
         others = [

@@ -1,4 +1,6 @@
-"""Nodes that lag prove nothing about a message; a node at or above the transaction's height decides."""
+"""Nodes that lag prove nothing about a message; a node at or above the transaction's height
+decides.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The origin of a removed validation: every place where a daemon finds it, and the response until then."""
+"""The origin of a removed validation: every place where a daemon finds it, and the response until
+then.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def p_chain_payload(payload: bytes) -> bytes:
 def refused_requests(
     running: L1Daemon, registration: Transaction
 ) -> Mapping[int, tuple[bytes, bytes]]:
-    """Return, by refusal code, a payload and a justification that the P-Chain refuses with this code."""
+    """Return, by refusal code, a payload and a justification that the P-Chain refuses with this
+    code.
+    """
     l1, seat = running.l1, bootstrap_validation_id(running.l1, 0)
     gone = L1ValidatorRegistration(UNKNOWN_VALIDATION, False).encode()
     weighed = validation_id_of(registration)

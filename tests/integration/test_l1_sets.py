@@ -1,4 +1,6 @@
-"""Stored signatures and changed validator sets: the signer bits change, and only missing weight is requested."""
+"""Stored signatures and changed validator sets: the signer bits change, and only missing weight is
+requested.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ PLAN = Plan(validators=3, l1s=(L1Plan(validators=6, unconverted=True, spare=1),)
 
 @dataclass(frozen=True)
 class ConvertedL1:
-    """An L1 of six validators; one more node tracks it, and its key sorts before the keys of the validators."""
+    """An L1 of six validators; one more node tracks it, and its key sorts before the keys of the
+    validators.
+    """
 
     network: SimulatedNetwork
     conversion: Transaction

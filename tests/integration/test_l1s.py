@@ -1,4 +1,6 @@
-"""L1s: inactive and nearly drained validators, weight without a key, and as many subnets as anybody asks for."""
+"""L1s: inactive and nearly drained validators, weight without a key, and as many subnets as anybody
+asks for.
+"""
 
 from __future__ import annotations
 

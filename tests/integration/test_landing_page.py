@@ -1,4 +1,6 @@
-"""The landing page of a whole daemon in a real browser: values, updates without a reload, search, sorting, a phone."""
+"""The landing page of a whole daemon in a real browser: values, updates without a reload, search,
+sorting, a phone.
+"""
 
 from __future__ import annotations
 

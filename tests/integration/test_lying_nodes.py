@@ -1,4 +1,6 @@
-"""One node of three lies about its release and about the network's upgrades: no peer refuses the daemon for it."""
+"""One node of three lies about its release and about the network's upgrades: no peer refuses the
+daemon for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Three simulated nodes, of which two must agree: one that lies is outvoted, named, rested and counted."""
+"""Three simulated nodes, of which two must agree: one that lies is outvoted, named, rested and
+counted.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ async def test_one_liar_of_three_changes_no_response(words: str) -> None:
 
 
 async def ask_everything(network: SimulatedNetwork) -> set[int]:
-    """Assert that fresh clients of all nodes get the true responses; return the nodes that contradicted others."""
+    """Assert that fresh clients of all nodes get the true responses; return the nodes that
+    contradicted others.
+    """
     tip, subnet = network.state.heights.current, network.subnets[1]
     chains = network.state.chains_of(subnet.subnet_id)
     counted = Counted()

@@ -1,4 +1,6 @@
-"""The node interfaces of a running daemon, over HTTP: the smallest list of tests that the notes derive from nodes."""
+"""The node interfaces of a running daemon, over HTTP: the smallest list of tests that the notes
+derive from nodes.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +238,8 @@ async def test_health_before_and_after_and_while_a_part_fails(tmp_path: Path) ->
             }
             return bool(is_connected and chain["engine"]["consensus"]["lastAcceptedHeight"] > 0)
 
-        # The daemon is healthy once it is connected to enough of them, and before it has read a height.
+        # The daemon is healthy once it is connected to enough of them, and before it has read a
+        # height.
         await until(is_complete)
         status, report = await setup.health()
         assert {

@@ -1,4 +1,6 @@
-"""Each version of avalanchego, and one without any deprecated method: signing, indexing, doctor, `index verify`."""
+"""Each version of avalanchego, and one without any deprecated method: signing, indexing, doctor,
+`index verify`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.tx_builder import OWNER
 from warpseal_simnet.versions import DEPRECATED_METHODS, VERSIONS, lacks
 
-# The first L1 signs the messages for the manager of the last one, so that only a list of subnets names that one.
+# The first L1 signs the messages for the manager of the last one, so that only a list of subnets
+# names that one.
 PLAN = replace(
     L1_PLAN, l1s=(L1Plan(validators=4), L1Plan(validators=4, spare=2, manager="l1-0")), messages=2
 )

@@ -1,4 +1,6 @@
-"""The uptime of peers in a whole daemon: it is stored, survives a restart, and is returned by endpoint 8."""
+"""The uptime of peers in a whole daemon: it is stored, survives a restart, and is returned by
+endpoint 8.
+"""
 
 from __future__ import annotations
 

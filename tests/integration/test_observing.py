@@ -1,4 +1,6 @@
-"""What an operator sees of a whole daemon: metrics after traffic, and the request id on every line of a request."""
+"""What an operator sees of a whole daemon: metrics after traffic, and the request id on every line
+of a request.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def lines() -> Iterator[Lines]:
 
 
 async def traffic(network: SimulatedNetwork, daemon: Daemon) -> None:
-    """Cause 3 successes (1 of them cached), 2 failures for good, and 1 request that cannot be understood."""
+    """Cause 3 successes (1 of them cached), 2 failures for good, and 1 request that cannot be
+    understood.
+    """
     await daemon.until_connected(10)
     await daemon.until_ready()
     good = network.messages_of(PRIMARY_NETWORK)

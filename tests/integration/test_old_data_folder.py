@@ -1,4 +1,6 @@
-"""A data folder of an earlier version, kept in `tests/vectors`, is opened with every signature in it."""
+"""A data folder of an earlier version, kept in `tests/vectors`, is opened with every signature in
+it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ SIGNATURE_BYTES = 96
 
 
 def unpack(folder: Path, *names: str, source: Path = OLD) -> Path:
-    """Copy files of an old folder to where a daemon with the data folder `folder` finds them; return that place."""
+    """Copy files of an old folder to where a daemon with the data folder `folder` finds them;
+    return that place.
+    """
     place = folder / NETWORK_ID
     place.mkdir(parents=True)
     for name in names:
@@ -194,7 +198,8 @@ async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(
         validators=4, l1s=(L1Plan(validators=4),), messages=3, rules=(parse_rule("all:silent"),)
     )
     async with run_network(plan) as network:
-        # The blocks of this network are not those of the network that wrote the folder, so none are followed.
+        # The blocks of this network are not those of the network that wrote the folder, so none are
+        # followed.
         keys = {"gateway-nodes": {"base-url": network.node_uri}, "follow-p-chain": False}
         config = build_config(network, tmp_path, keys)
         async with run_daemon(config) as daemon:

@@ -1,6 +1,7 @@
 """The validators of chains that no node lists, of a running daemon on a simulated network.
 
-Who validates is the P-Chain's; who is connected, and for how long, is what the daemon saw of real sockets.
+Who validates is the P-Chain's; who is connected, and for how long, is what the daemon saw of real
+sockets.
 """
 
 from __future__ import annotations
@@ -244,7 +245,9 @@ async def test_other_chains_are_not_there(tmp_path: Path) -> None:
 async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_followed(
     tmp_path: Path,
 ) -> None:
-    """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
+    """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers
+    nothing.
+    """
     async with run_network(PLAN) as network:
         (chain,) = network.state.chains_of(network.subnets[UNTRACKED].subnet_id)
         keys = {
@@ -260,7 +263,10 @@ async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_f
 
 @dataclass
 class Listing:
-    """A node behind a chain that lists one validator. status: what it answers instead."""
+    """A node behind a chain that lists one validator.
+
+    status: what it answers instead.
+    """
 
     status: int = 200
     seconds: int = 12_345

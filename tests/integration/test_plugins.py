@@ -1,4 +1,6 @@
-"""`admin.loadVMs` over HTTP, with plugins that are real processes, and what they print in the log of vm-factory."""
+"""`admin.loadVMs` over HTTP, with plugins that are real processes, and what they print in the log
+of vm-factory.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ NOT_FOUND = "handshake failed: vm process not found"
 
 @asynccontextmanager
 async def daemon_with(folder: Path, **keys: object) -> AsyncIterator[Daemon]:
-    """A daemon with administration, whose plugins are in the folder `plugins` of its data folder, the default."""
+    """A daemon with administration, whose plugins are in the folder `plugins` of its data folder,
+    the default.
+    """
     config = {"api-admin-enabled": True, **keys}
     async with (
         run_network(Plan(validators=4)) as network,

@@ -1,4 +1,6 @@
-"""The preflight of a whole daemon: what it signs verifies, and what the P-Chain has taken is known from the store."""
+"""The preflight of a whole daemon: what it signs verifies, and what the P-Chain has taken is known
+from the store.
+"""
 
 from __future__ import annotations
 

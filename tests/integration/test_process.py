@@ -434,7 +434,8 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
 
 
 def assert_is_quiet(log: list[str]) -> None:
-    """Assert that a log has few lines, none of them above INFO, apart from the one line of each request.
+    """Assert that a log has few lines, none of them above INFO, apart from the one line of each
+    request.
 
     On a busy machine the connections may take longer than the start is given.
     """

@@ -1,4 +1,6 @@
-"""`warpseal block` under whole daemons: no path of any daemon hands out a blocked signature, also without its store."""
+"""`warpseal block` under whole daemons: no path of any daemon hands out a blocked signature, also
+without its store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Errors at the start: one sentence that names the setting or the file, and exit code 1, never a traceback."""
+"""Errors at the start: one sentence that names the setting or the file, and exit code 1, never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ FREE_PORTS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 
 @dataclass
 class ConfigFolder:
-    """The folder of a test. path: of a file in it; write: writes one, and returns its path."""
+    """The folder of a test.
+
+    path: of a file in it; write: writes one, and returns its path.
+    """
 
     folder: Path
 

@@ -1,4 +1,6 @@
-"""/status.json of a whole daemon: it agrees with /ready and /metrics, and names validators, aggregations and nodes."""
+"""/status.json of a whole daemon: it agrees with /ready and /metrics, and names validators,
+aggregations and nodes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 from warpseal_simnet.rpc import Outage, OutageKind
 
-# One validator of the L1 is inactive, one nearly drained, one unreachable; none of the Primary Network is.
+# One validator of the L1 is inactive, one nearly drained, one unreachable; none of the Primary
+# Network is.
 PLAN = Plan(
     validators=4,
     l1s=(L1Plan(validators=6, weights="1000/2000/3000/4000/5000/6000"),),

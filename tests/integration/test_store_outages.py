@@ -1,4 +1,6 @@
-"""A store that fails under a whole daemon: no request fails, and signatures of the outage are written later."""
+"""A store that fails under a whole daemon: no request fails, and signatures of the outage are
+written later.
+"""
 
 from __future__ import annotations
 

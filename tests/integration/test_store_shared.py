@@ -1,4 +1,6 @@
-"""Two daemons on one database: what one of them knows the other one uses, and one of them follows the P-Chain."""
+"""Two daemons on one database: what one of them knows the other one uses, and one of them follows
+the P-Chain.
+"""
 
 from __future__ import annotations
 

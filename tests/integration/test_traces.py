@@ -1,4 +1,6 @@
-"""Traces of requests by HTTP and gRPC, as an OTLP collector gets them, and exemplars; a collector that fails."""
+"""Traces of requests by HTTP and gRPC, as an OTLP collector gets them, and exemplars; a collector
+that fails.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ STAGES: Final = ["validators", "connect", "collect", "verify"]
 
 @dataclass
 class Collector:
-    """A collector of OTLP over HTTP. status: of its responses; released: unset while it does not respond."""
+    """A collector of OTLP over HTTP.
+
+    status: of its responses; released: unset while it does not respond.
+    """
 
     url: str
     spans: list[Span] = field(default_factory=list)
@@ -107,7 +112,9 @@ async def run_collector() -> AsyncIterator[Collector]:
 async def node_with_headers(
     network: SimulatedNetwork, headers: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Run a node in front of that of the network, which notes the trace headers of calls by their traceparent."""
+    """Run a node in front of that of the network, which notes the trace headers of calls by their
+    traceparent.
+    """
 
     async def forward(request: web.Request) -> web.Response:
         if "traceparent" in request.headers:
@@ -204,7 +211,8 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                     asyncio.create_task(post(daemon, caller, message=third.raw.hex()))
                     for caller in pair
                 ]
-                # Later requests are read later: the round waits for validators until it has both callers.
+                # Later requests are read later: the round waits for validators until it has both
+                # callers.
                 assert [(await daemon.get("/v1/no/such/path")).status for _ in range(3)] == [
                     404
                 ] * 3

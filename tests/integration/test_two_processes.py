@@ -83,7 +83,8 @@ async def test_health_covers_the_index_process_and_a_damaged_index_is_reported(
         assert ["index is damaged" in line for line in text.splitlines() if " ERROR " in line] == [
             True
         ]
-        # Each chain is tried again after growing pauses, without a further line for the same reason.
+        # Each chain is tried again after growing pauses, without a further line for the same
+        # reason.
         failures = [
             line.partition("index write failed")[2]
             for line in text.splitlines()

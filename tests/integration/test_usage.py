@@ -1,4 +1,6 @@
-"""Usage of whole daemons: what clients did is what endpoint 16 answers, in every group, on both databases."""
+"""Usage of whole daemons: what clients did is what endpoint 16 answers, in every group, on both
+databases.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ async def run_daemons(
 
 
 async def usage_by(session: aiohttp.ClientSession, url: str, group: str) -> dict[str, Any]:
-    """Return the sums over all buckets by value: requests, invalid requests, credits, wasted credits."""
+    """Return the sums over all buckets by value: requests, invalid requests, credits, wasted
+    credits.
+    """
     async with session.get(f"{url}{USAGE_PATH}&groupBy={group}") as reply:
         assert reply.status == 200, await reply.text()
         body = await reply.json()

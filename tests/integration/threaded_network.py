@@ -1,4 +1,6 @@
-"""A simulated network on its own thread and event loop, so that the daemon's loop can stall while the network runs."""
+"""A simulated network on its own thread and event loop, so that the daemon's loop can stall while
+the network runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ _INTERVAL_S = 0.005
 
 @dataclass
 class ThreadedNetwork:
-    """A network in another thread: read only. worst_lag_s: the longest stall of that thread."""
+    """A network in another thread: read only.
+
+    worst_lag_s: the longest stall of that thread.
+    """
 
     network: SimulatedNetwork
     loop: asyncio.AbstractEventLoop

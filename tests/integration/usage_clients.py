@@ -29,7 +29,10 @@ CREDITS: Final = {"eth_chainId": 1, "info.getNetworkID": 1, "info.getNothing": 1
 
 @dataclass(frozen=True)
 class Call:
-    """A JSON-RPC call and its usage. label: of its method."""
+    """A JSON-RPC call and its usage.
+
+    label: of its method.
+    """
 
     method: str
     params: Any
@@ -87,7 +90,10 @@ class Expected:
 
 
 class UsageClient:
-    """One client with a user agent and a country. evm_path: the route of the EVM chain."""
+    """One client with a user agent and a country.
+
+    evm_path: the route of the EVM chain.
+    """
 
     def __init__(self, session: aiohttp.ClientSession, evm_path: str, seed: int) -> None:
         self.expected = Expected()

@@ -44,7 +44,11 @@ PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, heig
 
 @dataclass
 class L1Setup:
-    """A running message service. store: in a folder of the test. follower: its reported progress."""
+    """A running message service.
+
+    store: in a folder of the test.
+    follower: its reported progress.
+    """
 
     network: SimulatedNetwork
     upstream: Upstream
@@ -77,7 +81,10 @@ def build_request(tx_id: bytes, **changes: Any) -> L1Request:
 async def started_l1_service(
     folder: Path, plan: Plan = PLAN, settings: L1Settings | None = None, *, evm: bool = False
 ) -> AsyncIterator[L1Setup]:
-    """Run a simulated network and the service over it. evm: configure its EVM chains."""
+    """Run a simulated network and the service over it.
+
+    evm: configure its EVM chains.
+    """
     async with (
         run_network(plan) as network,
         run_service(network, folder, settings, evm=evm) as running,

@@ -28,7 +28,10 @@ def subnet(number: int) -> SubnetID:
 
 @dataclass
 class SubnetListing:
-    """A P-Chain that lists subnets. requests: the number of reads."""
+    """A P-Chain that lists subnets.
+
+    requests: the number of reads.
+    """
 
     ids: Sequence[SubnetID]
     requests: int = 0

@@ -1,4 +1,6 @@
-"""Lookups for a message: the transaction, its validity, the height, and the cancellation of superseded work."""
+"""Lookups for a message: the transaction, its validity, the height, and the cancellation of
+superseded work.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ class Clock:
 
 @dataclass
 class PChainNodes:
-    """P-Chain nodes with the reply_count of a test. calls: the number of requests."""
+    """P-Chain nodes with the reply_count of a test.
+
+    calls: the number of requests.
+    """
 
     transactions: dict[bytes, FoundTransaction] = field(default_factory=dict)
     on_x_chain: dict[bytes, bytes] = field(default_factory=dict)

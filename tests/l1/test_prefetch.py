@@ -1,4 +1,6 @@
-"""Eager signing: transactions of tracked subnets are signed without a request, retried, and kept over restarts."""
+"""Eager signing: transactions of tracked subnets are signed without a request, retried, and kept
+over restarts.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ class ScriptedMessages:
 
 @dataclass
 class ManagerSubnet:
-    """The subnet that validates the manager's chain. failures: the number of lookups that fail first."""
+    """The subnet that validates the manager's chain.
+
+    failures: the number of lookups that fail first.
+    """
 
     subnet_id: SubnetID
     failures: int = 0
@@ -198,7 +203,8 @@ async def test_transactions_stored_before_a_crash_but_not_queued_are_signed(tmp_
 async def test_transactions_of_untracked_subnets_are_not_queued(tmp_path: Path) -> None:
     async with run_signer(tmp_path, tracked=OTHER) as running:
         running.follower.publish(HISTORY.conversion, HISTORY.registration, HISTORY.first)
-        # They are checked in order: once the conversion is checked again, all three have been checked.
+        # They are checked in order: once the conversion is checked again, all three have been
+        # checked.
         running.follower.publish(HISTORY.conversion)
         await until(lambda: running.chains.lookups == 4)
         assert running.messages.requested == []

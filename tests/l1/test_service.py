@@ -1,4 +1,6 @@
-"""Signed messages by transaction, end to end, with real node clients, real sockets and a real store."""
+"""Signed messages by transaction, end to end, with real node clients, real sockets and a real
+store.
+"""
 
 from __future__ import annotations
 

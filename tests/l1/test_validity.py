@@ -1,4 +1,6 @@
-"""Validity of a message by the state of nodes and by later transactions: valid, superseded or unknown."""
+"""Validity of a message by the state of nodes and by later transactions: valid, superseded or
+unknown.
+"""
 
 from __future__ import annotations
 

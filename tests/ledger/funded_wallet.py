@@ -44,7 +44,9 @@ class FundedWallet:
     def _base_fields(
         self, needs: dict[AssetID, int], makes: tuple[TransferableOutput, ...] = ()
     ) -> BaseFields | None:
-        """Return inputs for what is needed and a fee, and the change; None if too little is spendable."""
+        """Return inputs for what is needed and a fee, and the change; None if too little is
+        spendable.
+        """
         inputs: list[TransferableInput] = []
         outputs = list(makes)
         for asset, need in ({AVAX: 0} | needs).items():

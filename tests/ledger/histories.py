@@ -92,7 +92,9 @@ class History:
         return min(ending, key=lambda place: (place.rank, place.tx_id)) if ending else None
 
     def _later(self) -> int:
-        """Return a time from now on, not beyond what changes the stakers next: who is due holds time up."""
+        """Return a time from now on, not beyond what changes the stakers next: who is due holds
+        time up.
+        """
         now = self.model.time
         if self.model.next_due() is not None:
             return now

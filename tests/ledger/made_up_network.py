@@ -1,4 +1,6 @@
-"""The small network of made-up histories: its numbers, its genesis, and what its transactions are made of."""
+"""The small network of made-up histories: its numbers, its genesis, and what its transactions are
+made of.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ PARAMS = Parameters(NETWORK_ID, AVAX, X_CHAIN, C_CHAIN, UPGRADES, REWARDS, FEE)
 
 
 def genesis(seed: int) -> PGenesis:
-    """Return a first state: some hundred million AVAX, a token, two validators, the X- and the C-Chain."""
+    """Return a first state: some hundred million AVAX, a token, two validators, the X- and the
+    C-Chain.
+    """
     random = Random(seed)
     outputs: list[tuple[AssetID, Output]] = [
         (AVAX, paid(random, 20_000_000 * NAVAX)) for _ in range(6)

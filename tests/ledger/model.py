@@ -1,7 +1,7 @@
 """A second, plain P-Chain: written from the rules alone, slow, with nothing of ledger/ in it.
 
-It keeps everything in lists and dictionaries, looks through all of them, walks through every second of L1 fees one by
-one and takes them off each balance, and computes rewards with exact fractions.
+It keeps everything in lists and dictionaries, looks through all of them, walks through every second
+of L1 fees one by one and takes them off each balance, and computes rewards with exact fractions.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ class Model:
         return max(0, excess + count - self.rules.target)
 
     def price(self, excess: int) -> int:
-        """Return the price of a second: min_price * e^(excess / conversion), as EIP-4844 approximates it."""
+        """Return the price of a second: min_price * e^(excess / conversion), as EIP-4844
+        approximates it.
+        """
         i, out, a = 1, 0, self.rules.min_price * self.rules.conversion
         while a > 0:
             out += a
@@ -153,7 +155,9 @@ class Model:
         return out // self.rules.conversion
 
     def reward(self, subnet: bytes, start: int, end: int, weight: int) -> int:
-        """Return what a staking may earn: remaining supply x share of the supply x share of a year x rate."""
+        """Return what a staking may earn: remaining supply x share of the supply x share of a year
+        x rate.
+        """
         if subnet == PRIMARY:
             cap, low, high = self.rules.cap, self.rules.min_rate, self.rules.max_rate
         else:

@@ -1,4 +1,6 @@
-"""The recorded network replayed: its genesis, then every block of the three chains, in one memory of outputs."""
+"""The recorded network replayed: its genesis, then every block of the three chains, in one memory
+of outputs.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,9 @@ def beginning() -> Replay:
 
 @cache
 def replayed(*, one_chain_after_the_other: bool = False) -> Replay:
-    """Return the network after all of its blocks: by their time, as it was, or the P-Chain first, then X, then C."""
+    """Return the network after all of its blocks: by their time, as it was, or the P-Chain first,
+    then X, then C.
+    """
     replay = beginning()
     timed: list[tuple[int, bool, Any]] = [
         (block.time or 0, _imports(block.txs), block) for block in p_blocks()

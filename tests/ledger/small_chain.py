@@ -38,7 +38,9 @@ def output(amount: int, asset: AssetID = AVAX) -> TransferableOutput:
 
 
 def spending(coin: int, *outputs: TransferableOutput, tx_id: TxID | None = None) -> BaseFields:
-    """Return a transaction's beginning that spends coin number `coin` of the genesis (20 million AVAX)."""
+    """Return a transaction's beginning that spends coin number `coin` of the genesis (20 million
+    AVAX).
+    """
     source = TransferableInput(tx_id or TxID(bytes(32)), coin, AVAX, TransferInput(COIN, (0,)))
     return BaseFields(NETWORK_ID, P_CHAIN, outputs, (source,), b"")
 

@@ -54,7 +54,10 @@ _LATEST_START_S = DAY_S // 4
 
 
 class Wallet(L1Wallet):
-    """Makes transactions out of what the model says there is. Each call may spend what the block's others made."""
+    """Makes transactions out of what the model says there is.
+
+    Each call may spend what the block's others made.
+    """
 
     def any(self, *makers: Any) -> PSignedTx:
         """Return what the first of the makers, in random order, can make."""
@@ -132,7 +135,10 @@ class Wallet(L1Wallet):
         return tuple(TransferableOutput(asset, output) for output in outputs), amount
 
     def _window(self, host: Any = None, longest_s: int = 3 * DAY_S) -> tuple[int, int]:
-        """Return start and end of a staking. host: the node's Primary Network validator, which it may not outlive."""
+        """Return start and end of a staking.
+
+        host: the node's Primary Network validator, which it may not outlive.
+        """
         start = self._now + self.random.randrange(1, _LATEST_START_S)
         end = start + self.random.randrange(3600, longest_s)
         return (start, end) if host is None else (max(start, host.start), min(end, host.end))
@@ -176,7 +182,9 @@ class Wallet(L1Wallet):
         return node
 
     def _hosts(self, subnet: SubnetID) -> Any:
-        """Return a validator that accepts delegations, and the period for them; None if there is none."""
+        """Return a validator that accepts delegations, and the period for them; None if there is
+        none.
+        """
         candidates = [
             place
             for place in (*self.model.current, *self.model.waiting)

@@ -1,4 +1,5 @@
-"""Messages of transactions: of the recorded network, as delivered there, and of avalanchego's vectors.
+"""Messages of transactions: of the recorded network, as delivered there, and of avalanchego's
+vectors.
 
 | recorded transaction | message | on the L1's chain |
 |---|---|---|
@@ -6,8 +7,8 @@
 | SetL1ValidatorWeightTx to 0 | L1ValidatorRegistration(false) | delivered in block 42: witnessed |
 | RegisterL1ValidatorTx | L1ValidatorRegistration(true) | delivered in block 54: witnessed |
 
-A change to a weight above 0 was not recorded: its message is derived, not witnessed; its bytes are those of the
-vectors of avalanchego's transactions.
+A change to a weight above 0 was not recorded: its message is derived, not witnessed; its bytes are
+those of the vectors of avalanchego's transactions.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def recorded_txs() -> list[PSignedTx]:
 
 
 def delivered() -> list[tuple[int, UnsignedMessage]]:
-    """Return (block, message) of each delivery to the validator manager, from the storage keys of its access list."""
+    """Return (block, message) of each delivery to the validator manager, from the storage keys of
+    its access list.
+    """
     deliveries = []
     for load in json.loads((LOCALNET / "l1-delivered.json").read_text()):
         (entry,) = load["accessList"]

@@ -1,4 +1,6 @@
-"""Descriptions of Warp messages: of Fuji, of the recorded network, of avalanchego's example L1, and of other bytes."""
+"""Descriptions of Warp messages: of Fuji, of the recorded network, of avalanchego's example L1, and
+of other bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Signing blocks: which messages they name, and what a daemon knows of them without and with its store."""
+"""Signing blocks: which messages they name, and what a daemon knows of them without and with its
+store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Replies of several HTTP nodes of which `p-chain-quorum` must agree: right, few calls, and liars are found out."""
+"""Replies of several HTTP nodes of which `p-chain-quorum` must agree: right, few calls, and liars
+are found out.
+"""
 
 from __future__ import annotations
 

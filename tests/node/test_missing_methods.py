@@ -1,4 +1,6 @@
-"""Nodes that lack methods: newer ones the deprecated methods, which have other ways, and liars all methods."""
+"""Nodes that lack methods: newer ones the deprecated methods, which have other ways, and liars all
+methods.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,10 @@ def listing(params: Params) -> Any:
 
 
 def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
-    """A node that lists every subnet's validators. l1_nodes: listed as members of the L1 as well."""
+    """A node that lists every subnet's validators.
+
+    l1_nodes: listed as members of the L1 as well.
+    """
     sets = deepcopy(recorded_result("platform.getAllValidatorsAt", height=19)["validatorSets"])
     sets[id_text(L1)]["validators"][0]["nodeIDs"] += l1_nodes
     total = {id_text(PERMISSIONED): "49463"}

@@ -127,7 +127,8 @@ async def test_requests_per_second_are_bounded() -> None:
             calls = [asyncio.create_task(upstream.blocks.block_at(height)) for height in range(11)]
             for start in (0, 5, 10):
                 await asyncio.gather(*calls[start : start + 5])
-                # A call beyond the follower's limits, by the end of which all others that may start have come.
+                # A call beyond the follower's limits, by the end of which all others that may start
+                # have come.
                 await upstream.platform.height(origin=CallOrigin.DAEMON)
                 assert node.calls[METHOD] == min(11, start + 5)
                 clock.advance(1.0)

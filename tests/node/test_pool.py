@@ -348,7 +348,9 @@ async def test_calls_are_counted_with_their_outcome() -> None:
 
 
 async def test_a_lost_idle_connection_costs_no_failure() -> None:
-    """A node that closes the connection instead of answering once: the call is repeated, for it only reads."""
+    """A node that closes the connection instead of answering once: the call is repeated, for it
+    only reads.
+    """
     connections = 0
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

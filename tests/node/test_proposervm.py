@@ -194,7 +194,8 @@ async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes
     assert (first["position"], first["method"]) == (0, PROPOSED)
     assert f"{id_text(L1_CHAIN)}: 1019; the others agree on 20" in first["answer"]
     caplog.clear()
-    # Another height of the same epoch is a lie at once; a node that lags, or is ahead, is not blamed.
+    # Another height of the same epoch is a lie at once; a node that lags, or is ahead, is not
+    # blamed.
     lagging = RecordedNode({METHOD: {**OWN_REPLIES[METHOD], "number": "29"}})
     async with open_upstream(RecordedNode(FORGED), lagging, *honest, **grace) as upstream:
         assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH

@@ -1,4 +1,6 @@
-"""What depends on how an event loop reads and keeps time is tested on both loops that the daemon may run on."""
+"""What depends on how an event loop reads and keeps time is tested on both loops that the daemon
+may run on.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ TURNS_PER_STEP = 20
 
 
 def plan(validators: int, *rules: str, **changes: Any) -> Plan:
-    """Return the plan of a network with one L1 that all validators share. rules: as on simnet's command line."""
+    """Return the plan of a network with one L1 that all validators share.
+
+    rules: as on simnet's command line.
+    """
     return Plan(
         validators=validators,
         l1s=(L1Plan(shared=True),),
@@ -72,7 +75,8 @@ async def client(
 async def started_network(
     data_dir: Path, plan: Plan, *, allow_violations: bool = False, **changes: Any
 ) -> AsyncIterator[tuple[SimulatedNetwork, PeerNetwork]]:
-    """Run a simulated network and a client on one loop; fail at the end if the client violated the protocol.
+    """Run a simulated network and a client on one loop; fail at the end if the client violated the
+    protocol.
 
     allow_violations: for tests in which one side breaks the connection on purpose.
     """
@@ -159,7 +163,8 @@ async def let_pass(clock: StoppedClock, seconds: float) -> None:
 def on_a_thread(
     plan: Plan,
 ) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
-    """Run a simulated network on a thread and loop of its own, so that a stall of the test does not stall it.
+    """Run a simulated network on a thread and loop of its own, so that a stall of the test does not
+    stall it.
 
     Yields it with a function that calls something on its loop.
     """

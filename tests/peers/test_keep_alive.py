@@ -109,7 +109,8 @@ async def test_a_ping_that_arrives_during_a_stall_shares_the_overdue_pong(tmp_pa
             (connection,) = peers.connected.values()
 
             def stall() -> None:
-                # Where a loop reads, so that the overdue timer may run before the loop has read again.
+                # Where a loop reads, so that the overdue timer may run before the loop has read
+                # again.
                 call(ping)
                 time.sleep(0.3)
 

@@ -1,4 +1,7 @@
-"""The peer network against simulated validators over real TLS. Every test of it ends without a violation."""
+"""The peer network against simulated validators over real TLS.
+
+Every test of it ends without a violation.
+"""
 
 from __future__ import annotations
 
@@ -509,7 +512,8 @@ async def test_a_clock_offset_that_nodes_accept_is_reported(
 async def test_newer_peers_are_connected_and_cause_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The warning repeats until all of them are connected, which takes longer than the first check on a busy machine.
+    # The warning repeats until all of them are connected, which takes longer than the first check
+    # on a busy machine.
     monkeypatch.setattr(peer_warnings, "_WARNING_INTERVAL_S", 0.0)
     newer, advertised = plan(3, settings=NodeSettings(version=(1, 16, 2))), (1, 15, 0)
     client = started_network(tmp_path, newer, ping_interval_s=0.4, advertised_version=advertised)

@@ -247,7 +247,8 @@ async def test_slow_handling_of_a_flood_does_not_hold_the_loop(tmp_path: Path) -
             before = time.thread_time()
             turns += 1
         assert turns > 20
-        # Unbounded, one callback of a loop that reads 64 KiB or more at once would take 16 to 500 ms.
+        # Unbounded, one callback of a loop that reads 64 KiB or more at once would take 16 to 500
+        # ms.
         assert worst_s < 0.2
 
 

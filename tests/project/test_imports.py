@@ -83,7 +83,9 @@ UNUSED_MODULES = (
 
 @cache
 def import_graph() -> grimp.ImportGraph:
-    """Return all modules and imports, read when a test needs them: each process that collects the tests would else."""
+    """Return all modules and imports, read when a test needs them: each process that collects the
+    tests would else.
+    """
     return grimp.build_graph("warpseal", "warpseal_simnet", cache_dir=None)
 
 
@@ -119,7 +121,9 @@ def test_a_function_imports_only_a_library_that_may_be_missing() -> None:
 
 
 def _imports_of_functions(file: Path) -> Iterator[str]:
-    """Yield the imports in functions, other than those in a `try`, where another library takes the place."""
+    """Yield the imports in functions, other than those in a `try`, where another library takes the
+    place.
+    """
     text = file.read_text()
     # Most files have imports at the start of a line only, and need no parse.
     if not re.search(r"^(?!import |from ).*\bimport\b", text, re.MULTILINE):
@@ -152,7 +156,9 @@ print({context.cert_store_stats()["x509"] for context in gc.get_objects() if isi
 
 
 def _plain_daemon(folder: Path) -> str:
-    """Return a program that imports what a daemon without optional subsystems does, up to the gate of signing."""
+    """Return a program that imports what a daemon without optional subsystems does, up to the gate
+    of signing.
+    """
     file = folder / "config.json"
     file.write_text(
         '{"info-api": {"base-url": "http://127.0.0.1:1"}, "p-chain-api": {"base-url": "http://127.0.0.1:1"}}'

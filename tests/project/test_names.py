@@ -51,7 +51,8 @@ PARTICIPLES_OF_TESTS: Final = PARTICIPLES | {
     "posted",
     "said",
 }
-# Parts of names: the words are error, refusal, failure, reply (RPC) and response (HTTP, peer protocol).
+# Parts of names: the words are error, refusal, failure, reply (RPC) and response (HTTP, peer
+# protocol).
 REPLACED_WORDS: Final = {"answer", "answers", "fault", "faults", "faulty"}
 REPLACED_WORDS_OF_TESTS: Final = REPLACED_WORDS | {"world", "scene"}
 # Names of single files that have such a word, with the reason.

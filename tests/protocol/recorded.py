@@ -1,4 +1,6 @@
-"""The recorded peer sessions of a local network: what a client and seven real nodes wrote to each other."""
+"""The recorded peer sessions of a local network: what a client and seven real nodes wrote to each
+other.
+"""
 
 from __future__ import annotations
 

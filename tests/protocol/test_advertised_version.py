@@ -1,4 +1,6 @@
-"""The release that handshakes advertise: the newest tested one, unless validators with enough weight refuse it."""
+"""The release that handshakes advertise: the newest tested one, unless validators with enough
+weight refuse it.
+"""
 
 from __future__ import annotations
 

@@ -154,7 +154,8 @@ def test_every_recorded_plain_frame_encodes_to_itself() -> None:
     ]
     different = [frame for frame, encoded in zip(plain, again, strict=True) if frame != encoded]
     assert len(plain) == 91
-    # The recording client wrote the empty salt of its filter out, which canonical encoding leaves away.
+    # The recording client wrote the empty salt of its filter out, which canonical encoding leaves
+    # away.
     assert different == [session.sent_frames[0] for session in SESSIONS]
     assert all(bytes.fromhex("0a0100000000000000000012006a60") in frame for frame in different)
 

@@ -1,4 +1,6 @@
-"""What was recorded, read without the daemon and without the simulated network: shares, keys, validator sets."""
+"""What was recorded, read without the daemon and without the simulated network: shares, keys,
+validator sets.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def subnet_of(unsigned: bytes) -> str:
 
 
 def signers_of(signed: bytes, height: int = HEIGHT) -> list[bytes]:
-    """Return the public keys behind a signed message's bit set, by the set of its source chain's subnet."""
+    """Return the public keys behind a signed message's bit set, by the set of its source chain's
+    subnet.
+    """
     unsigned, indices, _ = parse_signed_message(signed)
     keys, _ = validators(subnet_of(unsigned), height)
     return [keys[index][0] for index in indices]

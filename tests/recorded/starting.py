@@ -16,7 +16,10 @@ REQUEST_TIMEOUT_S: Final = 50.0
 def started(
     network: SimulatedNetwork, folder: Path, **keys: object
 ) -> AbstractAsyncContextManager[Daemon]:
-    """Start a daemon on the network. keys: more of its config file; `_` stands for `-`."""
+    """Start a daemon on the network.
+
+    keys: more of its config file; `_` stands for `-`.
+    """
     config = {name.replace("_", "-"): value for name, value in keys.items()}
     return run_daemon(
         build_config(network, folder, {"request-timeout-seconds": REQUEST_TIMEOUT_S, **config})

@@ -1,4 +1,5 @@
-"""The L1 transactions of the recorded network over the whole daemon: what it derives is what was delivered on the L1.
+"""The L1 transactions of the recorded network over the whole daemon: what it derives is what was
+delivered on the L1.
 
 Shares were recorded for the removal alone; of the others the signature is derived, not witnessed.
 """

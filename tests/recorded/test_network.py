@@ -1,4 +1,6 @@
-"""The network that stands up from the recording answers what no recording has as the recording implies it."""
+"""The network that stands up from the recording answers what no recording has as the recording
+implies it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every exchange recorded with the reference aggregator, against the whole daemon: the table says what is expected."""
+"""Every exchange recorded with the reference aggregator, against the whole daemon: the table says
+what is expected.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ SILENT = EXCHANGES[38]
 async def daemons(
     daemon: Daemon, network: SimulatedNetwork, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Daemons]:
-    """Return which daemon an exchange is replayed with: one with a short timeout if no validator answers it."""
+    """Return which daemon an exchange is replayed with: one with a short timeout if no validator
+    answers it.
+    """
     async with started(
         network, tmp_path_factory.mktemp("hasty"), request_timeout_seconds=0.5
     ) as hasty:

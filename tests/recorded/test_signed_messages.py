@@ -1,4 +1,6 @@
-"""What the daemon signs on the recorded network, against the recorded shares and the reference's own bytes."""
+"""What the daemon signs on the recorded network, against the recorded shares and the reference's
+own bytes.
+"""
 
 from __future__ import annotations
 

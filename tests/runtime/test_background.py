@@ -1,4 +1,6 @@
-"""Work that signing does not need starts again after each error, and an error never hides a cancellation."""
+"""Work that signing does not need starts again after each error, and an error never hides a
+cancellation.
+"""
 
 from __future__ import annotations
 

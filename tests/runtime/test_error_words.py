@@ -1,4 +1,6 @@
-"""Errors of libraries are shown in words of the operating system or of their kind, without their own texts."""
+"""Errors of libraries are shown in words of the operating system or of their kind, without their
+own texts.
+"""
 
 from __future__ import annotations
 

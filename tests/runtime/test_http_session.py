@@ -1,4 +1,6 @@
-"""HTTP sessions: when the certificate authorities of the system are read, against a real TLS server on loopback."""
+"""HTTP sessions: when the certificate authorities of the system are read, against a real TLS server
+on loopback.
+"""
 
 from __future__ import annotations
 

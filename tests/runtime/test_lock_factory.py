@@ -1,4 +1,6 @@
-"""All locks and worker threads come from `runtime/locks.py`, so that the contention profile has all of them."""
+"""All locks and worker threads come from `runtime/locks.py`, so that the contention profile has all
+of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Delays grow with jitter up to a cap; a retrier repeats calls until they succeed, and reports what blocks them."""
+"""Delays grow with jitter up to a cap; a retrier repeats calls until they succeed, and reports what
+blocks them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Both zstd backends make the same frames, and hold to the same limits; the standard library's is `backports.zstd`."""
+"""Both zstd backends make the same frames, and hold to the same limits; the standard library's is
+`backports.zstd`.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ def test_the_standard_library_accepts_nothing_that_zstandard_refuses(
     for step in steps:
         frame = mutate(frame, *step)
     first, second = (inflate(zstd, frame, window_log) for zstd in BACKENDS)
-    # zstandard ignores bytes behind a frame that does not declare its size, and all of one that declares none.
+    # zstandard ignores bytes behind a frame that does not declare its size, and all of one that
+    # declares none.
     if first is not None and second is None:
         assert zstandard.frame_content_size(frame) in (-1, 0)
     else:

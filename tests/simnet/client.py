@@ -1,4 +1,6 @@
-"""A client of the peer protocol that shares no code with anybody: stdlib ssl, hand-made frames and signatures."""
+"""A client of the peer protocol that shares no code with anybody: stdlib ssl, hand-made frames and
+signatures.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,10 @@ class Peer:
         await self.writer.drain()
 
     async def receive(self) -> p2p.Message:
-        """Return the next message. IncompleteReadError or ConnectionError where the connection ended."""
+        """Return the next message.
+
+        IncompleteReadError or ConnectionError where the connection ended.
+        """
         async with asyncio.timeout(TIMEOUT_S):
             (length,) = struct.unpack(">I", await self._reader.readexactly(4))
             message = p2p.Message.FromString(await self._reader.readexactly(length))

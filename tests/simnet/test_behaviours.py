@@ -1,4 +1,6 @@
-"""Every behaviour does on the wire what its word says, and the grammar refuses what it does not know."""
+"""Every behaviour does on the wire what its word says, and the grammar refuses what it does not
+know.
+"""
 
 from __future__ import annotations
 

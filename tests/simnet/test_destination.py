@@ -1,4 +1,6 @@
-"""The next block of a chain accepts a message exactly if a node would: quorum, signing subnet, epoch and time."""
+"""The next block of a chain accepts a message exactly if a node would: quorum, signing subnet,
+epoch and time.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +198,9 @@ def registration(network: SimulatedNetwork, expiry: int) -> RegisterL1Validator:
 
 
 def from_manager(network: SimulatedNetwork, payload: bytes, address: bytes | None = None) -> bytes:
-    """Return a message of the manager of the first L1, signed by its validators at the P-Chain's epoch."""
+    """Return a message of the manager of the first L1, signed by its validators at the P-Chain's
+    epoch.
+    """
     manager = network.manager(subnet_of(network, 1))
     call = AddressedCall(manager.address if address is None else address, payload)
     return signed(network, manager.chain_id, 1, payload=call.encode())

@@ -1,4 +1,6 @@
-"""L1 validators pay the continuous fee of ACP-77 at every block, and are inactive once their balance is used up."""
+"""L1 validators pay the continuous fee of ACP-77 at every block, and are inactive once their
+balance is used up.
+"""
 
 from __future__ import annotations
 

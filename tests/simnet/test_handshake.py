@@ -1,4 +1,6 @@
-"""Handshakes are judged as a node judges them: the recorded ones pass, every single error is refused."""
+"""Handshakes are judged as a node judges them: the recorded ones pass, every single error is
+refused.
+"""
 
 from __future__ import annotations
 

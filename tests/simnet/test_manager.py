@@ -1,4 +1,6 @@
-"""A simulated manager takes a message of the P-Chain exactly when its chain would: signed by the right set."""
+"""A simulated manager takes a message of the P-Chain exactly when its chain would: signed by the
+right set.
+"""
 
 from __future__ import annotations
 

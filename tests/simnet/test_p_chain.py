@@ -1,4 +1,6 @@
-"""Transactions of an L1's life are accepted, refused and take effect as on a node; what is attested is what is true."""
+"""Transactions of an L1's life are accepted, refused and take effect as on a node; what is attested
+is what is true.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def registered(network: SimulatedNetwork, **fields: Any) -> tuple[Transaction, V
 
 
 def code_of(network: SimulatedNetwork, transaction: Transaction, blocks_ago: int = 0) -> int | None:
-    """Return with which code a validator refuses what is attested of a transaction, or None where it signs."""
+    """Return with which code a validator refuses what is attested of a transaction, or None where
+    it signs.
+    """
     attested = transaction.attested
     assert attested is not None
     state = StateAt(network.state, network.p_chain.height - blocks_ago)

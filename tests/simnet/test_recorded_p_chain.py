@@ -1,4 +1,6 @@
-"""The rules of the simulated P-Chain give every recorded outcome, and recorded blocks are handed out as recorded."""
+"""The rules of the simulated P-Chain give every recorded outcome, and recorded blocks are handed
+out as recorded.
+"""
 
 from __future__ import annotations
 

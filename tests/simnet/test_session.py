@@ -1,4 +1,6 @@
-"""A session treats its peer as a node does: what it closes for, skips, answers and leaves unanswered."""
+"""A session treats its peer as a node does: what it closes for, skips, answers and leaves
+unanswered.
+"""
 
 from __future__ import annotations
 

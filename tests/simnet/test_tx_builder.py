@@ -1,4 +1,6 @@
-"""What the simulation writes are the bytes of real networks; decoders that know nothing of it read them back."""
+"""What the simulation writes are the bytes of real networks; decoders that know nothing of it read
+them back.
+"""
 
 from __future__ import annotations
 

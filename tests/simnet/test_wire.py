@@ -1,4 +1,6 @@
-"""Certificates, signed addresses, filters and frames follow the vectors and refuse what a node refuses."""
+"""Certificates, signed addresses, filters and frames follow the vectors and refuse what a node
+refuses.
+"""
 
 from __future__ import annotations
 

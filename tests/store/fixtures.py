@@ -108,7 +108,9 @@ def load_beside(url: str, of: UnsignedMessage) -> ArchiveEntry:
 
 
 async def exit_code_of(program: str, *words: str) -> int:
-    """Run a Python program; return its exit code, or the negated number of the signal that ended it."""
+    """Run a Python program; return its exit code, or the negated number of the signal that ended
+    it.
+    """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, *words)
     return await asyncio.wait_for(process.wait(), PATIENCE_S)
 

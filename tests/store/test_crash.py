@@ -43,7 +43,9 @@ async def _write_forever(url: str, first: int, pipe: Connection) -> None:
 
 @pytest.fixture(scope="module")
 def processes() -> multiprocessing.context.ForkServerContext:
-    """A context that forks children from a process with all imports loaded, so that they start fast."""
+    """A context that forks children from a process with all imports loaded, so that they start
+    fast.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "warpseal.store.store"])
     return context
@@ -52,7 +54,9 @@ def processes() -> multiprocessing.context.ForkServerContext:
 def run_and_kill(
     processes: multiprocessing.context.ForkServerContext, url: str, first: int, after_s: float
 ) -> list[int]:
-    """Let a child write messages for a while and kill it; return the numbers that it had acknowledged."""
+    """Let a child write messages for a while and kill it; return the numbers that it had
+    acknowledged.
+    """
     ours, theirs = processes.Pipe(duplex=False)
     child = processes.Process(target=write_until_killed, args=(url, first, theirs))
     child.start()

@@ -92,7 +92,8 @@ async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicte
         await keep(store, *range(10))
         for number in range(10):
             await age(store, number, 1000.0 - number)
-    # The sizes of messages with urgent signatures are counted a moment later, at the latest before a store is closed.
+    # The sizes of messages with urgent signatures are counted a moment later, at the latest before
+    # a store is closed.
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         each_bytes = (await store.database.read(measure)).evictable_bytes // 10
     async with store_at(any_store_url, max_bytes=each_bytes * 5 + 10, prune_batch=1) as store:

@@ -1,4 +1,6 @@
-"""Export and import: what goes out comes in again, nothing unverified ever does, and neither needs much memory."""
+"""Export and import: what goes out comes in again, nothing unverified ever does, and neither needs
+much memory.
+"""
 
 from __future__ import annotations
 

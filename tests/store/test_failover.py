@@ -1,4 +1,6 @@
-"""A server that is no primary any more, leases, and a pooler of transactions between the daemon and the server."""
+"""A server that is no primary any more, leases, and a pooler of transactions between the daemon and
+the server.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,8 @@ async def test_everything_works_through_a_pooler_of_transactions(pooler_url: str
                 writing_evm_index(evm_url, settings, chain_id),
             )
             readers = [reading_index(url, settings) for url in (index_url(settings, None), evm_url)]
-            # Enough for prepared statements, if there were any, and for each session to serve each schema.
+            # Enough for prepared statements, if there were any, and for each session to serve each
+            # schema.
             for number in range(20):
                 await store.archive.store_signature(message(number), signature(number))
                 assert (await store.archive.load(message(number).id)).signatures == (

@@ -1,4 +1,6 @@
-"""Schema versions: made in one transaction, refused when newer, left alone when a process dies half-way."""
+"""Schema versions: made in one transaction, refused when newer, left alone when a process dies
+half-way.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ FAILING = with_quick(lambda: 1 / 0)
 
 
 def with_slow(fails_at: int) -> Migrations:
-    """Return the migrations of the program and a further one of four steps. fails_at: the step that fails."""
+    """Return the migrations of the program and a further one of four steps.
+
+    fails_at: the step that fails.
+    """
 
     def step(connection: Connection) -> float:
         connection.run("CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY)")
@@ -134,7 +139,8 @@ def test_of_two_daemons_that_start_on_an_empty_server_only_one_creates_the_table
         starts: list[Future[str]] = []
 
         def wait_for_second(connection: Connection) -> None:
-            # It creates no tables: of many changes a server informs even a session that waits for a lock.
+            # It creates no tables: of many changes a server informs even a session that waits for a
+            # lock.
             starts.append(threads.submit(upgrade_at_start, second, "here"))
             while not connection.fetch(waiting):
                 assert not starts[0].done()

@@ -25,7 +25,9 @@ Outage = Callable[[], AbstractContextManager[None]]
 
 @pytest.fixture
 def outage(request: pytest.FixtureRequest, any_store_url: str) -> Outage:
-    """Make the database of a test fail: a server that is stopped, a file that another process writes to."""
+    """Make the database of a test fail: a server that is stopped, a file that another process
+    writes to.
+    """
     path = StoreUrl.parse(any_store_url).path
     if path is None:
         server: PostgresServer = request.getfixturevalue("postgres_server")

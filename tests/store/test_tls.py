@@ -50,9 +50,11 @@ def make_certificate(folder: Path, name: str) -> Path:
 async def tls_in_front_of(
     server_url: str, certificate: Path
 ) -> AsyncIterator[tuple[str, list[str]]]:
-    """Serve TLS on a port and pass the bytes to the Unix socket of a server, whose build has no TLS.
+    """Serve TLS on a port and pass the bytes to the Unix socket of a server, whose build has no
+    TLS.
 
-    Yields the URL, and the names of the TLS versions of its connections. It refuses clients without TLS.
+    Yields the URL, and the names of the TLS versions of its connections. It refuses clients without
+    TLS.
     """
     context, versions = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), list[str]()
     context.load_cert_chain(certificate)

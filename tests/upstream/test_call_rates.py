@@ -1,4 +1,6 @@
-"""Rates of calls to nodes: one budget for all chains of a node, in which blocks come before the background."""
+"""Rates of calls to nodes: one budget for all chains of a node, in which blocks come before the
+background.
+"""
 
 from __future__ import annotations
 

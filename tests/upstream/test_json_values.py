@@ -1,4 +1,6 @@
-"""A number that a node names and that no database, key or date holds is a malformed reply of that node."""
+"""A number that a node names and that no database, key or date holds is a malformed reply of that
+node.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def any_metrics_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the threads compute without their pauses for the event loop, which has nothing else to do here."""
+    """Let the threads compute without their pauses for the event loop, which has nothing else to do
+    here.
+    """
     monkeypatch.setattr(
         throttle, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=lambda _: None)
     )

@@ -1,4 +1,6 @@
-"""Outcomes of calls by status and error, and the errors in replies of nodes, whatever their bytes are."""
+"""Outcomes of calls by status and error, and the errors in replies of nodes, whatever their bytes
+are.
+"""
 
 from __future__ import annotations
 

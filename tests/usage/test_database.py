@@ -165,7 +165,8 @@ async def test_connections_keep_their_locks_when_the_database_works_again(tmp_pa
         await metrics.write(add)
         end.set()
         await slow
-        # If no other process seems to use the file, the end of this connection removes the log that the daemon writes.
+        # If no other process seems to use the file, the end of this connection removes the log that
+        # the daemon writes.
         other = await asyncio.create_subprocess_exec(sys.executable, "-c", READ, path)
         assert await other.wait() == 0
         await metrics.write(add)

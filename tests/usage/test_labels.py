@@ -1,4 +1,6 @@
-"""Labels of calls: products without versions, browsers by family, codes of countries; nothing else of a client."""
+"""Labels of calls: products without versions, browsers by family, codes of countries; nothing else
+of a client.
+"""
 
 from __future__ import annotations
 

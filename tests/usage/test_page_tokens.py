@@ -1,4 +1,6 @@
-"""Page tokens in the metrics database: found by every daemon on it, bounded, removed after they expired."""
+"""Page tokens in the metrics database: found by every daemon on it, bounded, removed after they
+expired.
+"""
 
 from __future__ import annotations
 

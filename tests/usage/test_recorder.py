@@ -1,4 +1,6 @@
-"""Recorded usage: nothing is lost or doubled however it is taken, and memory is bounded whatever clients send."""
+"""Recorded usage: nothing is lost or doubled however it is taken, and memory is bounded whatever
+clients send.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Flushes and their removal: whatever fails in between, each call counts once in its hour, day, week and month."""
+"""Flushes and their removal: whatever fails in between, each call counts once in its hour, day,
+week and month.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,10 @@ async def test_each_call_counts_in_its_hour_day_week_and_month(any_metrics_url: 
 
 
 class FailingConnection:
-    """A connection that fails at random before a statement. fail: raises Crash at random."""
+    """A connection that fails at random before a statement.
+
+    fail: raises Crash at random.
+    """
 
     def __init__(self, connection: Connection, fail: Callable[[], None]) -> None:
         self._connection = connection
@@ -148,7 +153,9 @@ class FailingDatabase(MetricsDatabase):
         self.is_failing = False
 
     async def write(self, write: Callable[[Any], T], wait_s: float | None = None) -> T:
-        """Write, and perhaps fail before the commit, or report a failure although the write was made."""
+        """Write, and perhaps fail before the commit, or report a failure although the write was
+        made.
+        """
 
         def failing(connection: Connection) -> T:
             result = write(FailingConnection(connection, self._fail))

@@ -13,7 +13,11 @@ from warpseal.usage.response_times import bucket_of
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. time: unix seconds. outcome: successful, invalid or failed."""
+    """One call.
+
+    time: unix seconds.
+    outcome: successful, invalid or failed.
+    """
 
     time: int
     labels: UsageLabels

@@ -138,7 +138,9 @@ _MULTIPLES = [_real_key()]
 
 
 def made_up_set(count: int, *, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Return getValidatorsAt's result for `count` validators, each with a key and a node of its own."""
+    """Return getValidatorsAt's result for `count` validators, each with a key and a node of its
+    own.
+    """
     return {
         node_id_text(nth_node(seed + number)): {
             "publicKey": "0x" + nth_key(number).hex(),

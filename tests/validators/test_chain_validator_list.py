@@ -1,4 +1,6 @@
-"""The validators that the daemon lists itself equal the lists of recorded nodes with the same observations."""
+"""The validators that the daemon lists itself equal the lists of recorded nodes with the same
+observations.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 
 @dataclass
 class FakePeerUptimes:
-    """Sees what a test lets it see. uptimes: by validation id."""
+    """Sees what a test lets it see.
+
+    uptimes: by validation id.
+    """
 
     connected: set[NodeID] = field(default_factory=set)
     uptimes: dict[bytes, Uptime] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""Current validations are fetched once for all callers, and stay usable for a minute while no node answers."""
+"""Current validations are fetched once for all callers, and stay usable for a minute while no node
+answers.
+"""
 
 from __future__ import annotations
 

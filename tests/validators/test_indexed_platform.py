@@ -1,4 +1,6 @@
-"""Validator sets come from the index or from nodes as the setting says, and are compared behind the requests."""
+"""Validator sets come from the index or from nodes as the setting says, and are compared behind the
+requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The cache of validator sets: bounded memory, equal sets shared, sets for the daemon kept before named ones."""
+"""The cache of validator sets: bounded memory, equal sets shared, sets for the daemon kept before
+named ones.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ CONVERSION_POSSESSION = bytes.fromhex(
     "9731fc6c25e1e5940dc3cb8509e30348fa712742cfdc83678acc9f95908eb98b89b28802fb559b4a2a6ff3216707c07f"
     "0ceb0b45a95f4f9a9540bbd3331d8ab4f233bffa4abb97fad9d59a1695f31b92a2b89e365facf7ab8c30de7c4a496d1e"
 )
-# The validator that was registered later, and the messages that the L1 signed to register it and to change its weight.
+# The validator that was registered later, and the messages that the L1 signed to register it and to
+# change its weight.
 REGISTERED_KEY = bytes.fromhex(
     "b62034315c5d11cea4190f6ea8997821c02483d29adb5e4567843f7a44c39b2ffa20c8520dc358702fb1ec29f2746dcc"
 )

@@ -1,4 +1,6 @@
-"""Justifications: documented bytes of both kinds, agreement with the protobuf definition, strictness."""
+"""Justifications: documented bytes of both kinds, agreement with the protobuf definition,
+strictness.
+"""
 
 from __future__ import annotations
 

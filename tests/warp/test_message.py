@@ -1,4 +1,6 @@
-"""Messages, payloads and signer bit sets: documented bytes, round trips, and refusal of all other bytes."""
+"""Messages, payloads and signer bit sets: documented bytes, round trips, and refusal of all other
+bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Canonical sets and quorums: order of real points, merging, refusals, recorded sets, exact fractions."""
+"""Canonical sets and quorums: order of real points, merging, refusals, recorded sets, exact
+fractions.
+"""
 
 from __future__ import annotations
 

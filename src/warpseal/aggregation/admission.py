@@ -1,6 +1,8 @@
-"""Turns of new rounds while validators are asked for more than they can answer, or this machine can process, in time.
+"""Turns of new rounds while validators are asked for more than they can answer, or this machine can
+process, in time.
 
-The rounds of one signing subnet share a bounded queue: its validators have the connections on which requests wait.
+The rounds of one signing subnet share a bounded queue: its validators have the connections on which
+requests wait.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ log = logging.getLogger("warpseal.aggregation")
 
 # How often the first of the rounds that wait checks whether the validators can take another one.
 _TURN_POLL_S: Final = 0.01
-# A peer may have this many requests outstanding: as few rounds fill no queue of requests, and never wait.
+# A peer may have this many requests outstanding: as few rounds fill no queue of requests, and never
+# wait.
 UNQUEUED_ROUNDS: Final = 16
-# Rounds of one signing subnet that may wait. Two thirds of the default timeout serve them at 40 rounds a second.
+# Rounds of one signing subnet that may wait. Two thirds of the default timeout serve them at 40
+# rounds a second.
 MAX_WAITING_ROUNDS: Final = 400
-# A caller waits for the turn of its round during this part of its time at most; the rest is for the round itself.
+# A caller waits for the turn of its round during this part of its time at most; the rest is for the
+# round itself.
 _WAITING_PART: Final = 2 / 3
-# A round that is not the first one in the queue looks this often whether its turn can still come in time.
+# A round that is not the first one in the queue looks this often whether its turn can still come in
+# time.
 _REVIEW_S: Final = 1.0
 # The rate of turns is known from so many on: turns come in bursts, and the first ones say little.
 _MIN_TURNS: Final = 16
@@ -43,7 +49,8 @@ _WARNING_INTERVAL_S: Final = 60.0
 
 
 class _SubnetQueue(Struct):
-    """The rounds of one signing subnet: those that wait, first come, first served; and the number of running ones.
+    """The rounds of one signing subnet: those that wait, first come, first served; and the number
+    of running ones.
 
     turns: times of the last ones since the queue was empty.
     """
@@ -56,7 +63,8 @@ class _SubnetQueue(Struct):
         return next(iter(self.waiting), None) is turn
 
     def expect_turn(self, turn: RoundTurn, now: float) -> float:
-        """Return when the turn of a round comes at the rate of the last ones; now, if the rate is not known yet.
+        """Return when the turn of a round comes at the rate of the last ones; now, if the rate is
+        not known yet.
 
         A round that does not wait is the next one to join the queue.
         """
@@ -69,7 +77,9 @@ class _SubnetQueue(Struct):
 
 
 class RoundAdmission(Struct, eq=False):
-    """The queues of all signing subnets, the backlog of this machine, and the warning to the operator."""
+    """The queues of all signing subnets, the backlog of this machine, and the warning to the
+    operator.
+    """
 
     queues: dict[SubnetID, _SubnetQueue] = {}
     # Requests without a result yet, except those that are made ahead.
@@ -124,7 +134,10 @@ class RoundAdmission(Struct, eq=False):
 
 
 class RoundTurn(Struct, eq=False):
-    """The turn of one round. wake: set if its callers or its shares change. refuse: gives a caller its error."""
+    """The turn of one round.
+
+    wake: set if its callers or its shares change. refuse: gives a caller its error.
+    """
 
     _admission: RoundAdmission
     _subnet_id: SubnetID
@@ -134,11 +147,14 @@ class RoundTurn(Struct, eq=False):
     _refuse: Callable[[QuorumGoal, Overloaded], None]
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _queue: _SubnetQueue | None = None
-    # Until when each caller waits for the turn, set when the round first sees the caller in the queue.
+    # Until when each caller waits for the turn, set when the round first sees the caller in the
+    # queue.
     _waits_until: dict[QuorumGoal, float] = {}
 
     async def wait(self, *, has_stored: bool) -> None:
-        """Wait until the validators can take another round; has_stored: shares are stored, so it does not wait."""
+        """Wait until the validators can take another round; has_stored: shares are stored, so it
+        does not wait.
+        """
         if has_stored or self._must_not_wait:
             return
         queue = self._admission.queues.setdefault(self._subnet_id, _SubnetQueue())
@@ -158,9 +174,10 @@ class RoundTurn(Struct, eq=False):
     async def _wait_in(self, queue: _SubnetQueue) -> None:
         """Wait in the queue until it is the round's turn, or until no caller is left.
 
-        A full queue refuses at once, because its rounds already need most of a usual timeout. Callers whose time for
-        waiting is over, or will be before the turn can come, are refused before the round looks for its turn: a round
-        that began then would end too late for them, and would take the validators' time from the rounds behind it.
+        A full queue refuses at once, because its rounds already need most of a usual timeout.
+        Callers whose time for waiting is over, or will be before the turn can come, are refused
+        before the round looks for its turn: a round that began then would end too late for them,
+        and would take the validators' time from the rounds behind it.
         """
         if len(queue.waiting) >= MAX_WAITING_ROUNDS:
             self._refuse_late(queue, tuple(self._round.goals.waiting))
@@ -199,7 +216,9 @@ class RoundTurn(Struct, eq=False):
         return self._waits_until.setdefault(goal, now + _WAITING_PART * (goal.deadline - now))
 
     async def _sleep(self, until: float) -> None:
-        """Wait until a time, until the callers or the shares change, or until the round is first in the queue."""
+        """Wait until a time, until the callers or the shares change, or until the round is first in
+        the queue.
+        """
         self._wake.clear()
         alarm = self._loop.call_at(until, self._wake.set)
         try:
@@ -208,7 +227,8 @@ class RoundTurn(Struct, eq=False):
             alarm.cancel()
 
     def _refuse_late(self, queue: _SubnetQueue, goals: Iterable[QuorumGoal]) -> None:
-        """Refuse callers; each may come back when the queue is so short that its turn would come in time.
+        """Refuse callers; each may come back when the queue is so short that its turn would come in
+        time.
 
         If the rate of turns is not known, that is when its time would have been over.
         """
@@ -231,7 +251,9 @@ class RoundTurn(Struct, eq=False):
         )
 
     def _is_congested(self) -> bool:
-        """Return whether this machine, or validators that the quorum needs, have more to do than they can do soon."""
+        """Return whether this machine, or validators that the quorum needs, have more to do than
+        they can do soon.
+        """
         if self._admission.is_backed_up:
             return True
         missing_weight = min(

@@ -1,4 +1,7 @@
-"""Which validators a round asks, when, and when again. Pure; times come from the event loop's clock."""
+"""Which validators a round asks, when, and when again.
+
+Pure; times come from the event loop's clock.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,26 @@ from warpseal.aggregation.members import PENDING, SUSPECT, MemberRecord, MemberT
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.warp.ids import NodeID
 
-# Nodes that are asked together are asked again in slices of this size, each with its own jitter: that spreads a burst.
+# Nodes that are asked together are asked again in slices of this size, each with its own jitter:
+# that spreads a burst.
 _SLICE: Final = 128
 
 
 class Ask(Struct, frozen=True):
-    """Send one request, under one new request ID, to these nodes. is_reask: they were asked before."""
+    """Send one request, under one new request ID, to these nodes.
+
+    is_reask: they were asked before.
+    """
 
     node_ids: list[NodeID]
     is_reask: bool
 
 
 class _Wave(Struct, frozen=True, order=True):
-    """Nodes that were asked together and are due again together. times_asked: the number for each of them."""
+    """Nodes that were asked together and are due again together.
+
+    times_asked: the number for each of them.
+    """
 
     due_at: float
     number: int
@@ -85,8 +95,9 @@ class AskSchedule(Struct, eq=False):
     def due_asks(self, now: float, cover_weight: int, missing_weight: int) -> list[Ask]:
         """Return the requests that are due.
 
-        cover_weight: weight that must be selected and not lost. missing_weight: of the most demanding caller; the
-        next members, with about this weight, are asked after each second.
+        cover_weight: weight that must be selected and not lost.
+        missing_weight: of the most demanding caller; the next members, with about this weight, are
+            asked after each second.
         """
         if now >= self._next_step_at:
             self._next_step_at = now + self._settings.next_wave_s
@@ -124,7 +135,9 @@ class AskSchedule(Struct, eq=False):
         )
 
     def _select(self, cover_weight: int) -> list[NodeRecord]:
-        """Select members until this weight is covered; return the nodes of theirs that can be asked now."""
+        """Select members until this weight is covered; return the nodes of theirs that can be asked
+        now.
+        """
         table, order = self._table, self._table.order
         selected: list[MemberRecord] = []
         if not self._cursor:
@@ -152,7 +165,8 @@ class AskSchedule(Struct, eq=False):
         return [node for node in candidates if _may_be_asked(node)]
 
     def _reasks(self, now: float) -> Iterator[Ask]:
-        """Yield the waves that are due again; until a first share has come they are held back for the probes.
+        """Yield the waves that are due again; until a first share has come they are held back for
+        the probes.
 
         When it comes, all that was held back is due, except nodes that were probed a moment ago.
         """

@@ -1,13 +1,16 @@
-"""Finding the bad shares behind a sum that did not verify: what to search next, and the arithmetic. Pure.
+"""Finding the bad shares behind a sum that did not verify: what to search next, and the arithmetic.
 
-The deviation of a group (see `bls.compute_deviation`) is one measurement, two pairings. It is multiplicative:
-measuring one half of a group yields the other half by division, so each split costs one measurement, whatever it
-finds.
+Pure.
 
-All that holds within the subgroup only. So every sum is checked for it before it is measured, and a group outside of
-it is split until the bad shares are alone. No share is called bad because of other shares: two colluding validators
-whose errors cancel each other out may pass while they are summed together, but they cannot make other shares look bad.
-Source: L. Law and B. J. Matt, "Finding invalid signatures in pairing-based batches" (2007).
+The deviation of a group (see `bls.compute_deviation`) is one measurement, two pairings. It is
+multiplicative: measuring one half of a group yields the other half by division, so each split costs
+one measurement, whatever it finds.
+
+All that holds within the subgroup only. So every sum is checked for it before it is measured, and a
+group outside of it is split until the bad shares are alone. No share is called bad because of other
+shares: two colluding validators whose errors cancel each other out may pass while they are summed
+together, but they cannot make other shares look bad. Source: L. Law and B. J. Matt, "Finding
+invalid signatures in pairing-based batches" (2007).
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ _SMALL_GROUP: Final = 8
 
 
 class SearchStep(Struct, frozen=True):
-    """A step of the search: members (each with its share) that are added, or verified alone; then measurements."""
+    """A step of the search: members (each with its share) that are added, or verified alone; then
+    measurements.
+    """
 
     added: Sequence[tuple[int, Share]]
     alone: Sequence[tuple[int, Share]]
@@ -48,7 +53,10 @@ class SearchStep(Struct, frozen=True):
 
 
 class ShareUnderTest(Struct, frozen=True):
-    """One share and the key that should have signed it. index: canonical index of the member."""
+    """One share and the key that should have signed it.
+
+    index: canonical index of the member.
+    """
 
     index: int
     key: PublicKey
@@ -56,9 +64,12 @@ class ShareUnderTest(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True):
-    """The findings of a step. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
+    """The findings of a step.
 
-    unresolved: shares in groups that hold a bad one. measurements: their number since the search began.
+    clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
+
+    unresolved: shares in groups that hold a bad one.
+    measurements: their number since the search began.
     """
 
     clean: tuple[ShareUnderTest, ...]
@@ -69,10 +80,11 @@ class SearchResult(Struct, frozen=True):
 
 
 class BadShareFinder(Struct, eq=False):
-    """Takes shares, splits the largest groups with a bad share first, and returns its findings on the way.
+    """Takes shares, splits the largest groups with a bad share first, and returns its findings on
+    the way.
 
-    Everything but the constructor is heavy (a millisecond per measurement) and runs on a worker thread, one call at
-    a time.
+    Everything but the constructor is heavy (a millisecond per measurement) and runs on a worker
+    thread, one call at a time.
     """
 
     _message: bytes
@@ -105,7 +117,9 @@ class BadShareFinder(Struct, eq=False):
             self._add_batch((member,))
 
     def split(self, measurements: int) -> SearchResult:
-        """Search until all is resolved, or about this many measurements are made; return the new findings."""
+        """Search until all is resolved, or about this many measurements are made; return the new
+        findings.
+        """
         limit = self.measurements + measurements
         while self._groups and self.measurements < limit:
             *_, group = heappop(self._groups)
@@ -123,10 +137,12 @@ class BadShareFinder(Struct, eq=False):
         middle = (start + stop) // 2
         first_half = self._measure(batch, start, middle)
         if group.deviation is None:
-            # The sum of the group is outside of the subgroup, where nothing follows for the other half.
+            # The sum of the group is outside of the subgroup, where nothing follows for the other
+            # half.
             second_half = self._measure(batch, middle, stop)
         else:
-            # The whole is inside of the subgroup: if the first half is not, the second is not either.
+            # The whole is inside of the subgroup: if the first half is not, the second is not
+            # either.
             second_half = (
                 None if first_half is None else divide_deviations(group.deviation, first_half)
             )
@@ -153,15 +169,18 @@ class BadShareFinder(Struct, eq=False):
             self._bad.extend(members)
         else:
             self._last_group += 1
-            # Large groups come first, the largest of them first: one measurement clears most shares there. Small ones
-            # are resolved one after the other to the end, so that an interrupted search has named some bad shares:
-            # later rounds of these validators then cost no search.
+            # Large groups come first, the largest of them first: one measurement clears most shares
+            # there. Small ones are resolved one after the other to the end, so that an interrupted
+            # search has named some bad shares: later rounds of these validators then cost no
+            # search.
             priority = -max(len(members), _SMALL_GROUP), len(members)
             heappush(self._groups, (priority, self._last_group, group))
 
 
 class _Batch:
-    """Shares that were added together, with running sums, so that any range of them is summed at once."""
+    """Shares that were added together, with running sums, so that any range of them is summed at
+    once.
+    """
 
     def __init__(self, members: Sequence[ShareUnderTest]) -> None:
         self.members: Final = members
@@ -179,7 +198,10 @@ class _Batch:
 
 
 class _Group(NamedTuple):
-    """A range of a batch. deviation: None if its sum is outside of the subgroup."""
+    """A range of a batch.
+
+    deviation: None if its sum is outside of the subgroup.
+    """
 
     batch: _Batch
     start: int

@@ -30,7 +30,9 @@ class InvalidTimeout(InvalidRequest):
 
 
 class WrongSigningSubnet(InvalidRequest):
-    """The named subnet does not run the source chain, so that its validators sign none of the chain's messages."""
+    """The named subnet does not run the source chain, so that its validators sign none of the
+    chain's messages.
+    """
 
     code = "wrong_signing_subnet"
 
@@ -68,9 +70,11 @@ class NoValidators(WarpsealError):
 
 
 class Overloaded(WarpsealError):
-    """New messages arrive faster than they are signed, and this one could not be signed within its timeout.
+    """New messages arrive faster than they are signed, and this one could not be signed within its
+    timeout.
 
-    expected_s: seconds until the caller should try again, and may expect a result. waiting: length of the queue.
+    expected_s: seconds until the caller should try again, and may expect a result.
+    waiting: length of the queue.
     """
 
     code = "overloaded"
@@ -89,7 +93,8 @@ class Overloaded(WarpsealError):
 class QuorumNotReached(WarpsealError):
     """The quorum was not reached, and waiting may help.
 
-    at_deadline: the caller's time ran out; else it failed at once, because the quorum cannot be reached now.
+    at_deadline: the caller's time ran out; else it failed at once, because the quorum cannot be
+        reached now.
     """
 
     code = "quorum_not_reached"

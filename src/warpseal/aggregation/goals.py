@@ -1,4 +1,6 @@
-"""The quorums that the callers of one round need, and whether each of them is met, lost or late. Pure.
+"""The quorums that the callers of one round need, and whether each of them is met, lost or late.
+
+Pure.
 
 Integers only; times come from the event loop's clock.
 """
@@ -16,12 +18,17 @@ from warpseal.warp.ids import NodeID
 from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import required_weight
 
-# A result takes a moment to be summed and verified, so the buffer is not awaited up to the very deadline.
+# A result takes a moment to be summed and verified, so the buffer is not awaited up to the very
+# deadline.
 _BUFFER_MARGIN_S: Final = 0.05
 
 
 class GoalStatus(Enum):
-    """State of a goal. LOST: the quorum cannot be reached. LATE: the deadline has passed."""
+    """State of a goal.
+
+    LOST: the quorum cannot be reached.
+    LATE: the deadline has passed.
+    """
 
     WAITING = "waiting"
     READY = "ready"
@@ -35,7 +42,8 @@ class QuorumGoal(Struct, eq=False):
     deadline: time at which the caller gives up.
     required_weight: least weight of a result.
     target_weight: weight at which the result leaves without waiting for more.
-    stored_only: whether stored shares must suffice; no validator is asked and nothing is awaited for this caller.
+    stored_only: whether stored shares must suffice; no validator is asked and nothing is awaited
+        for this caller.
     is_height_fixed: whether the caller named the height, so that the set can never change.
     met_at: time since which the required weight has signed; None while it has not.
     was_connected: whether the required weight has been connected.
@@ -95,7 +103,9 @@ class QuorumGoals(Struct, eq=False):
         )
 
     def wants_more_shares(self, now: float) -> bool:
-        """Return whether the round should ask validators; False while it only waits for the list of inactive ones."""
+        """Return whether the round should ask validators; False while it only waits for the list of
+        inactive ones.
+        """
         target_weight = self.target_weight
         asking = (goal for goal in self.waiting if not goal.stored_only)
         if self._table.keyless_weight and all(
@@ -132,9 +142,11 @@ class QuorumGoals(Struct, eq=False):
         return GoalStatus.LATE if now >= goal.deadline else GoalStatus.WAITING
 
     def verdict(self, goal: QuorumGoal) -> Verdict:
-        """Return whether waiting can help a goal: not if the weight that is lost for good makes it impossible.
+        """Return whether waiting can help a goal: not if the weight that is lost for good makes it
+        impossible.
 
-        Weight without a key that belongs to inactive L1 validators comes back at a later height, once they are funded.
+        Weight without a key that belongs to inactive L1 validators comes back at a later height,
+        once they are funded.
         """
         lost_weight = self._table.weight[IMPOSSIBLE]
         if not goal.is_height_fixed:
@@ -157,7 +169,9 @@ class QuorumGoals(Struct, eq=False):
         return next_at
 
     def disconnected_blockers(self, goal: QuorumGoal) -> list[NodeID]:
-        """Return the nodes that are not connected, if the goal fails because their weight is missing."""
+        """Return the nodes that are not connected, if the goal fails because their weight is
+        missing.
+        """
         if goal.stored_only:
             return []
         table = self._table
@@ -182,7 +196,9 @@ class QuorumGoals(Struct, eq=False):
         return self._table.available_weight - self._table.unreachable_weight(goal.deadline)
 
     def _awaits_inactive(self, goal: QuorumGoal, now: float) -> bool:
-        """Return whether a lost goal fails only when it is known which weight belongs to inactive validators."""
+        """Return whether a lost goal fails only when it is known which weight belongs to inactive
+        validators.
+        """
         return (
             self._table.keyless_weight > 0
             and not goal.stored_only

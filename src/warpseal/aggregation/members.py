@@ -1,6 +1,10 @@
-"""The validators of one set in one round: a record for each of them, and a table with running sums of weight. Pure.
+"""The validators of one set in one round: a record for each of them, and a table with running sums
+of weight.
 
-A validator is one BLS key. Any of its nodes may answer for it, so replies and connections are kept for each node.
+Pure.
+
+A validator is one BLS key. Any of its nodes may answer for it, so replies and connections are kept
+for each node.
 """
 
 from __future__ import annotations
@@ -22,8 +26,11 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 class ShareStatus(IntEnum):
     """State of a validator's share.
 
-    PENDING: it may still come. SIGNED: it may enter a sum. SUSPECT: it came, but enters no sum before it is verified.
-    UNAVAILABLE: it is lost in this round. IMPOSSIBLE: it is lost for good.
+    PENDING: it may still come.
+    SIGNED: it may enter a sum.
+    SUSPECT: it came, but enters no sum before it is verified.
+    UNAVAILABLE: it is lost in this round.
+    IMPOSSIBLE: it is lost for good.
     """
 
     PENDING = 0
@@ -33,7 +40,8 @@ class ShareStatus(IntEnum):
     IMPOSSIBLE = 4
 
 
-# Python 3.11 needs ten times as long to look a member up in its Enum class; these are used for every share.
+# Python 3.11 needs ten times as long to look a member up in its Enum class; these are used for
+# every share.
 PENDING: Final = ShareStatus.PENDING
 SIGNED: Final = ShareStatus.SIGNED
 SUSPECT: Final = ShareStatus.SUSPECT
@@ -55,7 +63,10 @@ class LastReply(Struct, frozen=True):
 
 
 class NodeRecord(Struct, eq=False):
-    """One node of a validator. wave: number of the last request to the node, 0 before the first."""
+    """One node of a validator.
+
+    wave: number of the last request to the node, 0 before the first.
+    """
 
     node_id: NodeID
     member: MemberRecord
@@ -102,11 +113,12 @@ class MemberRecord(Struct, eq=False):
 class MemberTable:
     """Records by canonical index and by node, with weight by status. Every change is constant work.
 
-    Weight without a key is IMPOSSIBLE from the start. Weight that is only out of reach is PENDING, see
-    `unreachable_weight`.
+    Weight without a key is IMPOSSIBLE from the start. Weight that is only out of reach is PENDING,
+    see `unreachable_weight`.
 
-    order: members in the order in which signers are preferred: active ones first, then heavier, then lower index.
-    inactive_without_key: L1 validators without a balance whose keys the set lacks; they weigh inactive_keyless_weight.
+    order: members in the order in which signers are preferred: active ones first, then heavier,
+    then lower index. inactive_without_key: L1 validators without a balance whose keys the set
+    lacks; they weigh inactive_keyless_weight.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -115,7 +127,8 @@ class MemberTable:
         self.members: Final[list[MemberRecord]] = []
         self.nodes: Final[dict[NodeID, NodeRecord]] = {}
         for index, validator in enumerate(validators.validators):
-            # No record refers back to its table or to its nodes: a round leaves no garbage for the cycle collector.
+            # No record refers back to its table or to its nodes: a round leaves no garbage for the
+            # cycle collector.
             member = MemberRecord(index, validator.weight, validator.public_key, validator.node_ids)
             for node_id in validator.node_ids:
                 self.nodes[node_id] = NodeRecord(node_id, member)
@@ -169,7 +182,8 @@ class MemberTable:
     def record_reply(self, node: NodeRecord, reply: LastReply) -> bool:
         """Keep a reply that is no share; return whether the validator's weight was lost by it.
 
-        A node that refused for good, or that sent a bad share, cannot take that back without a share.
+        A node that refused for good, or that sent a bad share, cannot take that back without a
+        share.
         """
         before = node.last_reply
         if before is None or before.status <= reply.status:
@@ -203,7 +217,9 @@ class MemberTable:
         return True
 
     def disconnect(self, node: NodeRecord) -> bool:
-        """Record a lost connection, and that the node has to be asked again; return False if it was not connected."""
+        """Record a lost connection, and that the node has to be asked again; return False if it was
+        not connected.
+        """
         if not node.is_connected:
             return False
         member = node.member
@@ -215,7 +231,9 @@ class MemberTable:
         return True
 
     def set_unreachable(self, node: NodeRecord, unreachable: Unreachable | None) -> None:
-        """Record why a node cannot be reached; None: it is connected, or its connection is under way."""
+        """Record why a node cannot be reached; None: it is connected, or its connection is under
+        way.
+        """
         node.unreachable = unreachable
         self._update_reachability(node.member)
 
@@ -228,7 +246,9 @@ class MemberTable:
         )
 
     def set_inactive(self, nodes: frozenset[NodeID]) -> bool:
-        """Order the members that have only inactive nodes behind the others; return False if that is known."""
+        """Order the members that have only inactive nodes behind the others; return False if that
+        is known.
+        """
         if nodes == self._inactive_nodes:
             return False
         self._inactive_nodes = nodes
@@ -241,10 +261,11 @@ class MemberTable:
         return True
 
     def set_underfunded(self, validations: tuple[CurrentValidation, ...] | None) -> None:
-        """Take the validations without enough balance; None: they are not known, so any weight without a key may be.
+        """Take the validations without enough balance; None: they are not known, so any weight
+        without a key may be.
 
-        The set has the weight of the inactive ones without key and node. If they weigh more than it has, their activity
-        has changed since its height, and none of them is named.
+        The set has the weight of the inactive ones without key and node. If they weigh more than it
+        has, their activity has changed since its height, and none of them is named.
         """
         if validations is self.underfunded:
             return
@@ -267,7 +288,9 @@ class MemberTable:
         return sum(member.weight for member in self.inactive if member.status is status)
 
     def choose_signers(self, target_weight: int) -> list[MemberRecord]:
-        """Return the shortest prefix of the signed members in `order` that reaches `target_weight`, or all of them."""
+        """Return the shortest prefix of the signed members in `order` that reaches `target_weight`,
+        or all of them.
+        """
         signers: list[MemberRecord] = []
         weight = 0
         for member in self.order:
@@ -283,7 +306,9 @@ class MemberTable:
         return sorted(order, key=set(self.inactive).__contains__) if self.inactive else order
 
     def _update_reachability(self, member: MemberRecord) -> None:
-        """Keep the earliest time at which a pending member may be reached, if none of its nodes can be now."""
+        """Keep the earliest time at which a pending member may be reached, if none of its nodes can
+        be now.
+        """
         self._retry_at.pop(member, None)
         if member.status is not PENDING:
             return

@@ -1,4 +1,5 @@
-"""The interfaces of other packages that the aggregation needs; each names the class that implements and documents it.
+"""The interfaces of other packages that the aggregation needs; each names the class that implements
+and documents it.
 
 The tests implement each of them in memory.
 """
@@ -35,7 +36,10 @@ class SentRequest(Protocol):
 
 
 class PeerClient(Protocol):
-    """The peer network (`peers.network.PeerNetwork`). Deadlines are times of the event loop's clock."""
+    """The peer network (`peers.network.PeerNetwork`).
+
+    Deadlines are times of the event loop's clock.
+    """
 
     def is_connected(self, node_id: NodeID) -> bool: ...
     def is_congested(self, node_id: NodeID) -> bool: ...
@@ -76,7 +80,10 @@ class ValidatorSetSource(Protocol):
 
 
 class SubnetLookup(Protocol):
-    """Finds the subnet of a chain (`validators.chains.ChainLookup`). Raises UnknownChain, NodeUnavailable."""
+    """Finds the subnet of a chain (`validators.chains.ChainLookup`).
+
+    Raises UnknownChain, NodeUnavailable.
+    """
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID: ...
 
@@ -91,7 +98,9 @@ class ChainSource(SubnetLookup, Protocol):
 
 
 class ActivitySource(Protocol):
-    """The inactive validators of an L1, those with little balance left included (`validators.activity.L1Activity`)."""
+    """The inactive validators of an L1, those with little balance left included
+    (`validators.activity.L1Activity`).
+    """
 
     def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]: ...
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]: ...
@@ -111,7 +120,10 @@ class AggregationMetrics(Protocol):
 
 
 class ShareArchive(Protocol):
-    """The shares and signatures of earlier rounds (`store.archive.Archive`). A broken store raises nothing here."""
+    """The shares and signatures of earlier rounds (`store.archive.Archive`).
+
+    A broken store raises nothing here.
+    """
 
     def may_hold(self, message_id: MessageID) -> bool: ...
     async def load(self, message_id: MessageID) -> ArchiveEntry: ...
@@ -128,9 +140,12 @@ class ShareArchive(Protocol):
 
 
 class AggregationDeps(Struct, frozen=True):
-    """All of the above. on_shortfall: called when a round ends without the quorum of a caller.
+    """All of the above.
 
-    check_allowed: raises an error if no signature of a message by a subnet may be made or handed out; None: by any.
+    on_shortfall: called when a round ends without the quorum of a caller.
+
+    check_allowed: raises an error if no signature of a message by a subnet may be made or handed
+        out; None: by any.
     """
 
     peers: PeerClient

@@ -1,7 +1,8 @@
 """Meaning of a validator's refusal: whether it holds, its reason, and what helps. Pure.
 
-Source of truth: avalanchego `vms/platformvm/network/warp.go` for the P-Chain, `network/p2p/error.go` for
-negative codes, `graft/*/warp/verifier_backend.go` and `vms/saevm/cchain/warp/verifier.go` for EVM chains.
+Source of truth: avalanchego `vms/platformvm/network/warp.go` for the P-Chain,
+`network/p2p/error.go` for negative codes, `graft/*/warp/verifier_backend.go` and
+`vms/saevm/cchain/warp/verifier.go` for EVM chains.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _UPTIME_NOT_REACHED_CODE: Final = 2
 
 
 class Refusal(Struct, frozen=True):
-    """One code of one kind of chain: its stable reason, advice for the operator, and what it makes of the share."""
+    """One code of one kind of chain: its stable reason, advice for the operator, and what it makes
+    of the share.
+    """
 
     reason: str
     advice: str

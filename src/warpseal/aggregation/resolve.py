@@ -1,6 +1,7 @@
 """From a request to a message, its signing subnet, a height and the validator set there.
 
-Source of truth: ACP-77 for the messages; avalanchego `vms/platformvm/network/warp.go` for the justifications.
+Source of truth: ACP-77 for the messages; avalanchego `vms/platformvm/network/warp.go` for the
+justifications.
 """
 
 from __future__ import annotations
@@ -67,11 +68,14 @@ class AggregationRequest(Struct, frozen=True):
     height: P-Chain height of the validator set; None means the proposed height.
     timeout_s: time of the caller; None means the default.
     is_epoch_height: whether the height is known to be an epoch's, so that no lookback applies.
-    is_pinned: whether the shares and signatures of the message, present and later ones, are never evicted.
+    is_pinned: whether the shares and signatures of the message, present and later ones, are never
+        evicted.
     stored_only: whether stored shares must suffice, so that no validator is asked.
-    refusal: error of the caller if stored shares do not suffice; without it the look into the store is no outcome.
+    refusal: error of the caller if stored shares do not suffice; without it the look into the store
+        is no outcome.
     is_ahead: whether no caller waits for the message.
-    defer_report: function that takes the report of the outcome, to be called unless a later request has the result.
+    defer_report: function that takes the report of the outcome, to be called unless a later request
+        has the result.
     """
 
     message: UnsignedMessage | None
@@ -90,7 +94,10 @@ class AggregationRequest(Struct, frozen=True):
 
 
 class ResolvedRequest(Struct, frozen=True):
-    """A message and the set that is to sign it. is_default_subnet: the caller named no signing subnet."""
+    """A message and the set that is to sign it.
+
+    is_default_subnet: the caller named no signing subnet.
+    """
 
     message: UnsignedMessage
     justification: bytes
@@ -123,9 +130,10 @@ class Resolver(Struct):
     async def resolve(self, request: AggregationRequest, deadline: float) -> ResolvedRequest:
         """Return the message and the validator set of a request.
 
-        Raises WrongNetwork, WrongSigningSubnet, UnknownChain, UnknownSubnet, SubnetNotConverted, UnusableJustification,
-        NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable; QuorumNotReached if the time is over while
-        the height or the subnet's first validator is still to come.
+        Raises WrongNetwork, WrongSigningSubnet, UnknownChain, UnknownSubnet, SubnetNotConverted,
+        UnusableJustification, NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable;
+        QuorumNotReached if the time is over while the height or the subnet's first validator is
+        still to come.
         """
         resolved = self._resolve_known(request)
         if resolved is not None:
@@ -156,7 +164,8 @@ class Resolver(Struct):
     async def advise_subnet(
         self, request: ResolvedRequest, shortfall: QuorumShortfall
     ) -> str | None:
-        """Return the advice to name the L1 that receives the message, if it may get the signatures there.
+        """Return the advice to name the L1 that receives the message, if it may get the signatures
+        there.
 
         Validators that refused the message itself would refuse it there as well.
         """
@@ -180,7 +189,8 @@ class Resolver(Struct):
         )
 
     def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
-        """Resolve a request for the set of an epoch, or for the proposed one, that is known; None: it is not.
+        """Resolve a request for the set of an epoch, or for the proposed one, that is known; None:
+        it is not.
 
         It needs no timeout.
         """
@@ -262,7 +272,8 @@ class Resolver(Struct):
     async def _set_at(
         self, subnet_id: SubnetID, height: int, message: UnsignedMessage
     ) -> CanonicalValidatorSet:
-        """Return a set at a height that a caller named; the set of an epoch is cached like the proposed one.
+        """Return a set at a height that a caller named; the set of an epoch is cached like the
+        proposed one.
 
         Whether the height is an epoch's is looked up once per height, while the set is fetched.
         """
@@ -289,7 +300,9 @@ class Resolver(Struct):
         return validators
 
     async def _is_epoch(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> bool:
-        """Return whether the height is the epoch height of the source chain or of a chain of the signing subnet."""
+        """Return whether the height is the epoch height of the source chain or of a chain of the
+        signing subnet.
+        """
         try:
             chain_ids = await self.chains.blockchains_of(subnet_id)
         except (NodeUnavailable, RpcRefusal):
@@ -318,9 +331,11 @@ class Resolver(Struct):
 async def derive_message(
     justification: bytes, network_id: int, chains: ChainSource
 ) -> tuple[UnsignedMessage, SubnetID]:
-    """Return the message of the P-Chain that a justification names, and the subnet that it is about.
+    """Return the message of the P-Chain that a justification names, and the subnet that it is
+    about.
 
-    32 bytes are a subnet's id: its conversion. The proof of a validation: that it is not registered (any more).
+    32 bytes are a subnet's id: its conversion. The proof of a validation: that it is not registered
+    (any more).
     Raises UnusableJustification, SubnetNotConverted, UnknownSubnet, NodeUnavailable.
     """
     if len(justification) == ID_BYTES:
@@ -344,10 +359,11 @@ async def derive_message(
 async def find_receiving_subnet(
     message: UnsignedMessage, justification: bytes, chains: ChainSource
 ) -> SubnetID | None:
-    """Return the subnet whose chain is to verify a message, None if the message does not determine it.
+    """Return the subnet whose chain is to verify a message, None if the message does not determine
+    it.
 
-    The manager's chain of an L1 verifies the P-Chain's messages about it. Raises what `chains` raises,
-    SubnetNotConverted.
+    The manager's chain of an L1 verifies the P-Chain's messages about it. Raises what `chains`
+    raises, SubnetNotConverted.
     """
     try:
         call = AddressedCall.parse(message.payload)
@@ -371,7 +387,8 @@ async def find_receiving_subnet(
 def _teleporter_destination(payload: bytes) -> ChainID | None:
     """Return the chain that a Teleporter message names, read from the head of its ABI encoding.
 
-    The words are: offset, nonce, (version 2: the messenger's address,) the sender's address, the destination.
+    The words are: offset, nonce, (version 2: the messenger's address,) the sender's address, the
+    destination.
     """
     words = [
         payload[start : start + _WORD_BYTES] for start in range(0, 5 * _WORD_BYTES, _WORD_BYTES)
@@ -382,7 +399,8 @@ def _teleporter_destination(payload: bytes) -> ChainID | None:
 
 
 async def manager_subnet(subnet_id: SubnetID, chains: ChainSource) -> SubnetID:
-    """Return the subnet with the chain of an L1's validator manager: it verifies messages of the P-Chain.
+    """Return the subnet with the chain of an L1's validator manager: it verifies messages of the
+    P-Chain.
 
     Raises SubnetNotConverted, UnknownSubnet, UnknownChain, NodeUnavailable.
     """

@@ -1,4 +1,6 @@
-"""Signed results by message and validator set: they serve later requests without decoding anything. Pure.
+"""Signed results by message and validator set: they serve later requests without decoding anything.
+
+Pure.
 
 Equal sets at different heights share them, because the key is the digest of the canonical set.
 """
@@ -23,7 +25,10 @@ _MAX_BELOW_BUFFER: Final = 4
 
 
 class SignedResult(Struct, frozen=True):
-    """A signed message (its bytes) that was verified as it stands. signers: their number; weight: theirs."""
+    """A signed message (its bytes) that was verified as it stands.
+
+    signers: their number; weight: theirs.
+    """
 
     signed_message: bytes
     weight: int
@@ -36,7 +41,10 @@ class SignedResult(Struct, frozen=True):
 
 
 class _Entry(Struct, eq=False):
-    """results: ascending by weight. below_buffer: by quorum and buffer, with the time until which it serves them."""
+    """results: ascending by weight.
+
+    below_buffer: by quorum and buffer, with the time until which it serves them.
+    """
 
     results: list[SignedResult] = []
     below_buffer: dict[tuple[int, int], tuple[float, SignedResult]] = {}
@@ -44,7 +52,8 @@ class _Entry(Struct, eq=False):
 
 
 class ResultCache:
-    """Results within the shared limit, and within half of it; the least recently used are evicted first.
+    """Results within the shared limit, and within half of it; the least recently used are evicted
+    first.
 
     served_signatures: signatures in the results that were found.
     """

@@ -1,7 +1,9 @@
-"""One shared round as pure state: events go in, actions come out; see the state diagram in docs/aggregation.md.
+"""One shared round as pure state: events go in, actions come out; see the state diagram in
+docs/aggregation.md.
 
-A message, a validator set and a justification make a round; the goals of its callers come and go. The round does
-nothing itself: `round_runner` executes its actions. Times come from the event loop's clock.
+A message, a validator set and a justification make a round; the goals of its callers come and go.
+The round does nothing itself: `round_runner` executes its actions. Times come from the event loop's
+clock.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
-# No result leaves before it is known which validators are inactive; a node that hangs delays nothing for longer.
+# No result leaves before it is known which validators are inactive; a node that hangs delays
+# nothing for longer.
 _INACTIVE_TIMEOUT_S: Final = 1.0
 # Decoding this many shares takes two milliseconds.
 _DECODED_AT_ONCE: Final = 64
@@ -67,7 +70,9 @@ class Decode(Struct, frozen=True):
 
 
 class Connect(Struct, frozen=True):
-    """Track the subnet's validators; report the connected nodes, the others' reachability, the inactive validators."""
+    """Track the subnet's validators; report the connected nodes, the others' reachability, the
+    inactive validators.
+    """
 
 
 class Verify(Struct, frozen=True):
@@ -95,7 +100,10 @@ class Reject(Struct, frozen=True):
 
 
 class Complete(Struct, frozen=True, eq=False):
-    """Give callers their result. made_for: the goal of its buffer; is_stored: it was loaded as it is."""
+    """Give callers their result.
+
+    made_for: the goal of its buffer; is_stored: it was loaded as it is.
+    """
 
     goals: dict[QuorumGoal, None]
     result: SignedResult
@@ -116,7 +124,10 @@ Action = (
 
 
 class AggregationRound:
-    """Constant work per response. wake: called when something happened that may need an action at once."""
+    """Constant work per response.
+
+    wake: called when something happened that may need an action at once.
+    """
 
     def __init__(
         self,
@@ -186,7 +197,9 @@ class AggregationRound:
             self._wake()
 
     def unreachable(self, node_id: NodeID, reason: Unreachable | None) -> None:
-        """Take whether a node that is not connected is out of reach; None: its connection is under way."""
+        """Take whether a node that is not connected is out of reach; None: its connection is under
+        way.
+        """
         node = self.table.nodes.get(node_id)
         if node is not None and node.unreachable != reason:
             self.table.set_unreachable(node, reason)
@@ -198,7 +211,9 @@ class AggregationRound:
         known_at: float,
         underfunded: tuple[CurrentValidation, ...] | None = (),
     ) -> None:
-        """Take the inactive nodes as known now. known_at: since when they are known for certain; inf: not yet.
+        """Take the inactive nodes as known now.
+
+        known_at: since when they are known for certain; inf: not yet.
 
         underfunded: the validations without enough balance, None if they are not known.
         """
@@ -304,13 +319,19 @@ class AggregationRound:
         """Return the actions that are due, in their order.
 
         The order of the steps matters:
-        1. What the archive holds comes before any connection: a stored signature may spare all validators.
-        2. New shares are handed to the archive first of all actions: a share is stored no later than its result.
-        3. Validators are tracked before goals are judged, because a status depends on what `Connect` reports: the
+        1. What the archive holds comes before any connection: a stored signature may spare all
+           validators.
+        2. New shares are handed to the archive first of all actions: a share is stored no later
+           than its result.
+        3. Validators are tracked before goals are judged, because a status depends on what
+           `Connect` reports: the
            reachability of nodes, and which validators are inactive.
-        4. Goals are judged before a check begins: a goal that another result already serves needs no sum of its own.
-        5. A check goes alone. While one is on the worker thread, its shares could change under a second one.
-        6. Requests come last, since the steps before may have ended the goals that they would be for.
+        4. Goals are judged before a check begins: a goal that another result already serves needs
+           no sum of its own.
+        5. A check goes alone. While one is on the worker thread, its shares could change under a
+           second one.
+        6. Requests come last, since the steps before may have ended the goals that they would be
+           for.
         """
         actions, self._outbox = self._outbox, []
         if not self._is_collecting:
@@ -330,12 +351,13 @@ class AggregationRound:
         if goals.waiting and self._check is None:
             if shares.is_flooded:
                 shares.suspect_unchecked()
-            # After a wrong sum its shares are suspect and count for no quorum. The first step of the search clears most
-            # of them, so no goal is judged before it.
+            # After a wrong sum its shares are suspect and count for no quorum. The first step of
+            # the search clears most of them, so no goal is judged before it.
             ready = [] if shares.must_begin else self._judge(now, actions)
             if ready and not shares.must_go_on:
                 self._check = shares.sum_check(ready[0])
-            # A search goes on for its own sake only after a failure; else if suspect shares would complete a goal.
+            # A search goes on for its own sake only after a failure; else if suspect shares would
+            # complete a goal.
             elif shares.must_go_on or (shares.can_go_on and goals.need_suspects):
                 self._check = shares.next_step()
             if self._check is not None:
@@ -380,11 +402,12 @@ class AggregationRound:
     def _judge(self, now: float, actions: list[Action]) -> list[QuorumGoal]:
         """Add a failure for each goal that is lost or late; return the goals that are ready.
 
-        A goal that fits a result which is being stored waits for that commit, whatever its status: the result is
-        verified, and its caller must not fail or sum the same shares again. Only then does its own status count. A
-        status is asked for at every tick, also of a goal that waits, because that records when its quorum was met,
-        from which the time of the buffer is counted. A goal that is ready stays in `waiting` until its sum has proved
-        right; a goal that is lost leaves at once, so that it is explained by the weights of this moment.
+        A goal that fits a result which is being stored waits for that commit, whatever its status:
+        the result is verified, and its caller must not fail or sum the same shares again. Only then
+        does its own status count. A status is asked for at every tick, also of a goal that waits,
+        because that records when its quorum was met, from which the time of the buffer is counted.
+        A goal that is ready stays in `waiting` until its sum has proved right; a goal that is lost
+        leaves at once, so that it is explained by the weights of this moment.
         """
         ready: list[QuorumGoal] = []
         connected_weight = max(self.table.connected_weight, self.table.signed_weight)

@@ -1,7 +1,8 @@
-"""The asyncio shell of the shared rounds: reports events to the pure round and executes its actions.
+"""The asyncio shell of the shared rounds: reports events to the pure round and executes its
+actions.
 
-One task drives each round, and none exists per peer; the waits for a commit and for the inactive validators are
-child tasks of it. Everything here is used from one event loop.
+One task drives each round, and none exists per peer; the waits for a commit and for the inactive
+validators are child tasks of it. Everything here is used from one event loop.
 """
 
 from __future__ import annotations
@@ -66,15 +67,19 @@ log = logging.getLogger("warpseal.aggregation")
 _MIN_SLEEP_S: Final = 0.002
 _YIELD_S: Final = 0.005
 _MAX_LOGGED_NODES: Final = 20
-# Interval at which the nodes that are not connected and the inactive validators are looked up again.
+# Interval at which the nodes that are not connected and the inactive validators are looked up
+# again.
 _REFRESH_S: Final = 0.25
-# Decoding this many shares takes two milliseconds; then other callbacks of the loop have their turn.
+# Decoding this many shares takes two milliseconds; then other callbacks of the loop have their
+# turn.
 _SHARES_PER_TURN: Final = 64
 _MAX_ASKS: Final = 64
 
 
 class RoundDeps(Struct, frozen=True):
-    """The resources that all rounds share. offenders: keys whose share was bad lately.
+    """The resources that all rounds share.
+
+    offenders: keys whose share was bad lately.
 
     signed_for: by message, the digest of the validator set for which it was signed last.
     shortfalls: by message, why a quorum was missed last, since it was not signed.
@@ -93,7 +98,10 @@ class RoundDeps(Struct, frozen=True):
 
 
 class AskRecord(Struct, frozen=True, eq=False):
-    """A round of asking. nodes: of the whole set."""
+    """A round of asking.
+
+    nodes: of the whole set.
+    """
 
     ask: Ask
     nodes: Mapping[NodeID, NodeRecord]
@@ -115,10 +123,11 @@ class AskRecord(Struct, frozen=True, eq=False):
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """A caller that waits, and the report of its round: outcome, stages in seconds, shortfall of a failure.
+    """A caller that waits, and the report of its round: outcome, stages in seconds, shortfall of a
+    failure.
 
-    The height of its request is its own and is part of the explanation of a failure. All times come from `clock`,
-    which measures more finely than the clock of the event loop.
+    The height of its request is its own and is part of the explanation of a failure. All times come
+    from `clock`, which measures more finely than the clock of the event loop.
 
     is_ahead: whether the message is signed before a caller asks.
     loaded_at: time at which the archive has responded.
@@ -173,7 +182,8 @@ class OpenRounds(Struct, eq=False):
     _open: dict[tuple[bytes, bytes, bytes], RoundRunner] = {}
 
     async def collect(self, caller: Caller) -> SignedResult:
-        """Return the result for a caller; its cancellation ends the round only if no other caller waits.
+        """Return the result for a caller; its cancellation ends the round only if no other caller
+        waits.
 
         Raises QuorumNotReached, QuorumImpossible, StoreDown.
         """
@@ -193,7 +203,9 @@ class OpenRounds(Struct, eq=False):
                 runner.task.cancel()
 
     def message_ids(self) -> frozenset[MessageID]:
-        """Return the messages for whose signatures a caller waits; those that look into the store only do not count."""
+        """Return the messages for whose signatures a caller waits; those that look into the store
+        only do not count.
+        """
         return frozenset(
             runner.request.message.id
             for runner in self._open.values()
@@ -216,7 +228,9 @@ class OpenRounds(Struct, eq=False):
 
 
 class RoundRunner:
-    """Drives one round until no caller waits. request: the request of its first caller.
+    """Drives one round until no caller waits.
+
+    request: the request of its first caller.
 
     task: belongs to all callers together, so no task group of one of them can own it.
     """
@@ -266,7 +280,8 @@ class RoundRunner:
         caller.asks = self._asks
         self._is_traced |= active_trace() is not None
         self._round.join(caller.goal)
-        # A node that was asked for a caller with less time is not asked again: its response must count for this one.
+        # A node that was asked for a caller with less time is not asked again: its response must
+        # count for this one.
         self._peers.extend(caller.goal.deadline)
 
     def leave(self, caller: Caller) -> None:
@@ -461,9 +476,11 @@ class RoundRunner:
             caller.settle(action.result)
 
     def _note_result(self, digest: bytes, *, is_stored: bool) -> None:
-        """Note for which set the message was signed; count it if it was signed for another one before.
+        """Note for which set the message was signed; count it if it was signed for another one
+        before.
 
-        After a start only the store knows of an earlier set: a signature in it that did not serve as it stands.
+        After a start only the store knows of an earlier set: a signature in it that did not serve
+        as it stands.
         """
         before = self._deps.signed_for.get(self._message_id)
         self._deps.signed_for[self._message_id] = digest
@@ -538,7 +555,9 @@ class PeerRequests:
 
     @contextmanager
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
-        """Track the subnet inside the block, and report its connections and its inactive validators."""
+        """Track the subnet inside the block, and report its connections and its inactive
+        validators.
+        """
         peers, subnet_id = self._ports.peers, self._request.subnet_id
         with (
             self._ports.track(subnet_id, self._request.validators),
@@ -565,7 +584,9 @@ class PeerRequests:
                     request.close()
 
     def refresh(self) -> None:
-        """Report the inactive validators and the reachability of disconnected nodes again, if it is time."""
+        """Report the inactive validators and the reachability of disconnected nodes again, if it is
+        time.
+        """
         now = self._loop.time()
         if now >= self.next_refresh_at:
             self.next_refresh_at = now + _REFRESH_S

@@ -1,4 +1,8 @@
-"""The shares of one round, and the decisions which of them are summed, and which are searched for bad ones. Pure."""
+"""The shares of one round, and the decisions which of them are summed, and which are searched for
+bad ones.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,11 @@ from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 
 _BAD_SIGNATURE: Final = LastReply(UNAVAILABLE, "bad_signature")
-# Measurements after a failure until a result may leave before all bad shares are named: enough for a dozen.
+# Measurements after a failure until a result may leave before all bad shares are named: enough for
+# a dozen.
 _THOROUGH_SEARCH: Final = 64
-# Measurements in one step on the worker thread, a millisecond each; few if each of them may be the last that is needed.
+# Measurements in one step on the worker thread, a millisecond each; few if each of them may be the
+# last that is needed.
 _STEP: Final = 32
 _SHORT_STEP: Final = 6
 # With many bad shares, this many new ones are searched before they are tried in a sum.
@@ -39,7 +45,10 @@ _MAX_FRUITLESS: Final = 2
 
 
 class PartialAggregate(Struct, frozen=True):
-    """Shares that are known only as their sum. indices: of exactly its signers; result: the sum alone, verified."""
+    """Shares that are known only as their sum.
+
+    indices: of exactly its signers; result: the sum alone, verified.
+    """
 
     indices: frozenset[int]
     share: Share
@@ -67,10 +76,13 @@ CheckOutcome = SignedResult | PartialAggregate | SearchResult | None
 
 
 class RoundShares(Struct, eq=False):
-    """The shares of the round, those to be stored, and the search for bad shares. One check is under way at a time.
+    """The shares of the round, those to be stored, and the search for bad shares.
 
-    stored: what the archive holds, by public key. must_begin: a sum was wrong, and the search for the reason has not
-    begun yet. wake_weight: from this weight on each share may ask for an action.
+    One check is under way at a time.
+
+    stored: what the archive holds, by public key.
+    must_begin: a sum was wrong, and the search for the reason has not begun yet.
+    wake_weight: from this weight on each share may ask for an action.
     """
 
     _table: MemberTable
@@ -89,7 +101,8 @@ class RoundShares(Struct, eq=False):
     _fruitless: int = 0
 
     def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
-        """Take a share; return whether it may ask for an action: each from `wake_weight` on, and one that ends probing.
+        """Take a share; return whether it may ask for an action: each from `wake_weight` on, and
+        one that ends probing.
 
         sender: the node that sent it in this round; None if it was cached or stored.
         """
@@ -111,12 +124,16 @@ class RoundShares(Struct, eq=False):
         return self._schedule.is_probing or table.share_weight >= self.wake_weight
 
     def add_stored(self, member: MemberRecord, stored: StoredShare, share: CachedShare) -> None:
-        """Take a stored share. share: what stands for its key, decoded."""
+        """Take a stored share.
+
+        share: what stands for its key, decoded.
+        """
         self.add(member, share, None)
         if member.share is not share:
             return
         if share.raw != stored.signature:
-            # One of two different shares of a key is bad at least: the round's own is verified before it is used.
+            # One of two different shares of a key is bad at least: the round's own is verified
+            # before it is used.
             self._alone[member] = None
             self._table.set_status(member, SUSPECT)
         elif stored.verified:
@@ -176,10 +193,11 @@ class RoundShares(Struct, eq=False):
                 member.is_checked = True
 
     def refute(self, check: SumCheck) -> None:
-        """Note that a sum was wrong: search for the reason, unless another round has found bad shares in it.
+        """Note that a sum was wrong: search for the reason, unless another round has found bad
+        shares in it.
 
-        Shares that were part of a right sum are left out, unless all of this sum were: then two or more of them had
-        cancelled each other out.
+        Shares that were part of a right sum are left out, unless all of this sum were: then two or
+        more of them had cancelled each other out.
         """
         if not all(member.share is not None or member.is_in_partial for member, _ in check.members):
             return
@@ -225,7 +243,9 @@ class RoundShares(Struct, eq=False):
             self._suspect(members)
 
     def next_step(self) -> SearchStep:
-        """Return the next step: groups that hold a bad share first, then the heaviest that are verified alone."""
+        """Return the next step: groups that hold a bad share first, then the heaviest that are
+        verified alone.
+        """
         if self._added or self._unresolved:
             added, self._added = self._added, []
             return SearchStep(_points(added), (), _SHORT_STEP if self.is_flooded else _STEP)
@@ -242,8 +262,9 @@ class RoundShares(Struct, eq=False):
             self._current(shares) for shares in (result.clean, result.proven, result.bad)
         )
         if is_first:
-            # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
-            # A bad share that another round of the message has dropped in the meantime counts as found.
+            # Keys that cancel each other out verify nowhere, though no share of theirs is bad. A
+            # bad share that another round of the message has dropped in the meantime counts as
+            # found.
             self._fruitless = 0 if result.bad or self.can_go_on else self._fruitless + 1
             if self._fruitless > _MAX_FRUITLESS:
                 raise AssertionError("nothing is wrong with shares that make no valid sum")

@@ -1,4 +1,6 @@
-"""The use case: from a request to a signed message that was verified, or to the reason of the failure."""
+"""The use case: from a request to a signed message that was verified, or to the reason of the
+failure.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,10 @@ class Aggregation(Struct, frozen=True):
 
 
 class SignedRequest(NamedTuple):
-    """A signed message, and what the request for it had beside the message. signing_subnet_id: None: it had none."""
+    """A signed message, and what the request for it had beside the message.
+
+    signing_subnet_id: None: it had none.
+    """
 
     signed_message: bytes
     justification: bytes = b""
@@ -84,7 +89,8 @@ class AggregationRecord(Struct, frozen=True):
 
     ended_at: time in Unix seconds.
     reason: text of the error, if it failed.
-    stages: seconds by stage (validators, connect, collect, verify, total); the commit of a new result counts as
+    stages: seconds by stage (validators, connect, collect, verify, total); the commit of a new
+    result counts as
         verifying. The fields after it are None, or 0, if the request failed before they were known.
     required_weight: weight of the quorum without its buffer.
     """
@@ -106,10 +112,11 @@ class SignatureAggregator:
 
     executor: worker threads for sums and pairings.
     clock: clock that measures the stages; unix_clock dates the records.
-    auditor: verifies pinned shares while its `run` runs; without it shares are verified only when they are needed.
-    admission: says whether a caller waits.
-    recent: the aggregations that ended last, without those that were in memory; last_hour has their counts by minute.
-    check_allowed: raises an error if no signature of a message may be made or handed out.
+    auditor: verifies pinned shares while its `run` runs; without it shares are verified only when
+    they are needed. admission: says whether a caller waits.
+    recent: the aggregations that ended last, without those that were in memory; last_hour has their
+    counts by minute. check_allowed: raises an error if no signature of a message may be made or
+    handed out.
     """
 
     def __init__(
@@ -132,7 +139,8 @@ class SignatureAggregator:
         self.check_allowed: Final = deps.check_allowed
         self._first_signed: SignedRequest | None = None
         self._memory = SharedByteLimit(settings.cache_bytes)
-        # Shares are attached first, so they are evicted first: a result is worth more than its shares.
+        # Shares are attached first, so they are evicted first: a result is worth more than its
+        # shares.
         self._shares = ShareCache(settings.signature_cache_size, self._memory)
         self._results = ResultCache(self._memory, settings.cache_bytes, settings.below_buffer_ttl_s)
         self._pinned = PinnedMessages(deps.archive)
@@ -171,8 +179,8 @@ class SignatureAggregator:
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
         """Return the signed message that a request asks for.
 
-        Raises InvalidTimeout; what Resolver.resolve, `check_allowed` raise; QuorumImpossible, QuorumNotReached,
-        StoreDown.
+        Raises InvalidTimeout; what Resolver.resolve, `check_allowed` raise; QuorumImpossible,
+        QuorumNotReached, StoreDown.
         """
         trace = _RequestTrace(self._clock)
         outcome, reason = _CANCELLED, ""
@@ -223,7 +231,9 @@ class SignatureAggregator:
 
     @property
     def first_signed(self) -> SignedRequest | None:
-        """The first signed message with its request; None before it, and while it may not be handed out."""
+        """The first signed message with its request; None before it, and while it may not be handed
+        out.
+        """
         if self._first_signed is not None:
             with suppress(WarpsealError):
                 self.check_allowed(
@@ -237,7 +247,9 @@ class SignatureAggregator:
         return self._rounds.message_ids()
 
     def last_shortfall(self, message_id: MessageID) -> QuorumShortfall | None:
-        """Return why the last request of the last hour for a message was missed; None also if it was signed."""
+        """Return why the last request of the last hour for a message was missed; None also if it
+        was signed.
+        """
         return self._shortfalls.get(message_id)
 
     def caches(self) -> tuple[CacheSample, ...]:
@@ -314,7 +326,9 @@ class SignatureAggregator:
 
 
 class PinnedMessages(Struct, eq=False):
-    """Messages and results that are known to be stored and never evicted; the least recently used are pinned again."""
+    """Messages and results that are known to be stored and never evicted; the least recently used
+    are pinned again.
+    """
 
     _archive: ShareArchive
     _names: LRUCache[bytes, bool] = field(default_factory=lambda: LRUCache(_MAX_PINNED))
@@ -332,7 +346,8 @@ class PinnedMessages(Struct, eq=False):
     ) -> None:
         """Return when a result is committed.
 
-        is_new: whether it was committed after its message was pinned; the archive may have evicted an older one.
+        is_new: whether it was committed after its message was pinned; the archive may have evicted
+            an older one.
         """
         if self._add(request.message.id + result.signed_message[-SHARE_BYTES:]) and not is_new:
             signature = stored_signature(result, request.message, request.validators)
@@ -345,7 +360,10 @@ class PinnedMessages(Struct, eq=False):
 
 
 class _RequestTrace:
-    """The course of one request, for its log line and its metrics. caller: None until the request is resolved."""
+    """The course of one request, for its log line and its metrics.
+
+    caller: None until the request is resolved.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.started_at = clock()
@@ -386,7 +404,9 @@ class _RequestTrace:
         )
 
     def add_spans(self, spans: Trace, outcome: str, stages: Mapping[str, float]) -> str:
-        """Add the aggregation, its stages and its rounds of asking; return the trace id, empty if it is not sampled."""
+        """Add the aggregation, its stages and its rounds of asking; return the trace id, empty if
+        it is not sampled.
+        """
         if not spans.is_sampled:
             return ""
         at, ended_at, error = (
@@ -434,7 +454,12 @@ _MINUTE_S: Final = 60
 
 
 class MinuteCounts(Struct):
-    """One minute. start_s: Unix seconds. outcomes: counts. times: of successful ones, counts by bucket of a sketch."""
+    """One minute.
+
+    start_s: Unix seconds.
+    outcomes: counts.
+    times: of successful ones, counts by bucket of a sketch.
+    """
 
     start_s: int
     outcomes: Counter[str] = field(default_factory=Counter)

@@ -19,7 +19,8 @@ class AggregationSettings(Settings, frozen=True):
     reask_s: delays before a validator is asked again; the last one repeats.
     reask_jitter: fraction by which these delays vary.
     probes: number of validators that are asked again while none has signed.
-    below_buffer_ttl_s: lifetime of a result below its buffer, for requests of the same quorum and buffer.
+    below_buffer_ttl_s: lifetime of a result below its buffer, for requests of the same quorum and
+        buffer.
     empty_set_retry_s: interval at which an empty set at the proposed height is fetched again.
     """
 

@@ -1,6 +1,7 @@
 """Shares by message and public key: they serve every round of their message, now and later. Pure.
 
-A share is decoded once, without a subgroup check. It is only a candidate until it was verified alone.
+A share is decoded once, without a subgroup check. It is only a candidate until it was verified
+alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from msgspec import Struct
 from warpseal.bls import Share, decode_share
 from warpseal.warp.ids import MessageID
 
-# Measured: the decoded point, 96 raw bytes, the objects around them and the slot in the table; rounded up.
+# Measured: the decoded point, 96 raw bytes, the objects around them and the slot in the table;
+# rounded up.
 SHARE_COST_BYTES: Final = 832
 _MESSAGE_COST_BYTES: Final = 512
 
@@ -27,7 +29,9 @@ class CacheLookups(Struct):
 
 
 class SharedByteLimit:
-    """Keeps the memory of several caches together at `limit_bytes` or less, as long as a cache can evict something."""
+    """Keeps the memory of several caches together at `limit_bytes` or less, as long as a cache can
+    evict something.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.used_bytes = 0
@@ -35,7 +39,10 @@ class SharedByteLimit:
         self._evictions: list[Callable[[], bool]] = []
 
     def attach(self, evict: Callable[[], bool]) -> None:
-        """Add a cache; those attached first evict first. evict: drops the oldest entry; False: nothing is left."""
+        """Add a cache; those attached first evict first.
+
+        evict: drops the oldest entry; False: nothing is left.
+        """
         self._evictions.append(evict)
 
     def add(self, count: int) -> None:
@@ -46,7 +53,10 @@ class SharedByteLimit:
 
 
 class CachedShare(Struct, eq=False):
-    """One share: 96 compressed bytes and the point that they encode. is_verified: it was verified alone."""
+    """One share: 96 compressed bytes and the point that they encode.
+
+    is_verified: it was verified alone.
+    """
 
     raw: bytes
     point: Share
@@ -64,7 +74,9 @@ class ShareListener(Protocol):
 
 
 class ShareCache:
-    """At most `max_messages` messages, within the byte limit; the least recently used message is evicted first."""
+    """At most `max_messages` messages, within the byte limit; the least recently used message is
+    evicted first.
+    """
 
     def __init__(self, max_messages: int, limit: SharedByteLimit) -> None:
         self.lookups: Final = CacheLookups()
@@ -78,7 +90,9 @@ class ShareCache:
         return len(self._messages)
 
     def subscribe(self, message_id: MessageID, listener: ShareListener) -> dict[bytes, CachedShare]:
-        """Notify `listener` of this message's shares from now on; return the cached ones, by public key."""
+        """Notify `listener` of this message's shares from now on; return the cached ones, by public
+        key.
+        """
         self._listeners.setdefault(message_id, []).append(listener)
         shares = self._messages.get(message_id)
         if shares is None:
@@ -100,10 +114,11 @@ class ShareCache:
         raw: bytes,
         sender: ShareListener | None = None,
     ) -> CachedShare:
-        """Return the share that stands for a key: the cached one, else the 96 bytes of `raw`, decoded.
+        """Return the share that stands for a key: the cached one, else the 96 bytes of `raw`,
+        decoded.
 
-        A validator has only one signature of a message: if two differ, the first is judged first. Every listener
-        but `sender` is notified of a new one. Raises bls.MalformedShare.
+        A validator has only one signature of a message: if two differ, the first is judged first.
+        Every listener but `sender` is notified of a new one. Raises bls.MalformedShare.
         """
         shares = self._messages.get(message_id)
         if shares is not None:

@@ -1,4 +1,7 @@
-"""Why a quorum was not reached: whose weight is missing, each validator's last reply, and advice. Pure."""
+"""Why a quorum was not reached: whose weight is missing, each validator's last reply, and advice.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ FindConnection = Callable[[NodeID], DisconnectedNode | None]
 class _MissingShare(Struct, frozen=True):
     """A validator that has not signed.
 
-    member: None for weight without a key. is_cut_off: whether it was not asked because no node of it is connected.
+    member: None for weight without a key.
+    is_cut_off: whether it was not asked because no node of it is connected.
     validation: set for an L1 validator without enough balance.
     """
 
@@ -77,7 +81,9 @@ class _MissingShare(Struct, frozen=True):
 
     @property
     def importance(self) -> tuple[bool, int]:
-        """The order in which callers see the missing validators: a validator that was not asked is to blame last."""
+        """The order in which callers see the missing validators: a validator that was not asked is
+        to blame last.
+        """
         return self.reason != _NOT_ASKED, self.weight
 
 
@@ -91,7 +97,8 @@ def explain(
 ) -> QuorumShortfall:
     """Return what a goal lacks.
 
-    height: height of the validator set. running_s: for how many seconds connections have been made.
+    height: height of the validator set.
+    running_s: for how many seconds connections have been made.
     """
     table = round_.table
     missing = _missing_shares(table, stored_only=goal.stored_only)
@@ -132,7 +139,9 @@ def _count_reasons(missing: Sequence[_MissingShare]) -> dict[str, int]:
 
 
 def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingShare]:
-    """Return the validators whose share may not enter a sum, in canonical order, and last the weight without a key."""
+    """Return the validators whose share may not enter a sum, in canonical order, and last the
+    weight without a key.
+    """
     shares = [
         _missing_share(member, table.nodes_of(member), stored_only=stored_only)
         for member in table.members
@@ -201,7 +210,9 @@ def _missing_validator(
 
 
 def _is_starting(round_: AggregationRound, goal: QuorumGoal, running_s: float) -> bool:
-    """Return whether the quorum is missed because the daemon has just started to connect to the validators."""
+    """Return whether the quorum is missed because the daemon has just started to connect to the
+    validators.
+    """
     table = round_.table
     can_sign = (
         table.connected_weight < goal.required_weight <= table.total_weight - table.keyless_weight
@@ -212,9 +223,11 @@ def _is_starting(round_: AggregationRound, goal: QuorumGoal, running_s: float) -
 def _describe_cause(
     round_: AggregationRound, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]
 ) -> str:
-    """Return the reason that costs most weight, and what helps: callers of SDKs see nothing but the text of an error.
+    """Return the reason that costs most weight, and what helps: callers of SDKs see nothing but the
+    text of an error.
 
-    All validators that are not connected count as one reason; those that were not asked count if there is no other.
+    All validators that are not connected count as one reason; those that were not asked count if
+    there is no other.
     signers: the heaviest of the missing ones, with their connections.
     """
     table = round_.table
@@ -249,7 +262,9 @@ def _describe_cause(
 def _describe_cut_off(
     table: MemberTable, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]
 ) -> str:
-    """Return how much weight is connected, and why most of the heaviest of the other validators are not."""
+    """Return how much weight is connected, and why most of the heaviest of the other validators are
+    not.
+    """
     count = sum(share.is_cut_off for share in missing)
     connections = [signer.connections[0] for signer in signers if signer.connections is not UNSET]
     errors = Counter(
@@ -272,7 +287,9 @@ def _percent(weight: int, table: MemberTable) -> str:
 def _hints(
     round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float
 ) -> Iterator[str]:
-    """Yield advice: about the start, against weight without a key, and against the refusals with most weight."""
+    """Yield advice: about the start, against weight without a key, and against the refusals with
+    most weight.
+    """
     if _is_starting(round_, goal, running_s):
         weights = f"weight {round_.table.connected_weight} of {goal.required_weight} required is connected"
         yield (

@@ -32,7 +32,10 @@ _MAX_DOUBLINGS: Final = 8
 
 
 class TaskQueue(Struct, Generic[T], frozen=True):
-    """The tasks in the store. due: longest due first, up to a number; schedule: at a time, with a count of attempts."""
+    """The tasks in the store.
+
+    due: longest due first, up to a number; schedule: at a time, with a count of attempts.
+    """
 
     due: Callable[[float, int], Awaitable[Sequence[T]]]
     schedule: Callable[[bytes, float, int], Awaitable[None]]
@@ -40,10 +43,14 @@ class TaskQueue(Struct, Generic[T], frozen=True):
 
 
 class TaskRunner(Struct, Generic[T], eq=False):
-    """Used from one event loop. attempt: does a task and writes its outcome; what it raises is tried again.
+    """Used from one event loop.
 
-    permanent: errors that no retry resolves. is_expired: returns whether a task that failed is given up. most: tasks
-    that run at a time. key_name: of the task's key in log lines.
+    attempt: does a task and writes its outcome; what it raises is tried again.
+
+    permanent: errors that no retry resolves.
+    is_expired: returns whether a task that failed is given up.
+    most: tasks that run at a time.
+    key_name: of the task's key in log lines.
     """
 
     queue: TaskQueue[T]
@@ -83,7 +90,8 @@ class TaskRunner(Struct, Generic[T], eq=False):
             await self._end(task, "message prefetch failed", error)
         except Exception as error:
             if not isinstance(error, WarpsealError):
-                # No caller waits for this, so an internal error ends the attempt and not the daemon.
+                # No caller waits for this, so an internal error ends the attempt and not the
+                # daemon.
                 log.exception(
                     "internal error, message prefetch failed",
                     extra={self.key_name: id_text(task.key)},

@@ -1,7 +1,8 @@
 """Sums of shares, verified as they stand in the bytes that leave; nothing else leaves the daemon.
 
-Heavy (a few milliseconds for a thousand signers): it runs on worker threads, where the library releases the GIL. Only
-the sum of a small set is verified on the event loop, if no other round is under way.
+Heavy (a few milliseconds for a thousand signers): it runs on worker threads, where the library
+releases the GIL. Only the sum of a small set is verified on the event loop, if no other round is
+under way.
 """
 
 from __future__ import annotations
@@ -56,14 +57,19 @@ _AUDIT_BATCH: Final = 64
 _PAUSE_PER_WORK: Final = 19
 _AUDIT_PAUSE_S: Final = 1.0
 _AUDIT_POLL_S: Final = 60.0
-# The sum of so few is verified in less than two milliseconds, their keys parsed; arkworks takes longer for one pairing.
+# The sum of so few is verified in less than two milliseconds, their keys parsed; arkworks takes
+# longer for one pairing.
 _SMALL_SET: Final = 0 if BACKEND == "arkworks" else 8
-# A stored signature was verified before it was stored, so the first is right unless the store was tampered with.
+# A stored signature was verified before it was stored, so the first is right unless the store was
+# tampered with.
 _MAX_ATTEMPTS: Final = 4
 
 
 class CryptoPool:
-    """Runs heavy work off the event loop; executor: None means the loop's own. Used from one event loop."""
+    """Runs heavy work off the event loop; executor: None means the loop's own.
+
+    Used from one event loop.
+    """
 
     def __init__(self, executor: Executor | None) -> None:
         self._executor = executor
@@ -98,7 +104,9 @@ class ShareVerifier(Struct, dict=True, eq=False):
     _pool: CryptoPool
 
     def is_short(self, check: Check) -> bool:
-        """Return whether to hand a check over to a thread and back would cost a good part of the check itself."""
+        """Return whether to hand a check over to a thread and back would cost a good part of the
+        check itself.
+        """
         return isinstance(check, SumCheck) and len(self._validators) <= _SMALL_SET
 
     async def run(self, check: Check) -> CheckOutcome:
@@ -108,7 +116,8 @@ class ShareVerifier(Struct, dict=True, eq=False):
     def combine(
         self, signers: Sequence[int], shares: Sequence[Share], required_weight: int
     ) -> SignedResult | None:
-        """Return the message signed by `signers` (canonical indices; `shares` add up to exactly their signatures).
+        """Return the message signed by `signers` (canonical indices; `shares` add up to exactly
+        their signatures).
 
         None: the sum is wrong, so some of the shares are bad.
         """
@@ -116,9 +125,11 @@ class ShareVerifier(Struct, dict=True, eq=False):
         return self.verify_signed_message(signed.encode(), required_weight)
 
     def verify_signed_message(self, raw: bytes, required_weight: int) -> SignedResult | None:
-        """Return `raw` as a result if it is the round's message, signed with at least `required_weight` of the set.
+        """Return `raw` as a result if it is the round's message, signed with at least
+        `required_weight` of the set.
 
-        Keys and weight come from the bit set as parsed from `raw`; the signature is checked once, subgroup included.
+        Keys and weight come from the bit set as parsed from `raw`; the signature is checked once,
+        subgroup included.
         """
         if not raw.startswith(self._message.raw):
             return None
@@ -155,7 +166,9 @@ class ShareVerifier(Struct, dict=True, eq=False):
                 return self._finder.split(measurements)
 
     def _reuse(self, signatures: Sequence[StoredSignature]) -> PartialAggregate | None:
-        """Return the heaviest of these signatures whose signers are all in the set, verified as it is encoded there."""
+        """Return the heaviest of these signatures whose signers are all in the set, verified as it
+        is encoded there.
+        """
         fitting: list[tuple[int, tuple[int, ...], bytes]] = []
         for stored in signatures:
             positions = [

@@ -1,4 +1,6 @@
-"""The routes and the middleware of the API port, of the metrics port, and of the port of the Metrics API."""
+"""The routes and the middleware of the API port, of the metrics port, and of the port of the
+Metrics API.
+"""
 
 from __future__ import annotations
 
@@ -116,9 +118,11 @@ async def _not_found(request: Request, error: Exception) -> NoReturn:
 
 
 def nearest_path(path: str, templates: Iterable[str]) -> str | None:
-    """Return the template that shares most pairs of letters with a path; None if none shares half of them.
+    """Return the template that shares most pairs of letters with a path; None if none shares half
+    of them.
 
-    Only the first letters of the path count, and pairs are compared as sets: a hostile path must not cost time.
+    Only the first letters of the path count, and pairs are compared as sets: a hostile path must
+    not cost time.
     """
     pairs = _letter_pairs(path[:_COMPARED_CHARACTERS])
     score, nearest = max(

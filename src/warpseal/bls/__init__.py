@@ -1,9 +1,11 @@
-"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS library.
+"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS
+library.
 
-Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego
-`utils/crypto/bls`. This module is the interface, with its checks; a backend has what depends on a library: `blspy`
-(Python 3.11 and 3.12), `blst` (3.13 and 3.14) or `arkworks` (where neither has packages). The first whose libraries are
-installed is taken; the environment variable WARPSEAL_BLS names another.
+Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft,
+and avalanchego `utils/crypto/bls`. This module is the interface, with its checks; a backend has
+what depends on a library: `blspy` (Python 3.11 and 3.12), `blst` (3.13 and 3.14) or `arkworks`
+(where neither has packages). The first whose libraries are installed is taken; the environment
+variable WARPSEAL_BLS names another.
 """
 
 from __future__ import annotations
@@ -114,7 +116,10 @@ NOT constant time: use it for temporary keys and simulated validators only.
 
 
 def parse_public_key(raw: bytes) -> PublicKey:
-    """Return the key of 48 compressed bytes: on the curve, in the subgroup, not infinity. Raises MalformedKey."""
+    """Return the key of 48 compressed bytes: on the curve, in the subgroup, not infinity.
+
+    Raises MalformedKey.
+    """
     if len(raw) != PUBLIC_KEY_BYTES:
         raise MalformedKey(f"a public key has {PUBLIC_KEY_BYTES} bytes, not {len(raw)}")
     if raw[0] & _INFINITY_FLAG:
@@ -134,7 +139,8 @@ def sum_public_keys(keys: Iterable[PublicKey]) -> PublicKey:
 
 
 def decode_share(raw: bytes) -> Share:
-    """Return the point of 96 compressed bytes: on the curve, not infinity, the subgroup NOT checked.
+    """Return the point of 96 compressed bytes: on the curve, not infinity, the subgroup NOT
+    checked.
 
     Raises MalformedShare. Callers check the sum that the share enters, with `verify`.
     """
@@ -149,7 +155,9 @@ def decode_share(raw: bytes) -> Share:
 
 
 def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are `key`'s signature over `message`: subgroup check, then one pairing check."""
+    """Return whether 96 bytes are `key`'s signature over `message`: subgroup check, then one
+    pairing check.
+    """
     point = _decode_signature(signature)
     return (
         point is not None and key != _backend.G1_INFINITY and _backend.verify(key, message, point)
@@ -157,12 +165,16 @@ def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
 
 
 def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`; False without keys."""
+    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`; False
+    without keys.
+    """
     return bool(keys) and verify(sum_public_keys(keys), message, signature)
 
 
 def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are the signature of `key` over `message` under the proof-of-possession DST."""
+    """Return whether 96 bytes are the signature of `key` over `message` under the
+    proof-of-possession DST.
+    """
     point = _decode_signature(signature)
     return (
         point is not None
@@ -172,7 +184,9 @@ def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
 
 
 def is_signature(raw: bytes) -> bool:
-    """Return whether 96 bytes are a point of the signature group, not infinity; by any key, over any message."""
+    """Return whether 96 bytes are a point of the signature group, not infinity; by any key, over
+    any message.
+    """
     return _decode_signature(raw) is not None
 
 
@@ -187,7 +201,10 @@ def _decode_signature(raw: bytes) -> Any:
 
 
 def secret_from_bytes(raw: bytes) -> SecretKey:
-    """Return the secret key of 32 big-endian bytes, from 1 to the group order less 1. Raises MalformedKey."""
+    """Return the secret key of 32 big-endian bytes, from 1 to the group order less 1.
+
+    Raises MalformedKey.
+    """
     if len(raw) != SECRET_KEY_BYTES or not 0 < int.from_bytes(raw, "big") < GROUP_ORDER:
         raise MalformedKey(
             f"a secret key has {SECRET_KEY_BYTES} bytes, is not zero and below the group order"
@@ -196,10 +213,12 @@ def secret_from_bytes(raw: bytes) -> SecretKey:
 
 
 def generate_secret(seed: bytes | None = None) -> SecretKey:
-    """Return a random secret key, or the key that a seed of at least 32 bytes determines. Raises MalformedKey.
+    """Return a random secret key, or the key that a seed of at least 32 bytes determines.
 
-    KeyGen of draft-irtf-cfrg-bls-signature-03, as blspy has it: HKDF-SHA-256 with the plain salt; its 48 bytes are
-    reduced by the group order.
+    Raises MalformedKey.
+
+    KeyGen of draft-irtf-cfrg-bls-signature-03, as blspy has it: HKDF-SHA-256 with the plain salt;
+    its 48 bytes are reduced by the group order.
     """
     if seed is None:
         seed = secrets.token_bytes(SECRET_KEY_BYTES)
@@ -213,5 +232,7 @@ def generate_secret(seed: bytes | None = None) -> SecretKey:
 
 
 def prove_possession(secret: SecretKey) -> bytes:
-    """Return the proof of possession of a key: 96 bytes, a signature over its 48 bytes (proof-of-possession DST)."""
+    """Return the proof of possession of a key: 96 bytes, a signature over its 48 bytes
+    (proof-of-possession DST).
+    """
     return sign_possession(secret, public_key_bytes(derive_public_key(secret)))

@@ -1,6 +1,7 @@
 """BLS by py_arkworks_bls12381, for machines that the packages of `blst_backend` are not built for.
 
-Those are Python 3.14 on macOS and on Linux other than x86-64, and Python 3.15. No signature is made in constant time.
+Those are Python 3.14 on macOS and on Linux other than x86-64, and Python 3.15. No signature is made
+in constant time.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def compute_deviation(key: G1Point, share: G2Point, hashed: G2Point) -> GT:
 
 
 def divide_deviations(left: GT, right: GT) -> GT:
-    # By the inverse, which is the power of the group order less 1: negation in this library is the field's.
+    # By the inverse, which is the power of the group order less 1: negation in this library is the
+    # field's.
     inverse = right
     for bit in _INVERSE_BITS:
         inverse = inverse * inverse

@@ -55,8 +55,9 @@ def compute_deviation(key: G1Element, share: G2Element, hashed: G2Element) -> GT
 
 
 def divide_deviations(left: GTElement, right: GTElement) -> GTElement:
-    # The inverse is the conjugate, but blspy offers neither; so the second half of the twelve field elements is
-    # negated in their bytes (48 each, little-endian, in Montgomery form, which negation leaves as it is).
+    # The inverse is the conjugate, but blspy offers neither; so the second half of the twelve field
+    # elements is negated in their bytes (48 each, little-endian, in Montgomery form, which negation
+    # leaves as it is).
     raw = bytes(right)
     elements = (raw[start : start + 48] for start in range(len(raw) // 2, len(raw), 48))
     negated = (

@@ -1,8 +1,10 @@
-"""BLS by blst: keys, hashes and pairings by pyblst, shares by chia_rs; the choice from Python 3.13 on.
+"""BLS by blst: keys, hashes and pairings by pyblst, shares by chia_rs; the choice from Python 3.13
+on.
 
-Neither library is enough alone: pyblst decodes no point without checking its subgroup, which costs a share 85 us
-instead of 31, and chia_rs hashes messages under its own DST only. A share enters a pairing by its 96 bytes. Each call
-holds the interpreter lock, for at most 0.35 ms except in sums (1.8 ms for 1,000 shares).
+Neither library is enough alone: pyblst decodes no point without checking its subgroup, which costs
+a share 85 us instead of 31, and chia_rs hashes messages under its own DST only. A share enters a
+pairing by its 96 bytes. Each call holds the interpreter lock, for at most 0.35 ms except in sums
+(1.8 ms for 1,000 shares).
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ G1_INFINITY: Final = BlstP1Element()
 
 
 class _Quotient(Struct, frozen=True, eq=False):
-    """A deviation as the quotient of two Miller loops, since pyblst offers neither the final power nor an inverse."""
+    """A deviation as the quotient of two Miller loops, since pyblst offers neither the final power
+    nor an inverse.
+    """
 
     numerator: Any
     denominator: Any

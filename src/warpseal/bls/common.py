@@ -1,6 +1,8 @@
-"""The parts that the interface and all backends share: opaque types, errors, sizes and domain separation tags.
+"""The parts that the interface and all backends share: opaque types, errors, sizes and domain
+separation tags.
 
-Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego `utils/crypto/bls`.
+Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego
+`utils/crypto/bls`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ POSSESSION_DST: Final = b"BLS_POP_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
 
 
 class MalformedKey(ValueError):
-    """The bytes are no key: wrong length, off the curve or the subgroup, infinity, zero or out of range."""
+    """The bytes are no key: wrong length, off the curve or the subgroup, infinity, zero or out of
+    range.
+    """
 
 
 class MalformedShare(ValueError):

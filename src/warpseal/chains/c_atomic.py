@@ -1,7 +1,8 @@
-"""The C-Chain's atomic transactions, which move amounts between its accounts and outputs of the X- and P-Chain.
+"""The C-Chain's atomic transactions, which move amounts between its accounts and outputs of the X-
+and P-Chain.
 
-Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. A block holds them in `blockExtraData`. Amounts are in
-the X-Chain's units of the asset (nAVAX).
+Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. A block holds them in
+`blockExtraData`. Amounts are in the X-Chain's units of the asset (nAVAX).
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from warpseal.warp.ids import ChainID
 
 
 class AtomicEvmOutput(Struct, frozen=True):
-    """An amount that an account receives. address: its 20 bytes."""
+    """An amount that an account receives.
+
+    address: its 20 bytes.
+    """
 
     address: Address
     amount: Uint64
@@ -37,7 +41,10 @@ class AtomicEvmOutput(Struct, frozen=True):
 
 
 class AtomicEvmInput(Struct, frozen=True):
-    """An amount that an account sends. address: its 20 bytes; nonce: the account's."""
+    """An amount that an account sends.
+
+    address: its 20 bytes; nonce: the account's.
+    """
 
     address: Address
     amount: Uint64
@@ -47,7 +54,10 @@ class AtomicEvmInput(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ImportTx:
-    """Moves outputs exported on `source_chain_id` to accounts. blockchain_id: the C-Chain's."""
+    """Moves outputs exported on `source_chain_id` to accounts.
+
+    blockchain_id: the C-Chain's.
+    """
 
     network_id: Uint32
     blockchain_id: ChainID
@@ -58,7 +68,10 @@ class ImportTx:
 
 @dataclass(frozen=True, slots=True)
 class ExportTx:
-    """Moves amounts of accounts to `destination_chain_id`, to be imported there. blockchain_id: the C-Chain's."""
+    """Moves amounts of accounts to `destination_chain_id`, to be imported there.
+
+    blockchain_id: the C-Chain's.
+    """
 
     network_id: Uint32
     blockchain_id: ChainID
@@ -92,8 +105,10 @@ _BATCH: Final = ListOf(C_TX, "atomic transactions")
 def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:
     """Return the transactions of a block from its `blockExtraData`; none if that is empty.
 
-    batch: true since Apricot 5, when a block may hold several; before, it holds the bytes of exactly one.
-    Raises MalformedChainBytes, also for an empty batch: a block without transactions has no extra data.
+    batch: true since Apricot 5, when a block may hold several; before, it holds the bytes of
+        exactly one.
+    Raises MalformedChainBytes, also for an empty batch: a block without transactions has no extra
+    data.
     """
     if not extra_data:
         return ()

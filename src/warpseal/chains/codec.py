@@ -1,8 +1,8 @@
 """Codecs of the chains' values, which follow from the annotations of dataclasses.
 
-Source of truth: avalanchego `codec/reflectcodec`, `codec/linearcodec`, `utils/wrappers/packing.go`. A codec reads and
-writes, so that one description serves both ways: reading what was written gives the same value, and writing what was
-read gives the same bytes.
+Source of truth: avalanchego `codec/reflectcodec`, `codec/linearcodec`, `utils/wrappers/packing.go`.
+A codec reads and writes, so that one description serves both ways: reading what was written gives
+the same value, and writing what was read gives the same bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _MAX_TEXT_BYTES: Final = 2**16 - 1
 _COUNT_BYTES: Final = 4
 _TYPE_ID_BYTES: Final = 4
 
-# Fixed fields that are read at once, then the reading function of the variable field behind them; either may be None.
+# Fixed fields that are read at once, then the reading function of the variable field behind them;
+# either may be None.
 _Step = tuple[struct.Struct | None, Callable[["ChainReader"], Any] | None]
 
 
@@ -58,7 +59,10 @@ class ChainReader(CodecReader):
 
 
 class Codec(ABC, Generic[T]):
-    """Reads and writes one kind of value. least_bytes: no encoding is shorter; at least 0."""
+    """Reads and writes one kind of value.
+
+    least_bytes: no encoding is shorter; at least 0.
+    """
 
     least_bytes: int
 
@@ -83,7 +87,9 @@ class Codec(ABC, Generic[T]):
 
 
 class Fixed(Codec[T]):
-    """A value of fixed size; `format` is its place in a `struct` layout, so that runs of them are read at once."""
+    """A value of fixed size; `format` is its place in a `struct` layout, so that runs of them are
+    read at once.
+    """
 
     format: str
 
@@ -137,7 +143,10 @@ class SizedBytes(Codec[bytes]):
 
 
 class Text(Codec[str]):
-    """UTF-8 behind a uint16 length in bytes. Other bytes are refused: the chains accept only ASCII in names."""
+    """UTF-8 behind a uint16 length in bytes.
+
+    Other bytes are refused: the chains accept only ASCII in names.
+    """
 
     least_bytes = 2
 
@@ -157,7 +166,10 @@ class Text(Codec[str]):
 
 
 class ListOf(Codec[tuple[T, ...]]):
-    """A uint32 count, then the elements. The count is checked against the bytes left before any is read."""
+    """A uint32 count, then the elements.
+
+    The count is checked against the bytes left before any is read.
+    """
 
     least_bytes = _COUNT_BYTES
 
@@ -230,8 +242,10 @@ class StructCodec(Codec[T]):
 class Interface(Codec[T]):
     """A uint32 type id, then the struct that it names.
 
-    place: for errors. members: the structs allowed there. registry: knows the other types, since the error
-    for a type that is known but not allowed there is another one than for an unknown type.
+    place: for errors.
+    members: the structs allowed there.
+    registry: knows the other types, since the error for a type that is known but not allowed there
+        is another one than for an unknown type.
     """
 
     def __init__(
@@ -245,7 +259,10 @@ class Interface(Codec[T]):
         self.least_bytes = _TYPE_ID_BYTES + min(member.least_bytes for member in members.values())
 
     def type_id_of(self, value: T) -> int:
-        """Return the type id of a value. Raises ValueError if a value of its type cannot stand here."""
+        """Return the type id of a value.
+
+        Raises ValueError if a value of its type cannot stand here.
+        """
         return self._member(value)[0]
 
     def read(self, reader: ChainReader) -> T:
@@ -274,7 +291,10 @@ class Interface(Codec[T]):
 
 
 class AsInterface(Struct, frozen=True):
-    """Annotates a type whose bytes begin with a type id. place: for errors."""
+    """Annotates a type whose bytes begin with a type id.
+
+    place: for errors.
+    """
 
     place: str
 
@@ -282,8 +302,9 @@ class AsInterface(Struct, frozen=True):
 class TypeRegistry:
     """The type ids of one chain, and the codecs of its dataclasses.
 
-    The annotation of a field gives its codec: bytes behind their length, a text, an id, a tuple, another struct, or
-    the codec in `Annotated`. With `AsInterface` it allows the types of the union that are registered.
+    The annotation of a field gives its codec: bytes behind their length, a text, an id, a tuple,
+    another struct, or the codec in `Annotated`. With `AsInterface` it allows the types of the union
+    that are registered.
     """
 
     def __init__(self, types: Mapping[int, type[Any] | str]) -> None:
@@ -307,7 +328,10 @@ class TypeRegistry:
         return self._structs[make]
 
     def interface(self, place: str, union: Any) -> Interface[Any]:
-        """Return the codec of the registered types of a union, or of their base classes. place: for errors."""
+        """Return the codec of the registered types of a union, or of their base classes.
+
+        place: for errors.
+        """
         allowed = get_args(union) or (union,)
         types = {type_id: make for type_id, make in self._types.items() if isinstance(make, type)}
         members: dict[int, StructCodec[Any]] = {

@@ -1,9 +1,11 @@
-"""Signed transactions and the parts that all chains share: outputs, inputs, owners, credentials, UTXOs.
+"""Signed transactions and the parts that all chains share: outputs, inputs, owners, credentials,
+UTXOs.
 
-Source of truth: avalanchego `vms/secp256k1fx`, `vms/components/avax`, `vms/platformvm/{stakeable,txs/tx.go}`,
-`vms/avm/txs/tx.go`. Amounts are in the smallest unit of the asset (nAVAX), times in unix seconds. No order of inputs or
-outputs is required. Only the outermost value carries the codec version: a transaction within a block or a genesis lacks
-it, but its id is the hash of its bytes with the version.
+Source of truth: avalanchego `vms/secp256k1fx`, `vms/components/avax`,
+`vms/platformvm/{stakeable,txs/tx.go}`, `vms/avm/txs/tx.go`. Amounts are in the smallest unit of the
+asset (nAVAX), times in unix seconds. No order of inputs or outputs is required. Only the outermost
+value carries the codec version: a transaction within a block or a genesis lacks it, but its id is
+the hash of its bytes with the version.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ Signature: TypeAlias = Annotated[bytes, FixedBytes(65)]
 
 
 class OutputOwners(Struct, frozen=True):
-    """The owners of an output or an authority: `threshold` of the addresses (20 bytes each), from `locktime` on."""
+    """The owners of an output or an authority: `threshold` of the addresses (20 bytes each), from
+    `locktime` on.
+    """
 
     locktime: Uint64
     threshold: Uint32
@@ -72,7 +76,9 @@ class LockOut(Struct, frozen=True):
 
 
 class TransferInput(Struct, frozen=True):
-    """An amount spent; signature_indices: the positions of the signing addresses in the output, ascending if valid."""
+    """An amount spent; signature_indices: the positions of the signing addresses in the output,
+    ascending if valid.
+    """
 
     amount: Uint64
     signature_indices: tuple[Uint32, ...]
@@ -150,7 +156,10 @@ class Utxo(Struct, Generic[StateOutput], frozen=True):
 
 
 class BaseFields(Struct, frozen=True):
-    """The fields that every user's transaction on P and X begins with. blockchain_id: the chain that issued it."""
+    """The fields that every user's transaction on P and X begins with.
+
+    blockchain_id: the chain that issued it.
+    """
 
     network_id: Uint32
     blockchain_id: ChainID
@@ -160,7 +169,9 @@ class BaseFields(Struct, frozen=True):
 
 
 class UserTx(Struct, frozen=True):
-    """A transaction that a user issues, with inputs and outputs; its own fields follow the base fields."""
+    """A transaction that a user issues, with inputs and outputs; its own fields follow the base
+    fields.
+    """
 
     base: BaseFields
 
@@ -170,7 +181,10 @@ class BaseTx(UserTx, frozen=True):
 
 
 class ImportTx(UserTx, frozen=True):
-    """Spends outputs that another chain exported. Credentials of base inputs come before those of imported ones."""
+    """Spends outputs that another chain exported.
+
+    Credentials of base inputs come before those of imported ones.
+    """
 
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]
@@ -189,7 +203,10 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class SignedTx(Generic[U, C]):
-    """A transaction and its credentials. raw: its bytes with the codec version. Equal when `raw` is."""
+    """A transaction and its credentials.
+
+    raw: its bytes with the codec version. Equal when `raw` is.
+    """
 
     unsigned: U = field(compare=False)
     credentials: tuple[C, ...] = field(compare=False)
@@ -231,11 +248,17 @@ class TxCodec(Codec[SignedTx[U, C]], Generic[U, C]):
         self._credentials: ListOf[Any] = ListOf(credential, "credentials")
 
     def build(self, unsigned: U, credentials: tuple[C, ...] = ()) -> SignedTx[U, C]:
-        """Return the transaction made of these parts. Raises ValueError if one does not fit its format."""
+        """Return the transaction made of these parts.
+
+        Raises ValueError if one does not fit its format.
+        """
         return SignedTx(unsigned, credentials, self.encode(unsigned, credentials), self)
 
     def encode(self, unsigned: U, credentials: tuple[C, ...]) -> bytes:
-        """Return the bytes, codec version first. Raises ValueError if a part does not fit its format."""
+        """Return the bytes, codec version first.
+
+        Raises ValueError if a part does not fit its format.
+        """
         out = bytearray(VERSION)
         self.unsigned.write(unsigned, out)
         self._credentials.write(credentials, out)

@@ -1,4 +1,7 @@
-"""Keccak-256, the hash of Ethereum. Source of truth: the Keccak submission to SHA-3, whose padding SHA-3 changed."""
+"""Keccak-256, the hash of Ethereum.
+
+Source of truth: the Keccak submission to SHA-3, whose padding SHA-3 changed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Final
 
 
 def _load_keccak() -> Callable[[bytes], bytes]:
-    """Return the faster library: safe-pysha3 takes a tenth of the time of pycryptodome for a short value."""
+    """Return the faster library: safe-pysha3 takes a tenth of the time of pycryptodome for a short
+    value.
+    """
     try:
         from sha3 import keccak_256
     except ImportError:

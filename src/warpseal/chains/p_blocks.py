@@ -1,4 +1,5 @@
-"""P-Chain blocks of every type, from Apricot on, without the proposervm's outer block; and the P-Chain's genesis.
+"""P-Chain blocks of every type, from Apricot on, without the proposervm's outer block; and the
+P-Chain's genesis.
 
 Source of truth: avalanchego `vms/platformvm/block/*.go`, `vms/platformvm/genesis/genesis.go`.
 """
@@ -27,8 +28,10 @@ _TXS: Final = ListOf(P_TX, "transactions")
 class _Form(Struct, frozen=True):
     """The layout of one type of block.
 
-    has_time: blocks since Banff begin with a time. has_decisions: Banff's proposals continue with decisions. trailing:
-    the number of transactions behind the height; None for any number, which follows their count.
+    has_time: blocks since Banff begin with a time.
+    has_decisions: Banff's proposals continue with decisions.
+    trailing: the number of transactions behind the height; None for any number, which follows their
+        count.
     """
 
     type_id: int
@@ -55,8 +58,9 @@ _KINDS: Final = {form.type_id: (kind, form) for kind, form in _FORMS.items()}
 class PBlock:
     """A block of the P-Chain. Equal if `raw`, its bytes with the codec version, is.
 
-    kind: avalanchego's name of its type. time: unix seconds, None before Banff. txs: in the order of execution; the
-    proposed transaction is the last.
+    kind: avalanchego's name of its type.
+    time: unix seconds, None before Banff.
+    txs: in the order of execution; the proposed transaction is the last.
     """
 
     kind: str = field(compare=False)
@@ -79,7 +83,10 @@ class PBlock:
         time: int | None = None,
         txs: tuple[PSignedTx, ...] = (),
     ) -> PBlock:
-        """Return the block made of these parts. Raises ValueError if they make no block of that kind."""
+        """Return the block made of these parts.
+
+        Raises ValueError if they make no block of that kind.
+        """
         return cls(kind, parent_id, height, time, txs, _encode(kind, parent_id, height, time, txs))
 
     def encode(self) -> bytes:
@@ -152,7 +159,9 @@ def _fits(form: _Form, count: int) -> bool:
 
 
 class GenesisUtxo(Struct, frozen=True):
-    """An output of the genesis: its transaction id is zero, its index is the position in the genesis."""
+    """An output of the genesis: its transaction id is zero, its index is the position in the
+    genesis.
+    """
 
     utxo: Utxo[Output]
     message: bytes
@@ -162,8 +171,10 @@ class GenesisUtxo(Struct, frozen=True):
 class PGenesis:
     """The state before block 1. Equal if `raw`, its bytes with the codec version, is.
 
-    validators: AddValidatorTx (or its successors), in the order of a heap; chains: CreateChainTx, X and C.
-    timestamp: unix seconds; initial_supply: nAVAX. id: SHA-256 of `raw`, the parent of block 0.
+    validators: AddValidatorTx (or its successors), in the order of a heap; chains: CreateChainTx, X
+        and C.
+    timestamp: unix seconds; initial_supply: nAVAX.
+    id: SHA-256 of `raw`, the parent of block 0.
     """
 
     utxos: tuple[GenesisUtxo, ...] = field(compare=False, repr=False)
@@ -202,7 +213,10 @@ _FIELDS: Final[dict[str, Codec[Any]]] = {
 
 
 def parse_p_genesis(raw: bytes) -> PGenesis:
-    """Return the genesis whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+    """Return the genesis whose bytes, codec version first, are exactly `raw`.
+
+    Raises MalformedChainBytes.
+    """
     reader = ChainReader(raw)
     reader.version()
     parts = {name: codec.read(reader) for name, codec in _FIELDS.items()}

@@ -1,11 +1,12 @@
 """P-Chain transactions of every type, and the signed transaction.
 
-Source of truth: avalanchego `vms/platformvm/{txs,signer,stakeable}`; for the type ids `vms/platformvm/txs/codec.go`,
-`vms/platformvm/block/codec.go`; ACP-77 for L1s, ACP-236 for auto-renewed validators (Helicon, on Fuji since
-2026-07-28 15:00 UTC, on Mainnet since 2026-09-22 15:00 UTC). Times are unix seconds, durations seconds, weights and
-amounts nAVAX (or the smallest unit of an elastic subnet's asset), shares, rates and fees parts per million. Staked
-outputs are returned when the staker leaves: as outputs of the staking transaction, behind its base outputs. The id of a
-subnet or blockchain is the id of the transaction that created it.
+Source of truth: avalanchego `vms/platformvm/{txs,signer,stakeable}`; for the type ids
+`vms/platformvm/txs/codec.go`, `vms/platformvm/block/codec.go`; ACP-77 for L1s, ACP-236 for
+auto-renewed validators (Helicon, on Fuji since 2026-07-28 15:00 UTC, on Mainnet since 2026-09-22
+15:00 UTC). Times are unix seconds, durations seconds, weights and amounts nAVAX (or the smallest
+unit of an elastic subnet's asset), shares, rates and fees parts per million. Staked outputs are
+returned when the staker leaves: as outputs of the staking transaction, behind its base outputs. The
+id of a subnet or blockchain is the id of the transaction that created it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class RewardType(StrEnum):
 
 
 class StakingTerms(Struct, frozen=True):
-    """A node, its weight and its staking period, which since Durango starts at the accepting block's time."""
+    """A node, its weight and its staking period, which since Durango starts at the accepting
+    block's time.
+    """
 
     node_id: NodeID
     start_s: Uint64
@@ -105,7 +108,10 @@ Signer: TypeAlias = Annotated[NoSigner | ProofOfPossession, AsInterface("a signe
 
 
 class InitialValidator(Struct, frozen=True):
-    """A validator of a conversion. node_id: 20 bytes if valid; balance: nAVAX, 0 starts it inactive."""
+    """A validator of a conversion.
+
+    node_id: 20 bytes if valid; balance: nAVAX, 0 starts it inactive.
+    """
 
     node_id: bytes
     weight: Uint64
@@ -224,7 +230,9 @@ class RewardValidatorTx(Struct, frozen=True):
 
 
 class ConvertSubnetToL1Tx(UserTx, frozen=True):
-    """Turns a permissioned subnet into an L1; a contract on the manager chain controls its validators."""
+    """Turns a permissioned subnet into an L1; a contract on the manager chain controls its
+    validators.
+    """
 
     subnet_id: SubnetID
     manager_chain_id: ChainID
@@ -234,7 +242,9 @@ class ConvertSubnetToL1Tx(UserTx, frozen=True):
 
     @property
     def conversion_id(self) -> bytes:
-        """The 32 bytes that the P-Chain attests after the conversion; they commit to the validators in this order."""
+        """The 32 bytes that the P-Chain attests after the conversion; they commit to the validators
+        in this order.
+        """
         validators = tuple(
             ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators
         )
@@ -251,7 +261,10 @@ class ConvertSubnetToL1Tx(UserTx, frozen=True):
 
 
 class RegisterL1ValidatorTx(UserTx, frozen=True):
-    """Registers a validator of an L1. message: a signed Warp message; balance: nAVAX."""
+    """Registers a validator of an L1.
+
+    message: a signed Warp message; balance: nAVAX.
+    """
 
     balance: Uint64
     proof_of_possession: Proof
@@ -267,7 +280,10 @@ class RegisterL1ValidatorTx(UserTx, frozen=True):
 
 
 class SetL1ValidatorWeightTx(UserTx, frozen=True):
-    """Changes the weight of an L1's validator, or removes it with weight 0. message: a signed Warp message."""
+    """Changes the weight of an L1's validator, or removes it with weight 0.
+
+    message: a signed Warp message.
+    """
 
     message: bytes
 
@@ -299,7 +315,10 @@ def _called(message: bytes) -> bytes:
 
 
 class AddAutoRenewedValidatorTx(UserTx, frozen=True):
-    """A validator joins the Primary Network for cycles of `period_s` seconds. node_id: 20 bytes if valid."""
+    """A validator joins the Primary Network for cycles of `period_s` seconds.
+
+    node_id: 20 bytes if valid.
+    """
 
     node_id: bytes
     signer: Signer
@@ -313,7 +332,10 @@ class AddAutoRenewedValidatorTx(UserTx, frozen=True):
 
 
 class SetAutoRenewedValidatorConfigTx(UserTx, frozen=True):
-    """Changes the renewal of a validator. staking_tx_id: the transaction by which it joined."""
+    """Changes the renewal of a validator.
+
+    staking_tx_id: the transaction by which it joined.
+    """
 
     staking_tx_id: TxID
     auth: Authority
@@ -322,7 +344,10 @@ class SetAutoRenewedValidatorConfigTx(UserTx, frozen=True):
 
 
 class RewardAutoRenewedValidatorTx(Struct, frozen=True):
-    """Proposes to end a cycle, at `end_s`, with its reward if committed. It has no inputs and no credentials."""
+    """Proposes to end a cycle, at `end_s`, with its reward if committed.
+
+    It has no inputs and no credentials.
+    """
 
     staking_tx_id: TxID
     end_s: Uint64
@@ -386,5 +411,7 @@ parse_p_tx = P_TX.parse
 
 
 def api_type(tx: PSignedTx) -> str:
-    """Return the public data API's name of the type; `UNKNOWN` for types that its clients do not know."""
+    """Return the public data API's name of the type; `UNKNOWN` for types that its clients do not
+    know.
+    """
     return "UNKNOWN" if tx.type_id >= _FIRST_HELICON_TYPE else tx.kind

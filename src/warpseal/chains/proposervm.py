@@ -1,4 +1,5 @@
-"""The proposervm's outer blocks: the proposer, time and P-Chain height of a chain's own (inner) block.
+"""The proposervm's outer blocks: the proposer, time and P-Chain height of a chain's own (inner)
+block.
 
 Source of truth: avalanchego `vms/proposervm/block`, codec version 0.
 """
@@ -27,7 +28,10 @@ _MIN_INNER_BYTES: Final = 6
 
 
 class Epoch(Struct, frozen=True):
-    """A Granite epoch. p_chain_height: at which its Warp messages are verified; start_time_s: Unix seconds."""
+    """A Granite epoch.
+
+    p_chain_height: at which its Warp messages are verified; start_time_s: Unix seconds.
+    """
 
     p_chain_height: int
     number: int
@@ -41,9 +45,12 @@ class Epoch(Struct, frozen=True):
 class ProposedBlock(Struct, frozen=True):
     """An outer block with a header.
 
-    parent_id: 32 bytes, the parent's outer id. timestamp_s: Unix seconds, may be negative in hostile bytes.
-    certificate: DER of the proposer's leaf certificate; empty, like `signature`, if any node was allowed to propose.
-    inner: bytes of the chain's own block. epoch: None before Granite.
+    parent_id: 32 bytes, the parent's outer id.
+    timestamp_s: Unix seconds, may be negative in hostile bytes.
+    certificate: DER of the proposer's leaf certificate; empty, like `signature`, if any node was
+        allowed to propose.
+    inner: bytes of the chain's own block.
+    epoch: None before Granite.
     """
 
     parent_id: BlockID
@@ -61,17 +68,25 @@ class ProposedBlock(Struct, frozen=True):
 
     @property
     def proposer(self) -> NodeID:
-        """The node of the certificate, EMPTY_NODE_ID without one. Unproven unless the signature is verified."""
+        """The node of the certificate, EMPTY_NODE_ID without one.
+
+        Unproven unless the signature is verified.
+        """
         if not self.certificate:
             return EMPTY_NODE_ID
         return node_id_from_certificate(self.certificate)
 
     def encode(self) -> bytes:
-        """Return the bytes that `parse_proposervm_block` reads. Raises ValueError if `parent_id` has not 32 bytes."""
+        """Return the bytes that `parse_proposervm_block` reads.
+
+        Raises ValueError if `parent_id` has not 32 bytes.
+        """
         return self._unsigned() + pack_sized(self.signature)
 
     def signed_bytes(self, chain_id: ChainID) -> bytes:
-        """Return the bytes that `signature` signs on a chain: the ids of the chain, the parent and this block."""
+        """Return the bytes that `signature` signs on a chain: the ids of the chain, the parent and
+        this block.
+        """
         return pack_versioned(chain_id, self.parent_id, self.id)
 
     def _unsigned(self) -> bytes:
@@ -89,9 +104,11 @@ class ProposedBlock(Struct, frozen=True):
 
 
 class OptionBlock(Struct, frozen=True):
-    """An outer block without a header: one of the two options of its parent, whose header applies to it.
+    """An outer block without a header: one of the two options of its parent, whose header applies
+    to it.
 
-    parent_id: 32 bytes, the parent's outer id. inner: bytes of a P-Chain Commit or Abort block.
+    parent_id: 32 bytes, the parent's outer id.
+    inner: bytes of a P-Chain Commit or Abort block.
     """
 
     parent_id: BlockID
@@ -103,7 +120,10 @@ class OptionBlock(Struct, frozen=True):
         return BlockID(sha256(self.encode()).digest())
 
     def encode(self) -> bytes:
-        """Return the bytes that `parse_proposervm_block` reads. Raises ValueError if `parent_id` has not 32 bytes."""
+        """Return the bytes that `parse_proposervm_block` reads.
+
+        Raises ValueError if `parent_id` has not 32 bytes.
+        """
         return pack_versioned(
             pack_u32(_OPTION),
             require_length(self.parent_id, ID_BYTES, "parent id"),
@@ -115,11 +135,13 @@ ProposerVMBlock = ProposedBlock | OptionBlock
 
 
 def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
-    """Return the outer block that `raw` is, or None if it is a chain's own block from before the proposervm.
+    """Return the outer block that `raw` is, or None if it is a chain's own block from before the
+    proposervm.
 
-    The type ids of outer blocks collide with the P-Chain's first blocks'. Bytes count as an outer block only if
-    they parse to the last byte and a node would accept the block: a signature if and only if there is a certificate,
-    no epoch of zeros, an inner block, and in an option a versioned one.
+    The type ids of outer blocks collide with the P-Chain's first blocks'. Bytes count as an outer
+    block only if they parse to the last byte and a node would accept the block: a signature if and
+    only if there is a certificate, no epoch of zeros, an inner block, and in an option a versioned
+    one.
     """
     try:
         outer = parse_proposervm_block(raw)
@@ -135,7 +157,10 @@ def inner_block(raw: bytes) -> bytes:
 
 
 def parse_proposervm_block(raw: bytes) -> ProposerVMBlock:
-    """Return the outer block whose bytes are exactly `raw`, if plausible or not. Raises MalformedChainBytes."""
+    """Return the outer block whose bytes are exactly `raw`, if plausible or not.
+
+    Raises MalformedChainBytes.
+    """
     reader = ChainReader(raw)
     reader.version()
     start = reader.offset

@@ -1,7 +1,7 @@
 """X-Chain blocks (since Cortina), without the proposervm's outer block; and the X-Chain's genesis.
 
-Source of truth: avalanchego `vms/avm/block/standard_block.go`, `vms/avm/genesis.go`. The bytes of the genesis are the
-genesis data of the X-Chain's CreateChainTx in the P-Chain's genesis.
+Source of truth: avalanchego `vms/avm/block/standard_block.go`, `vms/avm/genesis.go`. The bytes of
+the genesis are the genesis data of the X-Chain's CreateChainTx in the P-Chain's genesis.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _TXS: Final = ListOf(X_TX, "transactions")
 class XBlock:
     """A block of the X-Chain. Equal if `raw`, its bytes with the codec version, is.
 
-    parent_id: the inner id of the parent. time: unix seconds. merkle_root: 32 bytes without a use so far.
+    parent_id: the inner id of the parent.
+    time: unix seconds.
+    merkle_root: 32 bytes without a use so far.
     """
 
     parent_id: BlockID = field(compare=False)
@@ -43,7 +45,10 @@ class XBlock:
 
     @classmethod
     def build(cls, parent_id: BlockID, height: int, time: int, txs: tuple[XTx, ...]) -> XBlock:
-        """Return the block made of these parts and an empty root. Raises ValueError if one does not fit."""
+        """Return the block made of these parts and an empty root.
+
+        Raises ValueError if one does not fit.
+        """
         root = bytes(ID.least_bytes)
         return cls(parent_id, height, time, root, txs, _encode(parent_id, height, time, root, txs))
 

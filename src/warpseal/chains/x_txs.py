@@ -1,7 +1,9 @@
-"""X-Chain transactions of every type, their outputs, and the operations that mint assets, NFTs and properties.
+"""X-Chain transactions of every type, their outputs, and the operations that mint assets, NFTs and
+properties.
 
-Source of truth: avalanchego `vms/secp256k1fx`, `vms/nftfx`, `vms/propertyfx`; the type ids follow from the order of
-registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`. Transactions: `vms/avm/txs`.
+Source of truth: avalanchego `vms/secp256k1fx`, `vms/nftfx`, `vms/propertyfx`; the type ids follow
+from the order of registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`.
+Transactions: `vms/avm/txs`.
 """
 
 from __future__ import annotations
@@ -137,14 +139,20 @@ XCredential = Credential | NftCredential | PropertyCredential
 
 
 class InitialState(Struct, frozen=True):
-    """Initial outputs of a new asset. fx_index: 0 fungible, 1 NFT, 2 property."""
+    """Initial outputs of a new asset.
+
+    fx_index: 0 fungible, 1 NFT, 2 property.
+    """
 
     fx_index: Uint32
     outputs: tuple[Annotated[XOutput, AsInterface("an output")], ...]
 
 
 class CreateAssetTx(UserTx, frozen=True):
-    """Creates the asset whose id is the transaction's. denomination: decimal places, 0 to 32 if valid."""
+    """Creates the asset whose id is the transaction's.
+
+    denomination: decimal places, 0 to 32 if valid.
+    """
 
     name: str
     symbol: str
@@ -214,7 +222,9 @@ parse_x_tx = X_TX.parse
 
 
 def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
-    """Return the outputs of `tx` by index: base outputs, then those of states, of operations, or for another chain."""
+    """Return the outputs of `tx` by index: base outputs, then those of states, of operations, or
+    for another chain.
+    """
     unsigned = tx.unsigned
     outputs: list[tuple[AssetID, XOutput]] = [
         (out.asset_id, out.output) for out in unsigned.base.outputs
@@ -237,7 +247,9 @@ def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
 
 
 def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
-    """Return the outputs that an operation produces, in the order of their indices; burning produces none."""
+    """Return the outputs that an operation produces, in the order of their indices; burning
+    produces none.
+    """
     match operation:
         case MintOperation():
             return (operation.mint_output, operation.transfer_output)

@@ -1,4 +1,6 @@
-"""`warpseal block add|list|remove`, `webhook add|list|remove|test`: calls of a running daemon with its admin token."""
+"""`warpseal block add|list|remove`, `webhook add|list|remove|test`: calls of a running daemon with
+its admin token.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ _REMOVE_BLOCK: Final = f"Enable signing again.\n{_VALUES.format('remove')}"
 
 
 class _Call(NamedTuple):
-    """A call of the daemon. kind: type of the response. fields: of the body."""
+    """A call of the daemon.
+
+    kind: type of the response.
+    fields: of the body.
+    """
 
     method: str
     path: str
@@ -85,7 +91,10 @@ def _block_command(method: str, about: str) -> Command:
 
 
 def _webhook_command(method: str, about: str, argument: str = "", suffix: str = "") -> Command:
-    """Return a command that calls a path. argument: the id of a webhook, or the target of a new one; none: all."""
+    """Return a command that calls a path.
+
+    argument: the id of a webhook, or the target of a new one; none: all.
+    """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.description = f"{about} {_TOKEN}"
@@ -122,7 +131,9 @@ def _add_admin_arguments(parser: argparse.ArgumentParser) -> None:
 def _print_response(
     args: argparse.Namespace, call: _Call, print_text: Callable[[Mapping[str, Any]], None]
 ) -> int:
-    """Call the daemon with the admin token of its configuration; the exit code is 1 if a webhook failed its test."""
+    """Call the daemon with the admin token of its configuration; the exit code is 1 if a webhook
+    failed its test.
+    """
     token = find_value("admin-token", config_file(args), None, os.environ)
     headers = {"authorization": f"Bearer {token}"} if token else {}
     mismatch = "the daemon answered {status}: is it another version?"

@@ -104,7 +104,9 @@ def _restore(args: argparse.Namespace) -> int:
 
 
 def _owner_name(path: Path) -> str:
-    """Return the name of the owner of a file; the number of a user that systemd removes with its service."""
+    """Return the name of the owner of a file; the number of a user that systemd removes with its
+    service.
+    """
     try:
         return path.owner()
     except KeyError:

@@ -108,7 +108,10 @@ complete -c warpseal -f
 
 
 class _Argument(NamedTuple):
-    """A flag, or an argument by position, which has no names. choices: its values, if they are known."""
+    """A flag, or an argument by position, which has no names.
+
+    choices: its values, if they are known.
+    """
 
     names: tuple[str, ...]
     help: str

@@ -1,4 +1,7 @@
-"""`warpseal demo`: an aggregation on a simulated network, explained step by step. `warpseal simnet`: such a network."""
+"""`warpseal demo`: an aggregation on a simulated network, explained step by step.
+
+`warpseal simnet`: such a network.
+"""
 
 from __future__ import annotations
 

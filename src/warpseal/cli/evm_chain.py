@@ -1,7 +1,8 @@
 """The blockchain id of the chain behind an RPC URL, for `--evm`.
 
-Source of truth: the path of a node's RPC, `/ext/bc/<blockchain id>/rpc`; subnet-evm `precompile/contracts/warp`,
-`getBlockchainID`. An EVM chain of another kind has no such id: it gets its EVM chain id as a number of 32 bytes.
+Source of truth: the path of a node's RPC, `/ext/bc/<blockchain id>/rpc`; subnet-evm
+`precompile/contracts/warp`, `getBlockchainID`. An EVM chain of another kind has no such id: it gets
+its EVM chain id as a number of 32 bytes.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ _WARP_CALL: Final = NodeCall(
 
 @cache
 def find_blockchain_id(rpc_url: str) -> ChainID:
-    """Return the id in the URL, else that of the chain's Warp contract, else one made of the EVM chain id.
+    """Return the id in the URL, else that of the chain's Warp contract, else one made of the EVM
+    chain id.
 
-    Only the last two ask the node. Raises StartupError if it does not reply: a guess would begin another index.
+    Only the last two ask the node. Raises StartupError if it does not reply: a guess would begin
+    another index.
     """
     match = _RPC_PATH.fullmatch(urlsplit(rpc_url).path)
     if match is not None:

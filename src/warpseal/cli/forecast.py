@@ -1,4 +1,6 @@
-"""`warpseal forecast`: when validators leave the quorum of subnets, as a running daemon foretells it."""
+"""`warpseal forecast`: when validators leave the quorum of subnets, as a running daemon foretells
+it.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ def is_alarming(forecast: Forecast) -> bool:
 def print_forecast(forecast: Forecast, now_s: int) -> None:
     """Print the forecast of a subnet: first what to do, then its validators.
 
-    now_s: Unix time of the daemon, later than that of the P-Chain's last block, at which the forecast was made.
+    now_s: Unix time of the daemon, later than that of the P-Chain's last block, at which the
+        forecast was made.
     """
     quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
     total, required = int(quorum.total_weight), int(quorum.required_weight)
@@ -218,7 +221,10 @@ def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Ite
 
 
 def _cells(rows: Sequence[ValidatorForecast], total: int, age_s: int) -> Iterator[Sequence[str]]:
-    """Yield the cells of validators. age_s: of the forecast."""
+    """Yield the cells of validators.
+
+    age_s: of the forecast.
+    """
     for row in rows:
         state = "inactive" if not row.is_active else "active" if row.has_key else "no BLS key"
         if row.has_answered is False:

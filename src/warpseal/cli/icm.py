@@ -1,4 +1,6 @@
-"""`warpseal icm show` and `warpseal icm list`: how far ICM messages have come, as a running daemon has indexed it."""
+"""`warpseal icm show` and `warpseal icm list`: how far ICM messages have come, as a running daemon
+has indexed it.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def _find_messages(args: argparse.Namespace, message_ids: Iterable[str]) -> list
 
 
 def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
-    """Return the ids of the messages in a transaction, as the nodes of an indexed chain have its logs."""
+    """Return the ids of the messages in a transaction, as the nodes of an indexed chain have its
+    logs.
+    """
     call = {"jsonrpc": "2.0", "id": 1, "method": "eth_getTransactionReceipt", "params": [tx_hash]}
     for chain in _fetch(args, "/v1/chains?feature=nftIndexing", EvmChainList)["chains"]:
         # A chain whose nodes do not answer, or have no such transaction, hides no other one.
@@ -132,7 +136,11 @@ def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
 
 
 def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
-    """Return the body of a response; an empty one if no message is there. Raises StartupError. call: for a POST."""
+    """Return the body of a response; an empty one if no message is there.
+
+    Raises StartupError.
+    call: for a POST.
+    """
     try:
         return ask_daemon(
             args,
@@ -148,7 +156,9 @@ def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> 
 
 
 def describe_message(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about a message: its steps with their times, what to do, and what else is known of it."""
+    """Yield lines about a message: its steps with their times, what to do, and what else is known
+    of it.
+    """
     block = message.get("warpseal", {})
     sent, received = (message.get(f"{side}Transaction", {}) for side in ("source", "destination"))
     has_failed = block.get("state") == "failed"
@@ -195,7 +205,9 @@ def _signature(message: Mapping[str, Any]) -> str:
 
 
 def _moment(second: int | None) -> str:
-    """Return a time; the number of its seconds if no calendar has it, which a hostile chain may say."""
+    """Return a time; the number of its seconds if no calendar has it, which a hostile chain may
+    say.
+    """
     if second is None or second >= _MAX_SECOND:
         return "" if second is None else str(second)
     return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}"

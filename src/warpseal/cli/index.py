@@ -1,4 +1,6 @@
-"""`warpseal index status|verify|rebuild|export`: the indexes of the primary chains and of EVM chains."""
+"""`warpseal index status|verify|rebuild|export`: the indexes of the primary chains and of EVM
+chains.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,9 @@ def _chain_text(chain: PrimaryChain | ChainID) -> str:
 def describe_chain(
     chain: str, fresh: ChainFreshness | EvmFreshness | None, note: ChainStatus | None
 ) -> dict[str, Any]:
-    """Return the line of a chain: how far it is indexed, its pace, and what it waits for or why it stopped."""
+    """Return the line of a chain: how far it is indexed, its pace, and what it waits for or why it
+    stopped.
+    """
     content: dict[str, Any] = {"chain": str(chain)}
     if fresh is not None:
         content["height"] = fresh.height
@@ -231,7 +235,9 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
-    """Yield a line for each difference and each check that was not made, and one for each contract with remarks."""
+    """Yield a line for each difference and each check that was not made, and one for each contract
+    with remarks.
+    """
     remarks: dict[tuple[str, str], list[IndexFinding]] = {}
     for finding in findings:
         if finding.difference:
@@ -310,7 +316,10 @@ def _rebuild(args: argparse.Namespace) -> int:
 
 
 def _require_no_writer(url: StoreUrl) -> None:
-    """Check that no indexer of another machine reports to a server: no lock shows it. Raises StartupError."""
+    """Check that no indexer of another machine reports to a server: no lock shows it.
+
+    Raises StartupError.
+    """
     with open_read_only(url, "index") as connection:
         _require_version(connection, url, PRIMARY_MIGRATIONS)
         rows = connection.fetch("SELECT body FROM chain_status") if url.path is None else ()
@@ -387,7 +396,10 @@ def _readable_rows(location: EvmIndexLocation) -> Iterator[None]:
 
 
 def _find_evm_index(config: Config, network: int | None, chain: str | None) -> EvmIndexLocation:
-    """Return the index of the EVM chain that an operator names. Raises StartupError if none or several match."""
+    """Return the index of the EVM chain that an operator names.
+
+    Raises StartupError if none or several match.
+    """
     locations = {
         id_text(location.chain_id): location for location in find_evm_indexes(config, network)
     }

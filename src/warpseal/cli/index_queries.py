@@ -1,6 +1,8 @@
-"""The work of `warpseal index status|verify|rebuild|export`: where indexes are, which chain a name means.
+"""The work of `warpseal index status|verify|rebuild|export`: where indexes are, which chain a name
+means.
 
-They read the configuration and the data folder. Only `rebuild` writes; with the others the index process may run.
+They read the configuration and the data folder. Only `rebuild` writes; with the others the index
+process may run.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ _REBUILD_STEP_S: Final = 1.0
 
 
 def describe_damage(error: IndexDamaged, url: StoreUrl) -> str:
-    """Return the state of a damaged index as one sentence for its operator, and how to make it again."""
+    """Return the state of a damaged index as one sentence for its operator, and how to make it
+    again.
+    """
     return f"{error.code}: {url.redacted}: {error}; {rebuild_hint(url)}"
 
 
@@ -76,7 +80,10 @@ def readable(url: StoreUrl) -> Iterator[None]:
 
 
 def find_index(config: Config, network: int | None) -> StoreUrl:
-    """Return the URL of the index without a call to a node. Raises StartupError if there is no index, or several."""
+    """Return the URL of the index without a call to a node.
+
+    Raises StartupError if there is no index, or several.
+    """
     if config.index.place(PRIMARY_INDEX).url:
         return index_url(config.index, None)
     files = find_files(config.peers.data_dir, INDEX_NAME)
@@ -90,7 +97,10 @@ def find_index(config: Config, network: int | None) -> StoreUrl:
 async def read_index_status(
     url: StoreUrl, config: Config
 ) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainStatus]]:
-    """Return how far each chain is indexed, and the status that the indexer wrote last. Raises StoreDown."""
+    """Return how far each chain is indexed, and the status that the indexer wrote last.
+
+    Raises StoreDown.
+    """
     async with Index(url, None, config.index) as index:
         await index.refresh()
         return tuple(index.freshness()), index.chain_statuses()
@@ -104,7 +114,8 @@ class EvmIndexLocation(Struct, frozen=True):
 
 
 def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocation, ...]:
-    """Return the indexes of the configured EVM chains, and of those that are stored, without a call to a node.
+    """Return the indexes of the configured EVM chains, and of those that are stored, without a call
+    to a node.
 
     Raises StartupError if there are files of several networks.
     """
@@ -140,9 +151,11 @@ async def read_evm_status(location: EvmIndexLocation, config: Config) -> ChainRe
 
 
 def resolve_chain(config: Config, name: str, network: int | None = None) -> PrimaryChain | ChainID:
-    """Return the chain of a name: p, x or c, a blockchain id, an alias, a chain-name, or the EVM chain id of an index.
+    """Return the chain of a name: p, x or c, a blockchain id, an alias, a chain-name, or the EVM
+    chain id of an index.
 
-    A blockchain id need not be configured. Raises StartupError, which lists the names of the known chains.
+    A blockchain id need not be configured. Raises StartupError, which lists the names of the known
+    chains.
     """
     with suppress(InvalidSetting):
         return primary_chain(name, "--chain")
@@ -194,9 +207,11 @@ def _stored_evm_chain_id(location: EvmIndexLocation, config: Config) -> int | No
 def select_chains(
     config: Config, names: Iterable[str], network: int | None = None
 ) -> tuple[Config, frozenset[ChainID] | None]:
-    """Return a configuration that indexes only chains with these names, and the named blockchain ids; None for all.
+    """Return a configuration that indexes only chains with these names, and the named blockchain
+    ids; None for all.
 
-    names: see `resolve_chain`; no name: all chains. Raises StartupError for an unknown name.
+    names: see `resolve_chain`; no name: all chains.
+    Raises StartupError for an unknown name.
     """
     chosen = [resolve_chain(config, name, network) for name in names]
     if not chosen:
@@ -219,10 +234,12 @@ async def verify_index(
     chains: Sequence[str] = (),
     progress: Progress = ignore_progress,
 ) -> tuple[IndexFinding, ...]:
-    """Check the rows of the indexes against each other, and samples against nodes. Waits for no node.
+    """Check the rows of the indexes against each other, and samples against nodes.
 
-    chains: names of the only chains to check; p, x and c stand for all primary chains. Raises StartupError,
-    NodeUnavailable.
+    Waits for no node.
+
+    chains: names of the only chains to check; p, x and c stand for all primary chains.
+    Raises StartupError, NodeUnavailable.
     """
     async with open_upstream(config) as upstream:
         network_id = await upstream.info.network_id()
@@ -245,7 +262,10 @@ async def verify_index(
 
 
 async def read_parameters(config: Config, network_id: int) -> Parameters:
-    """Return the parameters of a network; a node reports those that are not public. Raises NodeUnavailable."""
+    """Return the parameters of a network; a node reports those that are not public.
+
+    Raises NodeUnavailable.
+    """
     async with open_upstream(config) as upstream:
         return (await fetch_network(upstream, network_id, read_genesis(config, network_id))).params
 

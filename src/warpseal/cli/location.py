@@ -1,4 +1,6 @@
-"""The place of a daemon's data, by the flags, the environment and the config file that the daemon has."""
+"""The place of a daemon's data, by the flags, the environment and the config file that the daemon
+has.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,10 @@ class DataLocation:
             return None
 
     def metrics_url(self, folder: Path | None) -> StoreUrl | None:
-        """Return the URL of the metrics database. folder: of the network."""
+        """Return the URL of the metrics database.
+
+        folder: of the network.
+        """
         usage = UsageSettings(url=self.find("metrics-db-url") or "")
         return metrics_database_url(usage, StoreSettings(url=self.find("store-url") or ""), folder)
 
@@ -114,7 +119,9 @@ class DataLocation:
         return folder
 
     def network_of(self, store: StoreUrl) -> int | None:
-        """Return the network of a store: a file in the data folder has it in the name of its folder."""
+        """Return the network of a store: a file in the data folder has it in the name of its
+        folder.
+        """
         if (
             self.network_id is not None
             or store.path is None
@@ -125,7 +132,9 @@ class DataLocation:
         return int(name) if name.isdigit() else None
 
     def _files(self, name: str, network: int | None = None) -> list[Path]:
-        """Return the files of this name; one may be missing while its log exists, and its opener says so."""
+        """Return the files of this name; one may be missing while its log exists, and its opener
+        says so.
+        """
         paths = find_files(self.data_dir, name, f"{name}-wal")
         return sorted(
             {

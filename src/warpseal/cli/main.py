@@ -170,7 +170,8 @@ GROUPS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage.
 
-    Some commands have more: 3 if a daemon or a node did not answer, 4 if the same request may succeed later.
+    Some commands have more: 3 if a daemon or a node did not answer, 4 if the same request may
+    succeed later.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments[0].startswith("--") and arguments[0] not in ("--help", "--version"):
@@ -202,14 +203,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has closed the pipe; without this the interpreter reports it at exit.
+        # The reader of our output has closed the pipe; without this the interpreter reports it at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
 
 
 def _print_error(arguments: list[str] | None, event: str, reason: str, text: str) -> None:
-    """Print an error: as a line of the log if that is JSON, else as text; parts of it may come from other machines.
+    """Print an error: as a line of the log if that is JSON, else as text; parts of it may come from
+    other machines.
 
     arguments: of a daemon; None: of another command, which has no log.
     """
@@ -219,7 +222,10 @@ def _print_error(arguments: list[str] | None, event: str, reason: str, text: str
 
 
 class _WrongUsage(Exception):
-    """The arguments of a command are wrong. parser: of that command."""
+    """The arguments of a command are wrong.
+
+    parser: of that command.
+    """
 
     def __init__(self, parser: argparse.ArgumentParser, reason: str) -> None:
         super().__init__(reason)
@@ -227,7 +233,9 @@ class _WrongUsage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors name the nearest command or flag, with the usage of the command that was meant."""
+    """A parser whose errors name the nearest command or flag, with the usage of the command that
+    was meant.
+    """
 
     _flags: Sequence[str] = ()
 
@@ -271,7 +279,8 @@ def load_command(location: str) -> Any:
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    """Return a parser of the called command, or of all commands without their flags if the arguments begin with none.
+    """Return a parser of the called command, or of all commands without their flags if the
+    arguments begin with none.
 
     Only the module of the called command is loaded.
     """

@@ -1,4 +1,6 @@
-"""`warpseal message decode`: decode a Warp message or a P-Chain transaction, and verify a signature."""
+"""`warpseal message decode`: decode a Warp message or a P-Chain transaction, and verify a
+signature.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_signer_arguments(
     parser: argparse.ArgumentParser, subnet: str, quorum_help: str, quorum: int | None = None
 ) -> None:
-    """Declare the flags that say who signs. subnet: the default in words. quorum: the default."""
+    """Declare the flags that say who signs.
+
+    subnet: the default in words.
+    quorum: the default.
+    """
     subnet_help = f"subnet whose validators signed (default: {subnet})"
     parser.add_argument(
         "--signing-subnet", type=argument(parse_id, MalformedID), metavar="ID", help=subnet_help
@@ -105,7 +111,9 @@ def add_signer_arguments(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the decoded message; return 0 if its signature is valid or it has none, 3 if that could not be checked."""
+    """Print the decoded message; return 0 if its signature is valid or it has none, 3 if that could
+    not be checked.
+    """
     text = read_input(args.input)
     try:
         decoded = run_on_loop(_decode(text, args))
@@ -274,7 +282,10 @@ def read_input(text: str) -> str:
 def parse_hex(
     text: str, expected: str = "the hex of a message or the hash of a transaction"
 ) -> bytes:
-    """Return the bytes of hex, with or without 0x. Raises StartupError, with `expected` in its text."""
+    """Return the bytes of hex, with or without 0x.
+
+    Raises StartupError, with `expected` in its text.
+    """
     digits = text[2:] if text[:2].lower() == "0x" else text
     with suppress(ValueError):
         raw = bytes.fromhex(digits)

@@ -1,4 +1,6 @@
-"""`warpseal message sign`: a signed message from the running daemon, or the validators that are missing."""
+"""`warpseal message sign`: a signed message from the running daemon, or the validators that are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ _WAIT_STATUSES: Final = (
 )
 # A transaction that is not accepted yet. l1/errors.py has the class, which takes 50 ms to load.
 _NOT_ACCEPTED: Final = "transaction_not_found"
-# The daemon answers within the timeout of the request; this is for a daemon that does not answer at all.
+# The daemon answers within the timeout of the request; this is for a daemon that does not answer at
+# all.
 _RESPONSE_TIMEOUT_S: Final = 120.0
 _GRACE_S: Final = 15.0
 
@@ -115,7 +118,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the signed message; return 0, or the exit code that says whether the same request may succeed later."""
+    """Print the signed message; return 0, or the exit code that says whether the same request may
+    succeed later.
+    """
     text, tx_id = read_input(args.input), None
     with suppress(MalformedID):
         tx_id = parse_id(text)
@@ -225,7 +230,9 @@ def _missing_cells(row: MissingSigner, total: int) -> Sequence[str]:
 
 
 def _reasons(row: MissingSigner) -> Iterator[str]:
-    """Yield why a validator did not sign: the code, then what is known of its balance, refusal or connection."""
+    """Yield why a validator did not sign: the code, then what is known of its balance, refusal or
+    connection.
+    """
     if not row.state or not row.state.startswith(row.reason):
         yield row.reason
     if row.state:

@@ -1,4 +1,6 @@
-"""`warpseal message verify`: ask whether a destination would accept a signed message, at a node or at the daemon."""
+"""`warpseal message verify`: ask whether a destination would accept a signed message, at a node or
+at the daemon.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the preflight; return 0 if nothing is known against the message, 1 if it is refused, 3 if unchecked."""
+    """Print the preflight; return 0 if nothing is known against the message, 1 if it is refused, 3
+    if unchecked.
+    """
     signed = _parse_signed(read_input(args.message))
     try:
         preflight = (

@@ -29,7 +29,10 @@ _NO_LOG: Final = logging.NullHandler()
 
 
 class Command(NamedTuple):
-    """One command. run: returns the exit code."""
+    """One command.
+
+    run: returns the exit code.
+    """
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -57,8 +60,8 @@ async def _with_counted_threads(work: Coroutine[Any, Any, T]) -> T:
 def run_daemon(work: Coroutine[Any, Any, None], loggers: DaemonLoggers) -> int:
     """Run a long-running process to its end and return the exit code.
 
-    An error that nothing catches, in any thread, and warnings of Python are lines of the log. Raises StartupError; if
-    the log is JSON, its last line has the error instead.
+    An error that nothing catches, in any thread, and warnings of Python are lines of the log.
+    Raises StartupError; if the log is JSON, its last line has the error instead.
     """
     with _logged_errors():
         try:
@@ -122,7 +125,8 @@ def print_event(
 ) -> None:
     """Write one line in the format of the log, in one write: a killed process leaves no half of it.
 
-    Events go to standard output, errors to standard error. fields: only JSON has them.
+    Events go to standard output, errors to standard error.
+    fields: only JSON has them.
     """
     values = {
         "name": "warpseal",
@@ -144,7 +148,8 @@ def print_event(
 def set_up_logging(settings: LogSettings, *, suffix: str = "") -> DaemonLoggers:
     """Log to standard error and, with a folder, to files.
 
-    suffix: appended to the file names of the index process. Raises StartupError if the folder cannot be used.
+    suffix: appended to the file names of the index process.
+    Raises StartupError if the folder cannot be used.
     """
     loggers = DaemonLoggers(
         settings.level, settings.folder, suffix=suffix, log_format=settings.format

@@ -21,10 +21,12 @@ _CLEAR_LINE: Final = "\r\x1b[K"
 class ProgressDisplay:
     """Shows the last reported step of long work while it is entered.
 
-    A thread draws, so that a step without reports, such as the page check of SQLite, shows that time passes, and a
-    report costs no more than an assignment. The bar is removed at the end; a dumb terminal gets lines.
+    A thread draws, so that a step without reports, such as the page check of SQLite, shows that
+    time passes, and a report costs no more than an assignment. The bar is removed at the end; a
+    dumb terminal gets lines.
 
-    writes_stdout: the command writes its output to standard output. Nothing is shown if that is a terminal.
+    writes_stdout: the command writes its output to standard output. Nothing is shown if that is a
+        terminal.
     """
 
     def __init__(self, *, writes_stdout: bool = False) -> None:
@@ -51,7 +53,9 @@ class ProgressDisplay:
     def update(self, name: str, done: int = 0, total: int = 0) -> None:
         """Report a step.
 
-        name: of the step, such as `messages`. done: finished units of it. total: all units; 0 if that is not known.
+        name: of the step, such as `messages`.
+        done: finished units of it.
+        total: all units; 0 if that is not known.
         """
         is_new = self._step is None or self._step[0] != name
         self._step = name, done, total

@@ -1,4 +1,6 @@
-"""A running daemon as commands see it: its address and its responses; and texts of other machines in a terminal."""
+"""A running daemon as commands see it: its address and its responses; and texts of other machines
+in a terminal.
+"""
 
 from __future__ import annotations
 
@@ -86,11 +88,14 @@ def find_url(args: argparse.Namespace) -> str:
 
 
 def _possible_urls(args: argparse.Namespace, path: Path) -> Iterator[str]:
-    """Yield the address that a daemon has written to a file, which may have been killed, then the configured one."""
+    """Yield the address that a daemon has written to a file, which may have been killed, then the
+    configured one.
+    """
     daemon = read_listening_daemon(path.parent)
     if daemon is not None:
         yield daemon.api
-    # --data-dir names the daemon of this folder alone. Another user may not read the folder of a service.
+    # --data-dir names the daemon of this folder alone. Another user may not read the folder of a
+    # service.
     port = 0 if args.data_dir else find_value("api-port", config_file(args), None, os.environ)
     if port != 0:
         host = find_value("api-host", config_file(args), None, os.environ)
@@ -130,7 +135,9 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 
 
 class DaemonRefusal(StartupError):
-    """The daemon answered with an error. served: the names of its network, if it serves only another one.
+    """The daemon answered with an error.
+
+    served: the names of its network, if it serves only another one.
 
     document: the whole body.
     """
@@ -160,10 +167,13 @@ def ask_daemon(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = _API_TIMEOUT_S,
 ) -> dict[str, Any]:
-    """Return the JSON object of a response of the API, which has the fields of `kind`. Raises DaemonRefusal.
+    """Return the JSON object of a response of the API, which has the fields of `kind`.
 
-    mismatch: text of the StartupError about a response of another program or version, which may name its {url}, {path},
-    {status} and {error}. call: JSON object of a POST.
+    Raises DaemonRefusal.
+
+    mismatch: text of the StartupError about a response of another program or version, which may
+        name its {url}, {path}, {status} and {error}.
+    call: JSON object of a POST.
     """
     url, body = find_url(args), None if call is None else json.dumps(call).encode()
     key = {access.KEY_HEADERS[0]: args.api_key} if args.api_key else {}
@@ -195,7 +205,9 @@ def ask_network(
     call: Mapping[str, Any] | None = None,
     timeout_s: float = _API_TIMEOUT_S,
 ) -> dict[str, Any]:
-    """Return the same for a path with {network}; if the daemon serves another network, for that one."""
+    """Return the same for a path with {network}; if the daemon serves another network, for that
+    one.
+    """
     try:
         return ask_daemon(
             args, path.format(network=quote(network, "")), kind, mismatch, call, timeout_s=timeout_s
@@ -246,7 +258,9 @@ def print_table(head: Sequence[str], rows: Rows) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text without characters that control a terminal: parts of it come from other machines."""
+    """Return the text without characters that control a terminal: parts of it come from other
+    machines.
+    """
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -39,7 +39,8 @@ else:
 
 log = logging.getLogger(__name__)
 
-# A request makes thousands of objects, hardly ever in cycles: the default thresholds of the collector cost 2 %.
+# A request makes thousands of objects, hardly ever in cycles: the default thresholds of the
+# collector cost 2 %.
 GC_THRESHOLDS = (20_000, 20, 20)
 
 PUBLIC_NODES: Final = {
@@ -80,10 +81,13 @@ def add_setting_arguments(
     *,
     has_network_id: bool = False,
 ) -> None:
-    """Declare a flag for each key in its group, so that every command takes the flags with which the daemon runs.
+    """Declare a flag for each key in its group, so that every command takes the flags with which
+    the daemon runs.
 
-    reads: keys, or names of sections of the configuration, that the command reads; its help shows no other.
-    None: all. has_network_id: the command has a --network of its own.
+    reads: keys, or names of sections of the configuration, that the command reads; its help shows
+        no other.
+    None: all.
+    has_network_id: the command has a --network of its own.
     """
     if reads is None or reads:
         parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
@@ -168,7 +172,9 @@ def config_file(args: argparse.Namespace) -> Path | None:
 
 
 def find_log_format(arguments: list[str]) -> LogFormat:
-    """Return the log format of a command line that may be wrong otherwise; text if its own setting is wrong."""
+    """Return the log format of a command line that may be wrong otherwise; text if its own setting
+    is wrong.
+    """
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--log-format")
     add_config_arguments(parser)
@@ -200,7 +206,8 @@ def run(args: argparse.Namespace) -> int:
         log.warning(
             "environment variable ignored", extra={"variable": error.path, "reason": error.reason}
         )
-    # The imports of the start make objects that stay: to look for garbage among them costs a tenth of the start.
+    # The imports of the start make objects that stay: to look for garbage among them costs a tenth
+    # of the start.
     gc.disable()
 
     def announce(api_url: str, metrics_url: str) -> None:
@@ -221,7 +228,10 @@ def _index_command(args: argparse.Namespace) -> list[str]:
 
 
 def given_flags(args: argparse.Namespace) -> dict[str, str]:
-    """Return the given flags of settings, by key; each wins over a flag that is short for it. Raises StartupError."""
+    """Return the given flags of settings, by key; each wins over a flag that is short for it.
+
+    Raises StartupError.
+    """
     flags = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
     node = getattr(args, "node", None) or PUBLIC_NODES.get(getattr(args, "network", None) or "")
     for name in ("p-chain-api", "info-api"):

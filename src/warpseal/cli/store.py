@@ -84,7 +84,9 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _upgrade_advice(connection: Connection, url: StoreUrl) -> str:
-    """Return what happens to a store that has another schema version than this program; empty if it has the same."""
+    """Return what happens to a store that has another schema version than this program; empty if it
+    has the same.
+    """
     try:
         check_version(connection, url.redacted)
     except (StoreNeedsUpgrade, StoreTooNew) as error:

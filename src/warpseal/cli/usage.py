@@ -1,4 +1,6 @@
-"""`warpseal usage`: the usage of the forwarded RPC routes, from the metrics database; a daemon may be running."""
+"""`warpseal usage`: the usage of the forwarded RPC routes, from the metrics database; a daemon may
+be running.
+"""
 
 from __future__ import annotations
 

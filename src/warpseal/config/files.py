@@ -18,7 +18,11 @@ from warpseal.runtime.process import os_error_text
 
 
 class UnusableFile(Struct, frozen=True):
-    """A file that cannot be used. reason: with setting and path. is_fatal: the daemon does not start with it."""
+    """A file that cannot be used.
+
+    reason: with setting and path.
+    is_fatal: the daemon does not start with it.
+    """
 
     reason: str
     is_fatal: bool

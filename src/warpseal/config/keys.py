@@ -85,7 +85,9 @@ class Key(Struct, frozen=True):
         return self.setting.key
 
     def json_value(self, config: Config) -> Any:
-        """Return the effective value as JSON has it: of a node scheme, host and port, of a secret `***`."""
+        """Return the effective value as JSON has it: of a node scheme, host and port, of a secret
+        `***`.
+        """
         return self._json_value(getattr(getattr(config, self.section), self.field))
 
     @property
@@ -180,7 +182,10 @@ def default_data_dir() -> Path:
 def find_contradictions(
     parsed: Mapping[str, Any], invalid_keys: Set[str]
 ) -> Iterator[SettingError]:
-    """Yield the errors of keys that contradict each other. invalid_keys: keys whose own errors are reported."""
+    """Yield the errors of keys that contradict each other.
+
+    invalid_keys: keys whose own errors are reported.
+    """
     has_certificate, has_key = bool(parsed.get("tls-cert-path")), bool(parsed.get("tls-key-path"))
     if has_certificate != has_key and not invalid_keys & {"tls-cert-path", "tls-key-path"}:
         yield SettingError("tls-cert-path", "tls-cert-path and tls-key-path go together")
@@ -253,7 +258,9 @@ def find_contradictions(
 
 
 def find_missing_files(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
-    """Yield the files that do not exist and that the daemon only reads: it creates a missing certificate and key."""
+    """Yield the files that do not exist and that the daemon only reads: it creates a missing
+    certificate and key.
+    """
     files: dict[str, Path | None] = {
         key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"
     }

@@ -1,4 +1,6 @@
-"""Reading the configuration: flag > `WARPSEAL_X` > the reference's `X`, or a node's `AVAGO_X` > file > default."""
+"""Reading the configuration: flag > `WARPSEAL_X` > the reference's `X`, or a node's `AVAGO_X` >
+file > default.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ CONFIG_FILE_NAMES: Final = (f"{ENVIRONMENT_PREFIX}CONFIG_FILE", "CONFIG_FILE")
 """Variables that name the config file; the first one that is set wins."""
 _OTHER_NAMES: Final = ("CONFIG_FILE", "BLS")
 """Names behind the prefix that are no keys."""
-# The variables that Kubernetes sets in each pod for a service; of a service named "api", API_PORT is one of them.
+# The variables that Kubernetes sets in each pod for a service; of a service named "api", API_PORT
+# is one of them.
 _SERVICE_NAME: Final = re.compile(
     r".*_(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_.*)?)"
 )
@@ -62,9 +65,13 @@ class Loaded(Struct, frozen=True):
 def load(
     file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False
 ) -> Loaded:
-    """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every error.
+    """Return the configuration of these layers.
 
-    strict: an unknown WARPSEAL_ name of the environment is an error, as is each file that does not exist.
+    flags: key name -> text.
+    Raises ConfigError naming every error.
+
+    strict: an unknown WARPSEAL_ name of the environment is an error, as is each file that does not
+        exist.
     """
     errors: list[SettingError] = []
     raw = _read_file(file, environ, errors) if file else {}
@@ -103,7 +110,10 @@ def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str
 
 
 def find_value(name: str, file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Any:
-    """Return the value of one key of these layers, whatever the others are; None if none has it. Raises ConfigError."""
+    """Return the value of one key of these layers, whatever the others are; None if none has it.
+
+    Raises ConfigError.
+    """
     key = next(key for key in KEYS if key.name == name)
     environment_name = _environment_name(key, environ)
     value = flag or (environ[environment_name] if environment_name else None)
@@ -116,7 +126,9 @@ def find_value(name: str, file: Path | None, flag: str | None, environ: Mapping[
 
 
 def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingError]:
-    """Yield the ignored variables that have the name of a setting, and the address of a service as value."""
+    """Yield the ignored variables that have the name of a setting, and the address of a service as
+    value.
+    """
     for name in (name for key in KEYS for name in _environment_names(key)):
         if name in environ and _is_service(name, environ):
             yield SettingError(
@@ -125,7 +137,10 @@ def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingError]
 
 
 def names_nodes(file: Path | None, environ: Mapping[str, str]) -> bool:
-    """Return whether file and environment have the required keys, which name nodes. Raises ConfigError."""
+    """Return whether file and environment have the required keys, which name nodes.
+
+    Raises ConfigError.
+    """
     content = {} if file is None else _read_file(file, environ, [])
     required = (key for key in KEYS if key.setting.is_required)
     return all(key.name in content or _environment_name(key, environ) for key in required)

@@ -1,1 +1,3 @@
-"""The daemon: its process (`app.py`), its subsystems and their order (`subsystems.py`), one module for each."""
+"""The daemon: its process (`app.py`), its subsystems and their order (`subsystems.py`), one module
+for each.
+"""

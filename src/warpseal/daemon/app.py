@@ -1,4 +1,6 @@
-"""The daemon's process: its task group and its signals; ports.py has its ports, start.py what stands behind them."""
+"""The daemon's process: its task group and its signals; ports.py has its ports, start.py what
+stands behind them.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,17 @@ async def serve(
     index_command: Sequence[str] = (),
     on_loaded: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT, the second of which ends the process at once. Raises StartupError.
+    """Run the daemon until SIGTERM or SIGINT, the second of which ends the process at once.
+
+    Raises StartupError.
 
     SIGHUP opens the log files again.
 
-    announce: called with the URLs of the API and of the metrics page once both ports listen; beside another daemon on
-    the data folder, once this one holds the folder of its network. loggers: those whose levels the node API shows and
-    changes. index_command: starts the index process if a chain is indexed; empty: another service manager starts it.
+    announce: called with the URLs of the API and of the metrics page once both ports listen; beside
+        another daemon on the data folder, once this one holds the folder of its network.
+    loggers: those whose levels the node API shows and changes.
+    index_command: starts the index process if a chain is indexed; empty: another service manager
+        starts it.
     on_loaded: called once all modules are imported that a daemon needs.
     """
     stopping = asyncio.Event()
@@ -80,7 +86,9 @@ async def serve(
 
 
 class Announcement:
-    """Says once where the daemon listens: in the log, to the caller of `serve`, and in a file until the block ends."""
+    """Says once where the daemon listens: in the log, to the caller of `serve`, and in a file until
+    the block ends.
+    """
 
     def __init__(
         self,
@@ -188,7 +196,8 @@ class DaemonProcess:
                 tasks.create_task(self._run_indexer())
 
         start_subsystems = load(START).start_subsystems
-        # Before a node is asked: an import would hold up what its reply lets begin, a tenth of the start.
+        # Before a node is asked: an import would hold up what its reply lets begin, a tenth of the
+        # start.
         load_stage(Stage.SIGNING, self._config)
         self._on_loaded()
         try:
@@ -205,7 +214,10 @@ class DaemonProcess:
 
 
 def build_tracing(environ: Mapping[str, str], grace_s: float) -> AbstractAsyncContextManager[None]:
-    """Return the block in which requests are traced, if the environment names a collector. Raises StartupError."""
+    """Return the block in which requests are traced, if the environment names a collector.
+
+    Raises StartupError.
+    """
     is_off = (
         environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
         or environ.get("OTEL_TRACES_EXPORTER") == "none"

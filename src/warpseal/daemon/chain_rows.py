@@ -57,7 +57,10 @@ def describe_index(sample: IndexSample) -> ChainSummary:
 def describe_pool(
     kind: str, name: str, pool: NodePool[Any], evm_chain_id: int | None = None
 ) -> ChainSummary:
-    """Return the row of a chain whose calls are forwarded. kind: evm or gateway."""
+    """Return the row of a chain whose calls are forwarded.
+
+    kind: evm or gateway.
+    """
     failures, growth = pool.failures(), pool.head_growth()
     return ChainSummary(
         kind=kind,

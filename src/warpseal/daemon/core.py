@@ -1,4 +1,6 @@
-"""What every subsystem may use once a node has named the network; `registries` has what exists before."""
+"""What every subsystem may use once a node has named the network; `registries` has what exists
+before.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,11 @@ log = logging.getLogger(__name__)
 
 
 class Upstreams(Struct, frozen=True):
-    """The clients of the nodes, the cache of parsed keys, and the thread that decodes large responses.
+    """The clients of the nodes, the cache of parsed keys, and the thread that decodes large
+    responses.
 
-    indexed: the client of the P-Chain if it also reads the index; None if validator sets come from nodes.
+    indexed: the client of the P-Chain if it also reads the index; None if validator sets come from
+        nodes.
     """
 
     upstream: Upstream
@@ -118,7 +122,9 @@ class Core:
     def keep_running(
         self, tasks: asyncio.TaskGroup, part: str, run: Callable[[], Awaitable[object]]
     ) -> None:
-        """Run a part that signing does not need, until it returns; an error ends it for a moment only."""
+        """Run a part that signing does not need, until it returns; an error ends it for a moment
+        only.
+        """
         tasks.create_task(self.background.keep_running(part, run))
 
 
@@ -151,7 +157,10 @@ async def open_core(
 
 
 def check_index_places(config: Config, folder: Path | None) -> None:
-    """Raise StartupError if an index of the configuration has no place. folder: None: the data folder is read-only."""
+    """Raise StartupError if an index of the configuration has no place.
+
+    folder: None: the data folder is read-only.
+    """
     place = config.index.place
     places = [place(EVM_INDEX, chain.blockchain_id) for chain in config.node.indexed_evm_chains]
     if config.indexer.chains:

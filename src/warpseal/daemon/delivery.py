@@ -47,7 +47,9 @@ async def open_delivery(
 async def open_preflight(
     core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork, destinations: Destinations
 ) -> AsyncIterator[Preflight]:
-    """Check signed messages on request, on a thread of its own: signing never waits for a preflight."""
+    """Check signed messages on request, on a thread of its own: signing never waits for a
+    preflight.
+    """
     chain_rpc = core.upstream.chain_rpc
     with WorkerThreads(1, "preflight") as executor:
         statements = StatementChecker(

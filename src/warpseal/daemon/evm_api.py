@@ -39,10 +39,11 @@ _TIMEOUT_S: Final = 10.0
 
 
 class EvmApi:
-    """Forwards from the start; replies that need the network's upgrade times or a genesis come after `open`,
-    calls of the Warp API after `open_signing`.
+    """Forwards from the start; replies that need the network's upgrade times or a genesis come
+    after `open`, calls of the Warp API after `open_signing`.
 
-    chains: the configured ones, then the added ones. sessions: to their nodes.
+    chains: the configured ones, then the added ones.
+    sessions: to their nodes.
     """
 
     def __init__(
@@ -90,7 +91,10 @@ class EvmApi:
     async def run(
         self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]
     ) -> None:
-        """Check the nodes of the chains until cancelled. on_chain_id: called with each EVM chain id."""
+        """Check the nodes of the chains until cancelled.
+
+        on_chain_id: called with each EVM chain id.
+        """
         async with asyncio.TaskGroup() as tasks:
             while True:
                 chain = await self._added.get()
@@ -109,7 +113,10 @@ class EvmApi:
         return blockchain.genesis if blockchain is not None else None
 
     def log_clients(self, executor: Executor) -> dict[ChainID, EvmLogClient]:
-        """Return the readers of the logs of the chains. executor: decodes large replies."""
+        """Return the readers of the logs of the chains.
+
+        executor: decodes large replies.
+        """
         timeout_s = self._config.node.call_timeout_s
         return {
             chain.chain_id: EvmLogClient(chain.forwarder, timeout_s, executor)

@@ -1,4 +1,6 @@
-"""EVM chains behind the Data API, with their indexes: the configured chains, and those that a node of L1s serves."""
+"""EVM chains behind the Data API, with their indexes: the configured chains, and those that a node
+of L1s serves.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ class EvmChains:
         self.services.add(EvmChainService(entry, reader, index))
 
     async def _c_chain_rules(self) -> BlockRules:
-        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
+        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom
+        prove nothing.
+        """
         times = await self._evm_api.upgrade_times()
         return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(times)
 

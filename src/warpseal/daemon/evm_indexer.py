@@ -73,7 +73,9 @@ async def open_evm_indexer(core: IndexCore, tasks: asyncio.TaskGroup) -> AsyncIt
 
 
 async def _find_l1s(core: IndexCore, indexer: EvmIndexer, sessions: Sessions) -> None:
-    """Index the chains that the node of `index-l1s-at` serves, each as soon as no other process does."""
+    """Index the chains that the node of `index-l1s-at` serves, each as soon as no other process
+    does.
+    """
     node = core.config.node
     if node.index_l1s_at is None:
         return
@@ -117,7 +119,10 @@ def _places(core: IndexCore) -> str:
 
 
 async def read_block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -> BlockRules:
-    """Return the rules of a chain: the C-Chain executes behind acceptance from Helicon on. Raises NodeUnavailable."""
+    """Return the rules of a chain: the C-Chain executes behind acceptance from Helicon on.
+
+    Raises NodeUnavailable.
+    """
     public = PUBLIC_CHAINS.get(network_id)
     if chain_id != (public.c if public is not None else await upstream.info.blockchain_id("C")):
         return BlockRules()

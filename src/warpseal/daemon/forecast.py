@@ -66,7 +66,9 @@ async def open_forecast(
 
 
 def validator_samples(forecasts: ForecastService) -> Iterator[L1ValidatorSample]:
-    """Yield the validators of each tracked L1 that run out first; inactive ones come last, with 0 seconds."""
+    """Yield the validators of each tracked L1 that run out first; inactive ones come last, with 0
+    seconds.
+    """
     for forecast in forecasts.latest():
         ending = [
             row

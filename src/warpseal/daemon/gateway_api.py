@@ -1,4 +1,6 @@
-"""The gateway of the primary network: calls that the daemon forwards to the nodes of `gateway-nodes`."""
+"""The gateway of the primary network: calls that the daemon forwards to the nodes of
+`gateway-nodes`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class GatewayApi:
         node_api.interfaces.expect_gateway(self.gate)
 
     async def run(self, network_id: int) -> None:
-        """Mount the routes, and the C-Chain's EVM unless evm-chains has it; check the nodes until cancelled."""
+        """Mount the routes, and the C-Chain's EVM unless evm-chains has it; check the nodes until
+        cancelled.
+        """
         settings = self._config.gateway
         chains = await self._node_api.primary_chains()
         gateway = build_gateway(settings, self._evm_api.sessions, self._config.evm_rpc, network_id)

@@ -32,7 +32,9 @@ async def open_icm_events(
     icm_leadership: Leadership,
     eager_icm: IcmSigner | None,
 ) -> AsyncIterator[None]:
-    """Add what the indexes have of ICM messages to the event log, and let them be signed ahead if configured."""
+    """Add what the indexes have of ICM messages to the event log, and let them be signed ahead if
+    configured.
+    """
     plan_tasks = None if eager_icm is None else eager_icm.plan_tasks
     events, indexes = core.store.events, evm_index.message_indexes
     reader = IndexEvents(

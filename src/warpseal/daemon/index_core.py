@@ -1,6 +1,8 @@
-"""What every subsystem of the index process may use: the nodes, the network, the locks of the indexes.
+"""What every subsystem of the index process may use: the nodes, the network, the locks of the
+indexes.
 
-The process shares only the configuration and the data folder with the daemon, so that signing does not depend on it.
+The process shares only the configuration and the data folder with the daemon, so that signing does
+not depend on it.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 class IndexRun(Struct, frozen=True):
     """What `index run` was asked for.
 
-    loggers: of this process. announce: prints a line for the operator. worker_process: writes the primary chains; None
-    if none is configured. only: blockchain ids of the EVM chains to index; None: all that are configured or found.
+    loggers: of this process.
+    announce: prints a line for the operator.
+    worker_process: writes the primary chains; None if none is configured.
+    only: blockchain ids of the EVM chains to index; None: all that are configured or found.
     elsewhere: configured ones that another process indexes.
     """
 
@@ -50,7 +54,10 @@ class IndexRun(Struct, frozen=True):
 
 
 class IndexCore:
-    """What every subsystem of the index process may use. fail: ends the process with an error."""
+    """What every subsystem of the index process may use.
+
+    fail: ends the process with an error.
+    """
 
     def __init__(
         self,
@@ -128,7 +135,11 @@ def locked_chain(folder: Path, chain_id: ChainID) -> AbstractContextManager[None
 
 @contextmanager
 def _locked(folder: Path, file_name: str, chains: str) -> Iterator[None]:
-    """Hold a lock of the index process in a folder. chains: whose index it protects. Raises StartupError."""
+    """Hold a lock of the index process in a folder.
+
+    chains: whose index it protects.
+    Raises StartupError.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = (folder / file_name).open("ab+")

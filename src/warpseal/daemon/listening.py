@@ -1,4 +1,6 @@
-"""`listening.json` in the data folder: where the daemon listens, for the commands that ask a running daemon."""
+"""`listening.json` in the data folder: where the daemon listens, for the commands that ask a
+running daemon.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ LISTENING_NAME: Final = "listening.json"
 
 
 class ListeningDaemon(msgspec.Struct, frozen=True):
-    """The URLs of the API and of the metrics page for clients on this machine, and the process that serves them."""
+    """The URLs of the API and of the metrics page for clients on this machine, and the process that
+    serves them.
+    """
 
     api: str
     metrics: str
@@ -29,10 +33,13 @@ class ListeningDaemon(msgspec.Struct, frozen=True):
 
 @contextmanager
 def listening_file(data_dir: Path, api_url: str, metrics_url: str) -> Iterator[None]:
-    """Keep the file inside the block. Of several daemons on one data folder, the last one to start is in it.
+    """Keep the file inside the block.
 
-    After the block the file names the daemon that it named before, if that one still runs: this one may have been
-    refused because of it. Without a writable folder there is no file, and the daemon runs without it.
+    Of several daemons on one data folder, the last one to start is in it.
+
+    After the block the file names the daemon that it named before, if that one still runs: this one
+    may have been refused because of it. Without a writable folder there is no file, and the daemon
+    runs without it.
     """
     path, own = data_dir / LISTENING_NAME, ListeningDaemon(api_url, metrics_url, os.getpid())
     before = read_listening_daemon(data_dir)
@@ -61,7 +68,9 @@ def _write(path: Path, daemon: ListeningDaemon) -> None:
 
 
 def read_listening_daemon(data_dir: Path) -> ListeningDaemon | None:
-    """Return the daemon that the file names, which may have been killed since; None without a usable file."""
+    """Return the daemon that the file names, which may have been killed since; None without a
+    usable file.
+    """
     try:
         return msgspec.json.decode((data_dir / LISTENING_NAME).read_bytes(), type=ListeningDaemon)
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,6 @@
-"""Counts of the calls of forwarded routes: recorded in memory, for metrics, status and the metrics database."""
+"""Counts of the calls of forwarded routes: recorded in memory, for metrics, status and the metrics
+database.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def usage_samples(recorder: UsageRecorder) -> Iterator[UsageSample]:
 
 
 def route_usage(since_start: Mapping[tuple[str, str], MethodUsage]) -> list[RouteUsage]:
-    """Return the usage of the busiest routes. since_start: by path and method."""
+    """Return the usage of the busiest routes.
+
+    since_start: by path and method.
+    """
     routes: defaultdict[str, dict[str, MethodUsage]] = defaultdict(dict)
     for (path, method), usage in since_start.items():
         routes[path][method] = usage

@@ -68,7 +68,9 @@ _BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
 
 
 class NodeApi:
-    """Answers from the start. followed_chains: those for whose tips the bootstrap check waits, by name.
+    """Answers from the start.
+
+    followed_chains: those for whose tips the bootstrap check waits, by name.
 
     aliases: names of blockchains. interfaces: the app of the node API.
     """
@@ -100,12 +102,16 @@ class NodeApi:
         for subnet_id in pinned:
             yield quorum_check(subnet_id, self._readiness_of)
         for subnet_id in dict.fromkeys(counted):
-            # The daemon is not ready for a subnet that it does not track, which /ext/health does not show.
+            # The daemon is not ready for a subnet that it does not track, which /ext/health does
+            # not show.
             if subnet_id not in pinned:
                 yield replace(quorum_check(subnet_id, self._readiness_of), run=not_shown)
 
     def mount(self, profiler: Profiler) -> None:
-        """Mount the endpoints. Raises StartupError naming a file of aliases, or the folder of the plugins."""
+        """Mount the endpoints.
+
+        Raises StartupError naming a file of aliases, or the folder of the plugins.
+        """
         self._route(P_CHAIN, PrimaryChain.P)
         for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
             for name in names:
@@ -137,7 +143,9 @@ class NodeApi:
         return None if self._tracker is None else self._tracker.readiness_of(subnet_id)
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
-        """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until one answers."""
+        """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until
+        one answers.
+        """
         info = upstream.info
         logged = ""
 
@@ -175,7 +183,9 @@ class NodeApi:
         return await asyncio.shield(self._chains)
 
     def add_gateway(self, gateway: Gateway, chains: PrimaryChains, admission: Admission) -> None:
-        """Mount the routes of the gateway, under all names of their chains, and register the check of its nodes."""
+        """Mount the routes of the gateway, under all names of their chains, and register the check
+        of its nodes.
+        """
         for route in ROUTES:
             chain_id = chains.id_of(route.chain)
             _add_path(
@@ -191,7 +201,9 @@ class NodeApi:
         self.health.register(gateway_check(self.gateway_pools))
 
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
-        """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id, the first one."""
+        """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id,
+        the first one.
+        """
         holder_id = self.aliases.find(str(evm_id))
         if holder_id is None:
             self.aliases.add_chain(chain_id, evm_id)
@@ -209,7 +221,9 @@ class NodeApi:
             log.warning("two chains have the same EVM chain id", extra=fields)
 
     def _route(self, chain_id: ChainID, chain: PrimaryChain) -> None:
-        """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own /ext/bc/c-chain."""
+        """Add the paths of a primary chain: /ext/bc/C and /ext/C, as nodes have them, and our own
+        /ext/bc/c-chain.
+        """
         names = PRIMARY_NAMES[chain]
         for path in (*(CHAINS + name for name in (*names, chain.value)), *names):
             _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))

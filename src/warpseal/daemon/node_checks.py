@@ -1,4 +1,6 @@
-"""What the node API knows of the network: the state of the nodes, the followed chains, the names of the chains."""
+"""What the node API knows of the network: the state of the nodes, the followed chains, the names of
+the chains.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,10 @@ def _followed_chains(follower: PChainFollower, node_api: NodeApi) -> Iterator[Fo
 def _indexed_chains(
     core: Core, index_status: IndexStatus, node_api: NodeApi
 ) -> Iterator[FollowedChain]:
-    """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""
+    """Yield the chains that only the index follows.
+
+    Readiness does not wait for them: they may take days.
+    """
     for chain in core.config.indexer.chains:
         name = PRIMARY_NAMES[chain][0]
         if name not in node_api.followed_chains:

@@ -87,7 +87,9 @@ class PeerDescriber:
         self._with_addresses = request.with_addresses
 
     def members(self, subnet_id: SubnetID) -> list[Validator | CurrentValidation]:
-        """Return the validators of a subnet, heaviest first, and the inactive ones of an L1, which are in no set."""
+        """Return the validators of a subnet, heaviest first, and the inactive ones of an L1, which
+        are in no set.
+        """
         validator_set = self._subnet_tracker.validators_of(subnet_id)
         validators = validator_set.validators if validator_set is not None else ()
         members: list[Validator | CurrentValidation] = [*validators]
@@ -149,7 +151,9 @@ class PeerDescriber:
 
 
 def share_limits(sizes: Sequence[int], total: int) -> list[int]:
-    """Return how many of its rows each part may show: all of small parts, and equal shares of the rest of `total`."""
+    """Return how many of its rows each part may show: all of small parts, and equal shares of the
+    rest of `total`.
+    """
     limits = [0] * len(sizes)
     remaining = total
     for done, place in enumerate(sorted(range(len(sizes)), key=lambda place: sizes[place])):
@@ -166,7 +170,10 @@ def _subnet(
     *,
     is_pinned: bool,
 ) -> SubnetStatus:
-    """Return the status of a subnet. limit: named inactive validators."""
+    """Return the status of a subnet.
+
+    limit: named inactive validators.
+    """
     return SubnetStatus(
         subnet_id=_id_text(subnet.subnet_id),
         is_known=subnet.is_known,

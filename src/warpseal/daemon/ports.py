@@ -1,4 +1,6 @@
-"""The daemon's ports: its servers, the gates where requests wait for the start, and the subsystems of the ports."""
+"""The daemon's ports: its servers, the gates where requests wait for the start, and the subsystems
+of the ports.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ from warpseal.ops.logs.loggers import DaemonLoggers
 
 
 class DaemonPorts(Struct, frozen=True):
-    """The servers by name: api, metrics; metrics-api and grpc if they have a port. opened: the subsystems by name."""
+    """The servers by name: api, metrics; metrics-api and grpc if they have a port.
+
+    opened: the subsystems by name.
+    """
 
     servers: Mapping[str, HttpServer | grpc_server.GrpcServer]
     registries: Registries
@@ -44,7 +49,9 @@ async def open_ports(
     loggers: DaemonLoggers,
     stopping: asyncio.Event,
 ) -> AsyncIterator[DaemonPorts]:
-    """Build the servers of the listeners, and hold the subsystems of the ports. Raises StartupError.
+    """Build the servers of the listeners, and hold the subsystems of the ports.
+
+    Raises StartupError.
 
     stopping: set when the daemon stops.
     """

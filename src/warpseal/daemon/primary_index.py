@@ -17,7 +17,8 @@ from warpseal.indexer.status import IndexStatus
 async def open_primary_index(
     core: Core, tasks: asyncio.TaskGroup, index_status: IndexStatus
 ) -> AsyncIterator[Index]:
-    """Open the index before any subsystem reads a validator set: a set of a node stays in the caches.
+    """Open the index before any subsystem reads a validator set: a set of a node stays in the
+    caches.
 
     Raises StartupError for what the index process could not use.
     """

@@ -42,7 +42,8 @@ async def open_primary_indexer(core: IndexCore, tasks: asyncio.TaskGroup) -> Asy
     opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
     async with open_worker(run.worker_process, ended) as worker:
         await _open_index(worker, opener, url)
-        # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
+        # Only now: the processes that the worker has started ignore SIGHUP, as this one did until
+        # here.
         with hangup_signal(run.loggers.reopen):
             run.announce(f"warpseal is indexing: network={core.network_id} index={url.redacted}")
             tasks.create_task(Indexer(upstream, worker, config.indexer).run())
@@ -60,7 +61,10 @@ def read_genesis(config: Config, network_id: int) -> PGenesis | None:
 
 
 async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:
-    """Open the index in the worker, a damaged one as soon as the operator has replaced it. Raises StartupError."""
+    """Open the index in the worker, a damaged one as soon as the operator has replaced it.
+
+    Raises StartupError.
+    """
     logged = set[str]()
 
     def on_damage(error: Exception, delay_s: float) -> None:

@@ -22,7 +22,9 @@ _MAX_LOGGED_VALIDATORS: Final = 10
 async def log_first_quorums(
     network: PeerNetwork, subnet_tracker: SubnetTracker, uptime_s: Callable[[], float]
 ) -> None:
-    """Log the Primary Network and each configured subnet when its connected weight first reaches the quorum."""
+    """Log the Primary Network and each configured subnet when its connected weight first reaches
+    the quorum.
+    """
     changed, reached = asyncio.Event(), set[SubnetID]()
     network.subscribe(lambda node_id, connected: changed.set())
     subnet_tracker.watch(changed.set)
@@ -46,7 +48,8 @@ async def log_first_quorums(
 
 
 async def log_missing_quorums(network: PeerNetwork, subnet_tracker: SubnetTracker) -> None:
-    """Log once for each subnet which validators it misses if it has no quorum some seconds after the start.
+    """Log once for each subnet which validators it misses if it has no quorum some seconds after
+    the start.
 
     A subnet whose validators are not known then gets a line at once, and another one when they are.
     """

@@ -1,4 +1,6 @@
-"""Where subsystems register what others read: health checks, samples, sections of the status, fields of `/ready`."""
+"""Where subsystems register what others read: health checks, samples, sections of the status,
+fields of `/ready`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ StatusSection = Callable[[StatusRequest], Awaitable[Mapping[str, Any]]]
 
 
 class StatusSections:
-    """The sections of the status document. unix_clock: Unix seconds."""
+    """The sections of the status document.
+
+    unix_clock: Unix seconds.
+    """
 
     def __init__(self, unix_clock: Callable[[], float] = time.time) -> None:
         self._sections: list[StatusSection] = []
@@ -71,7 +76,9 @@ class StatusSections:
         return {**fields, "chains": chains}
 
     def _update_offset(self) -> None:
-        """Keep the difference between the wall clock and the loop's clock, so that equal moments have equal texts."""
+        """Keep the difference between the wall clock and the loop's clock, so that equal moments
+        have equal texts.
+        """
         offset_s = self._unix_clock() - asyncio.get_running_loop().time()
         if abs(offset_s - self._offset_s) > _CLOCK_STEP_S:
             self._offset_s = offset_s
@@ -95,8 +102,9 @@ class ReadyFields:
 class Registries:
     """Where subsystems register what others read. They exist before the network is known.
 
-    refreshers: called before metrics, status and `/ready` are read. started_at: of the process, Unix seconds.
-    starting_gates: requests wait there for the network, and have the error if no node answers.
+    refreshers: called before metrics, status and `/ready` are read. started_at: of the process,
+    Unix seconds. starting_gates: requests wait there for the network, and have the error if no node
+    answers.
     """
 
     def __init__(self, config: Config, loggers: DaemonLoggers) -> None:

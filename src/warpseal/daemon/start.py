@@ -1,4 +1,7 @@
-"""The start behind the ports: the network id, the core, and the subsystems of the table. Then the daemon runs."""
+"""The start behind the ports: the network id, the core, and the subsystems of the table.
+
+Then the daemon runs.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,8 @@ def _log_start(core: Core) -> None:
 async def find_network_id(
     info: InfoClient, nodes: Sequence[str], gates: Sequence[StartupGate[Any]]
 ) -> int:
-    """Return the network id as soon as a node answers; a node that is down at start does not end the daemon.
+    """Return the network id as soon as a node answers; a node that is down at start does not end
+    the daemon.
 
     nodes: addresses for the log, which has one line a minute.
     """

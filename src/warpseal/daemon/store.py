@@ -1,4 +1,6 @@
-"""The store of the daemon: its leadership, the signing blocks, its state for metrics, health and `/ready`."""
+"""The store of the daemon: its leadership, the signing blocks, its state for metrics, health and
+`/ready`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The table of the daemon's subsystems, in the order in which they are opened, and of the modules that load late.
+"""The table of the daemon's subsystems, in the order in which they are opened, and of the modules
+that load late.
 
-A subsystem is a module with a context manager `open_<name>`. Its module is imported when it is opened, so that a daemon
-does not load the subsystems that it lacks. Nothing else in `daemon/` loads a module late.
+A subsystem is a module with a context manager `open_<name>`. Its module is imported when it is
+opened, so that a daemon does not load the subsystems that it lacks. Nothing else in `daemon/` loads
+a module late.
 """
 
 from __future__ import annotations
@@ -101,8 +103,10 @@ class Stage(StrEnum):
 class Subsystem(Struct, frozen=True):
     """A row of the table.
 
-    name: of `open_<name>`, and of its object for those that need it. module: of this package. needs: the names of the
-    objects above it that it takes as arguments; one that is not configured is None. ports.py adds `GIVEN`.
+    name: of `open_<name>`, and of its object for those that need it.
+    module: of this package.
+    needs: the names of the objects above it that it takes as arguments; one that is not configured
+        is None. ports.py adds `GIVEN`.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""The metrics database of a daemon, and the usage that is written to it, also before its folder is known."""
+"""The metrics database of a daemon, and the usage that is written to it, also before its folder is
+known.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ async def open_metrics_database(
 ) -> AsyncIterator[MetricsDatabase | None]:
     """Hold the metrics database; None if it has no place.
 
-    folder: of the network in data-dir; None: it is read-only. Raises StartupError if usage has no place then.
+    folder: of the network in data-dir; None: it is read-only.
+    Raises StartupError if usage has no place then.
     """
     url = metrics_database_url(config.usage, config.store, folder)
     if config.records_usage and url is None:
@@ -63,8 +66,8 @@ async def open_metrics_database(
 class EarlyUsage:
     """Writes usage while no node has named the network.
 
-    Without a setting that names the metrics database its folder is not known yet: rows go to a file in data-dir, from
-    which UsageRecording moves them.
+    Without a setting that names the metrics database its folder is not known yet: rows go to a file
+    in data-dir, from which UsageRecording moves them.
     """
 
     def __init__(self, config: Config, recorder: UsageRecorder) -> None:
@@ -114,7 +117,10 @@ async def open_early_usage(
 
 
 class Usage(Struct, frozen=True):
-    """The metrics database, and the recorded usage in it. source: None if usage is not recorded."""
+    """The metrics database, and the recorded usage in it.
+
+    source: None if usage is not recorded.
+    """
 
     database: MetricsDatabase | None
     source: UsageSource | None = None
@@ -124,7 +130,10 @@ class Usage(Struct, frozen=True):
 async def open_usage(
     core: Core, tasks: asyncio.TaskGroup, early_usage: EarlyUsage | None
 ) -> AsyncIterator[Usage]:
-    """Hold the metrics database, and write the usage to it. Raises StartupError if usage has no place."""
+    """Hold the metrics database, and write the usage to it.
+
+    Raises StartupError if usage has no place.
+    """
     async with open_metrics_database(core.config, core.folder) as database:
         if database is None or early_usage is None:
             yield Usage(database)
@@ -167,7 +176,9 @@ class UsageRecording:
             tasks.create_task(self._add_kept_flushes())
 
     async def _add_kept_flushes(self) -> None:
-        """Add the flushes from before the network was known, also those of former runs, and remove their file."""
+        """Add the flushes from before the network was known, also those of former runs, and remove
+        their file.
+        """
         await self._add_from(self._database)
         path = self._url_before_network.path
         if path is None or path == self._database.url.path or not path.exists():

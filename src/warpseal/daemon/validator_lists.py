@@ -34,7 +34,9 @@ async def open_validator_lists(
 
 
 async def serve_lists(core: Core, validators: ValidatorNetwork, node_api: NodeApi) -> None:
-    """Serve the validators of the configured chains, and of the chains of tracked subnets as soon as they are known."""
+    """Serve the validators of the configured chains, and of the chains of tracked subnets as soon
+    as they are known.
+    """
     local_view = LocalView(
         validators.chains,
         validators.current,

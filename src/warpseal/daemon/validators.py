@@ -92,7 +92,9 @@ class ValidatorNetwork:
             core.keep_running(tasks, "comparison of validator sets", self._indexed.run)
 
     def check_sets(self, subnet_id: SubnetID) -> None:
-        """Raise an error if index and nodes have different sets of a subnet, so that nothing is signed."""
+        """Raise an error if index and nodes have different sets of a subnet, so that nothing is
+        signed.
+        """
         if self._indexed is not None:
             self._indexed.comparison.check(subnet_id)
 
@@ -107,7 +109,9 @@ class ValidatorNetwork:
         return bool(missing.last_error) or self.network.unreachable(node_id, subnet_id) is not None
 
     def unreachable_reason(self, node_id: NodeID, subnet_id: SubnetID) -> str | None:
-        """Return why a node of a subnet cannot be reached; None if it is connected, or was not dialed in vain."""
+        """Return why a node of a subnet cannot be reached; None if it is connected, or was not
+        dialed in vain.
+        """
         unreachable = self.network.unreachable(node_id, subnet_id)
         if unreachable is not None:
             return unreachable.reason
@@ -118,7 +122,9 @@ class ValidatorNetwork:
         )
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
-        """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
+        """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far
+        as known.
+        """
         current = self.current.latest(subnet_id) or ()
         underfunded = underfunded_validations(current, self._settings.min_balance_navax)
         return tuple(map(describe_underfunded, underfunded))

@@ -1,4 +1,5 @@
-"""The epoch and the Warp rules of a chain, which decide whether it accepts a signed message in its next block.
+"""The epoch and the Warp rules of a chain, which decide whether it accepts a signed message in its
+next block.
 
 Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
 `vms/platformvm/txs/executor/warp_verifier.go`.
@@ -40,7 +41,8 @@ _MAX_SEEN_EPOCHS: Final = 4
 _TTL_S: Final = 0.25
 _FAILURE_TTL_S: Final = 1.0
 _RULES_TTL_S: Final = 30.0
-# The rules of a chain change by its operators alone: while no node answers, the last known ones hold.
+# The rules of a chain change by its operators alone: while no node answers, the last known ones
+# hold.
 _MAX_RULES_AGE_S: Final = 3_600.0
 _QUORUM_TIMEOUT_S: Final = 1.0
 
@@ -61,10 +63,11 @@ class DestinationEpoch(Resource, frozen=True, gc=False, kw_only=True):
 class Destination:
     """A chain as it would verify a message in its next block.
 
-    epoch: of the next block; NO_EPOCH before Granite and without proposervm. epoch_duration_s: the first block at or
-    after the epoch's start plus this seals it. proposed_height: the P-Chain height that the next block would carry; the
-    height of the next epoch if the next block seals this one. read_at: Unix seconds; destinations that differ in it
-    alone are equal.
+    epoch: of the next block; NO_EPOCH before Granite and without proposervm.
+    epoch_duration_s: the first block at or after the epoch's start plus this seals it.
+    proposed_height: the P-Chain height that the next block would carry; the height of the next
+        epoch if the next block seals this one.
+    read_at: Unix seconds; destinations that differ in it alone are equal.
     """
 
     chain_id: ChainID
@@ -82,7 +85,10 @@ class Destination:
 
     @property
     def sealed_from(self) -> int | None:
-        """Unix seconds; the first block at or after it is the last one of the epoch. None: there are no epochs."""
+        """Unix seconds; the first block at or after it is the last one of the epoch.
+
+        None: there are no epochs.
+        """
         return None if self.epoch == NO_EPOCH else self.epoch.start_time_s + self.epoch_duration_s
 
     def describe_epoch(self) -> DestinationEpoch | UnsetType:
@@ -98,7 +104,9 @@ class Destination:
 
 
 class _KnownRules(Struct, eq=False):
-    """The rules of a chain as read. last_block_s: Unix seconds of the chain's last block at that time.
+    """The rules of a chain as read.
+
+    last_block_s: Unix seconds of the chain's last block at that time.
 
     evaluated: the rules for a block of a time, Unix seconds, as they were evaluated last.
     """
@@ -110,9 +118,12 @@ class _KnownRules(Struct, eq=False):
 
 
 class Destinations:
-    """Looks destinations up at their nodes. Used from one event loop; concurrent callers share a lookup.
+    """Looks destinations up at their nodes.
 
-    configured: the chains that have an entry in `evm-chains`. now: seconds of a monotonic clock.
+    Used from one event loop; concurrent callers share a lookup.
+
+    configured: the chains that have an entry in `evm-chains`.
+    now: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -146,7 +157,9 @@ class Destinations:
         self._epoch_duration_s: int | None = None
 
     def known(self, chain_id: ChainID) -> Destination | None:
-        """Return what `resolve` would return without asking a node; None if it would ask one, or raise."""
+        """Return what `resolve` would return without asking a node; None if it would ask one, or
+        raise.
+        """
         cached = self._destinations.get(chain_id)
         return (
             cached.value if cached is not None and isinstance(cached.value, Destination) else None
@@ -168,7 +181,8 @@ class Destinations:
         return cached.value
 
     async def quorum(self, chain_id: ChainID) -> int | None:
-        """Return the quorum that a chain demands, percent; None if that is not known within a second.
+        """Return the quorum that a chain demands, percent; None if that is not known within a
+        second.
 
         Raises nothing. A lookup that takes longer goes on: its end shows which node hangs.
         """
@@ -185,7 +199,9 @@ class Destinations:
         return None if rules is None else rules.quorum
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
-        """Return the epoch before the destination's; None if this daemon has not seen it, or there was none."""
+        """Return the epoch before the destination's; None if this daemon has not seen it, or there
+        was none.
+        """
         epochs, number = self._epochs_seen.get(destination.chain_id), destination.epoch.number - 1
         # Epochs begin with 1.
         return None if epochs is None or number < 1 else epochs.get(number)
@@ -215,8 +231,9 @@ class Destinations:
                 and self._upstream.chain_rpc.is_shared(chain_id)
             )
             if epoch is None and proposed is None and is_run:
-                # The nodes run the chain. Those that serve the proposervm of the P-Chain would serve the chain's, too:
-                # it has none (Simplex), and its blocks verify at the height that the P-Chain proposes.
+                # The nodes run the chain. Those that serve the proposervm of the P-Chain would
+                # serve the chain's, too: it has none (Simplex), and its blocks verify at the height
+                # that the P-Chain proposes.
                 proposed = await self._epochs.proposed_height(P_CHAIN)
                 epoch = None if proposed is None else NO_EPOCH
         except NodesDisagree:
@@ -254,7 +271,10 @@ class Destinations:
         return self._epoch_duration_s
 
     async def _known_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
-        """Return the rules of a chain, at most half a minute old while its nodes answer. Raises NodeUnavailable."""
+        """Return the rules of a chain, at most half a minute old while its nodes answer.
+
+        Raises NodeUnavailable.
+        """
         cached = self._rules.get(chain_id)
         age_s = float("inf") if cached is None else self._now() - cached.read_at
         if cached is not None and age_s <= (

@@ -29,7 +29,10 @@ _SearchKey = tuple[SubnetID, int, bytes]
 
 
 class _Search(Struct, eq=False):
-    """low: a height with another set; high: the lowest known one with the present set. task: None once it has ended."""
+    """low: a height with another set; high: the lowest known one with the present set.
+
+    task: None once it has ended.
+    """
 
     subnet_id: SubnetID
     low: int
@@ -39,7 +42,10 @@ class _Search(Struct, eq=False):
 
 
 class NeededHeights(Struct, eq=False):
-    """Used from one event loop. A search goes on when its callers have left, and its result is kept."""
+    """Used from one event loop.
+
+    A search goes on when its callers have left, and its result is kept.
+    """
 
     _sets: ValidatorSets
     _searches: LRUCache[_SearchKey, _Search] = field(default_factory=lambda: LRUCache(_MAX_FOUND))
@@ -50,7 +56,8 @@ class NeededHeights(Struct, eq=False):
     ) -> int:
         """Return the height, or a higher one that suffices if the search takes too long.
 
-        low: a height with another set. high, digest: of the present set.
+        low: a height with another set.
+        high, digest: of the present set.
         """
         key = (subnet_id, low, digest)
         search = self._searches.get(key)

@@ -1,7 +1,8 @@
-"""The preflight of a signed message: whether the next block of its destination would accept it, and why not.
+"""The preflight of a signed message: whether the next block of its destination would accept it, and
+why not.
 
-The signature is verified with the set of each epoch in which a block may lie; the nodes are asked about the statement.
-Source of truth: ACP-181; avalanchego `vms/platformvm/warp/signature.go`.
+The signature is verified with the set of each epoch in which a block may lie; the nodes are asked
+about the statement. Source of truth: ACP-181; avalanchego `vms/platformvm/warp/signature.go`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ EXECUTION_FAILED: Final = re.compile(
 
 
 class DestinationCall(Struct, frozen=True):
-    """A call of the caller's own at the destination. sender: None for the zero address. Addresses have 20 bytes."""
+    """A call of the caller's own at the destination.
+
+    sender: None for the zero address. Addresses have 20 bytes.
+    """
 
     sender: bytes | None
     contract: bytes
@@ -79,8 +83,9 @@ class DestinationCall(Struct, frozen=True):
 class PreflightRequest(Struct, frozen=True):
     """A signed message and its destination.
 
-    signing_subnet_id: None for the one that the destination verifies with. quorum: percent, None for the destination's;
-    it counts only if it is higher. call: tested as well.
+    signing_subnet_id: None for the one that the destination verifies with.
+    quorum: percent, None for the destination's; it counts only if it is higher.
+    call: tested as well.
     """
 
     signed: SignedMessage
@@ -91,10 +96,12 @@ class PreflightRequest(Struct, frozen=True):
 
 
 class HeightVerification(Struct, frozen=True):
-    """The verification with the set at one height. epoch_number: None if the height is of no epoch.
+    """The verification with the set at one height.
 
-    result: None if the set could not be read, or is not needed. message_refusal: a refusal, and its text, of a message
-    that no set makes valid.
+    epoch_number: None if the height is of no epoch.
+
+    result: None if the set could not be read, or is not needed.
+    message_refusal: a refusal, and its text, of a message that no set makes valid.
     """
 
     label: HeightLabel
@@ -105,7 +112,9 @@ class HeightVerification(Struct, frozen=True):
 
     @property
     def refusal(self) -> tuple[SignatureRefusal, str | None] | None:
-        """The first check that fails, and the same in a sentence; None if none does, or none was made."""
+        """The first check that fails, and the same in a sentence; None if none does, or none was
+        made.
+        """
         if self.result is None or self.result.refusal is None:
             return self.message_refusal
         return self.result.refusal, self.result.refusal_text
@@ -117,7 +126,10 @@ class HeightVerification(Struct, frozen=True):
         return self.refusal is None if is_known else None
 
     def describe(self, weights: Mapping[str, Any]) -> PreflightHeight:
-        """Return the result for a response. weights: fields of `result`, as `_weights` returns them."""
+        """Return the result for a response.
+
+        weights: fields of `result`, as `_weights` returns them.
+        """
         return PreflightHeight(
             epoch=self.label,
             p_chain_height=str(self.height),
@@ -130,7 +142,11 @@ class HeightVerification(Struct, frozen=True):
 
 
 class PreflightSigner(Resource, frozen=True, gc=False, kw_only=True):
-    """A signer. index: its position in the canonical set. node_ids: at most 8."""
+    """A signer.
+
+    index: its position in the canonical set.
+    node_ids: at most 8.
+    """
 
     index: int
     node_ids: tuple[str, ...]
@@ -140,8 +156,10 @@ class PreflightSigner(Resource, frozen=True, gc=False, kw_only=True):
 class PreflightHeight(Resource, frozen=True, gc=False, kw_only=True):
     """The verification with the validator set of one P-Chain height.
 
-    number: of the epoch, left out if the height is of none. verifies: null if the set could not be read. reason: the
-    first check that fails. The weights and signers (at most 100) are left out without a set.
+    number: of the epoch, left out if the height is of none.
+    verifies: null if the set could not be read.
+    reason: the first check that fails. The weights and signers (at most 100) are left out without a
+        set.
     """
 
     epoch: HeightLabel
@@ -159,7 +177,11 @@ class PreflightHeight(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class PreflightCall(Resource, frozen=True, gc=False, kw_only=True):
-    """The result of the tested call. succeeded: null if no node executed it. result, revert_data: hex with 0x."""
+    """The result of the tested call.
+
+    succeeded: null if no node executed it.
+    result, revert_data: hex with 0x.
+    """
 
     succeeded: bool | None
     result: str | UnsetType = UNSET
@@ -169,7 +191,10 @@ class PreflightCall(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class PreflightDestination(Resource, frozen=True, gc=False, kw_only=True):
-    """The destination as its next block verifies. signing_subnet_id: left out if the message determines none."""
+    """The destination as its next block verifies.
+
+    signing_subnet_id: left out if the message determines none.
+    """
 
     destination_blockchain_id: str
     signing_subnet_id: str | UnsetType = UNSET
@@ -183,8 +208,10 @@ class PreflightDestination(Resource, frozen=True, gc=False, kw_only=True):
 class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the next block of the destination would accept a signed message, and why not.
 
-    verifies_now: the signature alone. verifies_at: of the heights. reason: why the message is refused now: that of the
-    current height, else the statement's; left out if nothing is known against it.
+    verifies_now: the signature alone.
+    verifies_at: of the heights.
+    reason: why the message is refused now: that of the current height, else the statement's; left
+        out if nothing is known against it.
     """
 
     verifies_now: bool
@@ -204,8 +231,8 @@ class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
 class Preflight:
     """Used from one event loop.
 
-    executor: verifies signatures; it must not be the one that signing waits for. denies_calls: whether callers may not
-    have calls of a chain executed.
+    executor: verifies signatures; it must not be the one that signing waits for.
+    denies_calls: whether callers may not have calls of a chain executed.
     """
 
     def __init__(
@@ -299,7 +326,10 @@ class Preflight:
     async def _find_signer(
         self, request: PreflightRequest, destination: Destination
     ) -> SignerSubnet:
-        """Return the subnet with whose set the destination verifies. Raises UnknownChain, NodeUnavailable."""
+        """Return the subnet with whose set the destination verifies.
+
+        Raises UnknownChain, NodeUnavailable.
+        """
         if request.signing_subnet_id is not None:
             return SignerSubnet(request.signing_subnet_id, "request")
         source_id = request.signed.unsigned.source_chain_id
@@ -426,7 +456,10 @@ def _describe(
     statement: PreflightStatement,
     call: PreflightCall | UnsetType,
 ) -> PreflightAnswer:
-    """Return the response. quorum: percent, the higher one of the request's and the destination's."""
+    """Return the response.
+
+    quorum: percent, the higher one of the request's and the destination's.
+    """
     unsigned = request.signed.unsigned
     current = next(height for height in heights if height.label == "current")
     later = [

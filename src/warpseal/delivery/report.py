@@ -1,8 +1,9 @@
 """The report of a delivery: weights at the heights of the destination, and advice. Pure.
 
-Source of truth: avalanchego `vms/platformvm/warp/signature.go`: signer bits are positions in the set of the verifier.
-ACP-181, avalanchego `vms/proposervm/acp181/epoch.go`: the first block at or after the end of an epoch still verifies at
-its height; the block after it verifies at the P-Chain height in the header of that block.
+Source of truth: avalanchego `vms/platformvm/warp/signature.go`: signer bits are positions in the
+set of the verifier. ACP-181, avalanchego `vms/proposervm/acp181/epoch.go`: the first block at or
+after the end of an epoch still verifies at its height; the block after it verifies at the P-Chain
+height in the header of that block.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum, requi
 class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
     """The blocks that have to be built on a destination before the one with the message.
 
-    pinned_height: the P-Chain height at which the chain verifies now. needed_height: the lowest known one from which on
-    the set is the present one. not_before: Unix seconds; earlier blocks do not end the epoch. text: the same in words.
+    pinned_height: the P-Chain height at which the chain verifies now.
+    needed_height: the lowest known one from which on the set is the present one.
+    not_before: Unix seconds; earlier blocks do not end the epoch.
+    text: the same in words.
     """
 
     pinned_height: str
@@ -38,7 +41,10 @@ class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
 
 
 def advise(destination: Destination, needed_height: int, now: float) -> DeliveryAdvice:
-    """Return how the destination comes to verify at a height. now: Unix seconds."""
+    """Return how the destination comes to verify at a height.
+
+    now: Unix seconds.
+    """
     pinned, proposed, sealed_from = (
         destination.height,
         destination.proposed_height,
@@ -78,14 +84,18 @@ HeightLabel = Literal["previous", "current", "next", "proposed"]
 
 
 class SignedSet(Struct, frozen=True):
-    """A signed message, the set in which its signature was verified, and the weight of its signers there."""
+    """A signed message, the set in which its signature was verified, and the weight of its signers
+    there.
+    """
 
     signed_message: bytes
     members: CanonicalValidatorSet
     weight: int
 
     def weight_in(self, members: CanonicalValidatorSet) -> tuple[int, bool]:
-        """Return the weight of the signer bits in another set, and whether the same keys have these positions."""
+        """Return the weight of the signer bits in another set, and whether the same keys have these
+        positions.
+        """
         if members is self.members or members.digest == self.members.digest:
             return self.weight, True
         weight, are_same = 0, True
@@ -101,7 +111,8 @@ class SignedSet(Struct, frozen=True):
 class WeightAtHeight(Resource, frozen=True, gc=False, kw_only=True):
     """The weight of the signers in the validator set of one P-Chain height.
 
-    epoch: epoch of the height. required_weight: weight that the destination's own quorum needs.
+    epoch: epoch of the height.
+    required_weight: weight that the destination's own quorum needs.
     """
 
     epoch: HeightLabel
@@ -156,7 +167,8 @@ class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
     heights: those whose sets are known.
     epoch: left out before Granite.
     verifies_now: whether the next block accepts the signature; left out if the set is not known.
-    serves_next: whether the first block of the next epoch accepts it; left out if the set is not known.
+    serves_next: whether the first block of the next epoch accepts it; left out if the set is not
+        known.
     advice: left out if the next block accepts the message.
     """
 

@@ -19,8 +19,9 @@ S = TypeVar("S", Aggregation, L1SignedMessage)
 class DeliveryRequest(Struct, frozen=True):
     """A request for a message that a destination accepts.
 
-    aggregation: what the caller asked for; its height and signing subnet win if they are given. names_quorum: the
-    caller named the quorum. wants_report: the response has the report, and a message for the next epoch if needed.
+    aggregation: what the caller asked for; its height and signing subnet win if they are given.
+    names_quorum: the caller named the quorum.
+    wants_report: the response has the report, and a message for the next epoch if needed.
     """
 
     aggregation: AggregationRequest
@@ -30,7 +31,10 @@ class DeliveryRequest(Struct, frozen=True):
 
 
 class L1DeliveryRequest(Struct, frozen=True):
-    """A request for the message of a transaction with a report. destination_id: None: the chain of the L1's manager."""
+    """A request for the message of a transaction with a report.
+
+    destination_id: None: the chain of the L1's manager.
+    """
 
     l1: L1Request
     destination_id: ChainID | None = None
@@ -38,7 +42,10 @@ class L1DeliveryRequest(Struct, frozen=True):
 
 
 class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """A second message, for the predicted height of the next epoch. error: a code, if it failed."""
+    """A second message, for the predicted height of the next epoch.
+
+    error: a code, if it failed.
+    """
 
     p_chain_height: str
     predicted: bool
@@ -47,7 +54,11 @@ class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Delivery(Struct, Generic[S], frozen=True):
-    """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
+    """A message that was signed for a destination.
+
+    headers: the report in short.
+    is_reported: the caller wants it.
+    """
 
     result: S
     report: DestinationReport

@@ -1,4 +1,5 @@
-"""The use case: a message that the next block of its destination accepts, and a report on what decides that.
+"""The use case: a message that the next block of its destination accepts, and a report on what
+decides that.
 
 Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`.
 """
@@ -65,7 +66,8 @@ MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 # How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
-# The lookups of a destination and of the height by transaction note a new epoch at most this long after each other.
+# The lookups of a destination and of the height by transaction note a new epoch at most this long
+# after each other.
 _EPOCH_LAG_S: Final = 0.25
 _LATEST_TIMEOUT_S: Final = 1.0
 _MAX_LOADS: Final = 64
@@ -76,7 +78,10 @@ _MAX_RECENT_BYTES: Final = 2_048
 
 
 class _Terms(Struct, frozen=True):
-    """How a message is signed for a destination. verifying_subnet_id: whose set the destination takes."""
+    """How a message is signed for a destination.
+
+    verifying_subnet_id: whose set the destination takes.
+    """
 
     signing_subnet_id: SubnetID
     signed_by: SignerSource
@@ -108,7 +113,10 @@ class _CachedDelivery(Struct, frozen=True):
 
 
 class DeliveryService:
-    """Used from one event loop. unix_now: Unix seconds, which are compared with the times of epochs."""
+    """Used from one event loop.
+
+    unix_now: Unix seconds, which are compared with the times of epochs.
+    """
 
     def __init__(
         self,
@@ -139,8 +147,8 @@ class DeliveryService:
     async def sign(self, request: DeliveryRequest) -> Delivery[Aggregation]:
         """Return a message signed for a destination.
 
-        Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises; a missed quorum has
-        `advice` in its detail if the destination verifies with an old set.
+        Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises;
+        a missed quorum has `advice` in its detail if the destination verifies with an old set.
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(
             request.aggregation.timeout_s
@@ -175,17 +183,21 @@ class DeliveryService:
         return Delivery(aggregation, recent.report, recent.headers)
 
     async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery[Aggregation]:
-        """Sign a message at the height at which its destination verifies now, and report on the result.
+        """Sign a message at the height at which its destination verifies now, and report on the
+        result.
 
-        The destination is looked up before the message is signed, since it decides the height, the set and the quorum;
-        and once more afterwards, since its epoch may have ended while validators were asked. If the signature does not
-        verify in the new epoch, all is done again with the new height, at most `_MAX_EPOCHS` times in all: the shares
-        are in the cache by then, so a repetition asks only validators that are new. A missed quorum is treated in the
-        same way before it becomes an error, because the new epoch may have the quorum that the old one lacked.
+        The destination is looked up before the message is signed, since it decides the height, the
+        set and the quorum; and once more afterwards, since its epoch may have ended while
+        validators were asked. If the signature does not verify in the new epoch, all is done again
+        with the new height, at most `_MAX_EPOCHS` times in all: the shares are in the cache by
+        then, so a repetition asks only validators that are new. A missed quorum is treated in the
+        same way before it becomes an error, because the new epoch may have the quorum that the old
+        one lacked.
 
-        The sets of the heights in question are loaded while the round runs. They are awaited only after it, for a
-        bounded time: a report with fewer heights is better than none. The next epoch's message is made last, from what
-        is left of the caller's time, so that it never delays or fails the message that was asked for.
+        The sets of the heights in question are loaded while the round runs. They are awaited only
+        after it, for a bounded time: a report with fewer heights is better than none. The next
+        epoch's message is made last, from what is left of the caller's time, so that it never
+        delays or fails the message that was asked for.
         """
         original = request.aggregation
         source_chain_id = P_CHAIN if original.message is None else original.message.source_chain_id
@@ -250,7 +262,10 @@ class DeliveryService:
     async def signing_set(
         self, source_chain_id: ChainID, destination_id: ChainID
     ) -> CanonicalValidatorSet:
-        """Return the validators that sign messages of a chain for a destination now. Raises what `sign` raises."""
+        """Return the validators that sign messages of a chain for a destination now.
+
+        Raises what `sign` raises.
+        """
         source_subnet_id = await self._chains.subnet_of(source_chain_id)
         destination = await self._destinations.resolve(destination_id)
         subnet_id, _ = choose_signing_subnet(
@@ -263,7 +278,10 @@ class DeliveryService:
         return await self._sets.at(subnet_id, destination.height, is_chosen=True, epoch=True)
 
     async def _aggregate(self, request: AggregationRequest) -> Aggregation:
-        """Aggregate. Raises NodeUnavailable if nodes do not know a height that the caller did not choose."""
+        """Aggregate.
+
+        Raises NodeUnavailable if nodes do not know a height that the caller did not choose.
+        """
         try:
             return await self._aggregator.aggregate(request)
         except HeightTooNew:
@@ -277,7 +295,8 @@ class DeliveryService:
             return await self._destinations.resolve(chain_id)
 
     async def _latest(self, destination: Destination, deadline: float) -> Destination:
-        """Return the destination as it is now: its epoch may have ended while validators were asked.
+        """Return the destination as it is now: its epoch may have ended while validators were
+        asked.
 
         The lookup has some time after the deadline, at which a quorum is missed.
         """
@@ -294,7 +313,9 @@ class DeliveryService:
             return None
 
     def _remember(self, request: DeliveryRequest, recent: _CachedDelivery) -> None:
-        """Keep the outcome of a request, so that an equal one only has to find the same signed message again."""
+        """Keep the outcome of a request, so that an equal one only has to find the same signed
+        message again.
+        """
         aggregation, candidates = request.aggregation, len(self._heights(recent.destination))
         size_bytes = len(aggregation.justification) + (
             0 if aggregation.message is None else len(aggregation.message.raw)
@@ -303,9 +324,11 @@ class DeliveryService:
             self._recent[_delivery_key(request)] = recent
 
     async def sign_l1(self, request: L1DeliveryRequest) -> Delivery[L1SignedMessage]:
-        """Return the signed message of a transaction with a report; its destination is the chain of the L1's manager.
+        """Return the signed message of a transaction with a report; its destination is the chain of
+        the L1's manager.
 
-        Raises DestinationMismatch, WarpDisabled, DestinationUnavailable, and what L1MessageService.get raises.
+        Raises DestinationMismatch, WarpDisabled, DestinationUnavailable, and what
+        L1MessageService.get raises.
         """
         original = request.l1
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(original.timeout_s)
@@ -350,7 +373,10 @@ class DeliveryService:
         return await self._deliver_whole(signed, latest, report, subnet_id, deadline, sign_again)
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
-        """Return the explanation of a transaction's message. Raises DestinationMismatch, InvalidTimeout."""
+        """Return the explanation of a transaction's message.
+
+        Raises DestinationMismatch, InvalidTimeout.
+        """
         explanation = await self._l1_messages.explain(request.l1)
         if explanation.message:
             _require_manager_chain(request, explanation.message.manager_chain_id)
@@ -378,7 +404,10 @@ class DeliveryService:
     def _prefetch(
         self, destination: Destination, subnet_id: SubnetID
     ) -> dict[int, asyncio.Task[None]]:
-        """Load the sets that are not known; return the loads by height. They go on when their callers have left."""
+        """Load the sets that are not known; return the loads by height.
+
+        They go on when their callers have left.
+        """
         loads: dict[int, asyncio.Task[None]] = {}
         for _, height in self._heights(destination):
             key = (subnet_id, height)
@@ -406,7 +435,9 @@ class DeliveryService:
     async def _load_sets(
         self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True
     ) -> None:
-        """Wait for the sets that are not known, or for the current epoch's only; a load may take too long."""
+        """Wait for the sets that are not known, or for the current epoch's only; a load may take
+        too long.
+        """
         loads = self._prefetch(destination, subnet_id)
         awaited = [
             load for height, load in loads.items() if is_whole or height == destination.height
@@ -447,7 +478,8 @@ class DeliveryService:
         deadline: float,
         sign_again: Callable[[int, float], Awaitable[bytes]],
     ) -> Delivery[S]:
-        """Return a delivery with its whole report: with advice, and with a second message for the next epoch.
+        """Return a delivery with its whole report: with advice, and with a second message for the
+        next epoch.
 
         sign_again: returns the message signed at a height, within some seconds.
         """
@@ -478,7 +510,9 @@ class DeliveryService:
     async def _add_advice(
         self, error: WarpsealError, destination: Destination, terms: _Terms
     ) -> None:
-        """Add the advice to the detail of an error, unless the present set would lack the quorum as well."""
+        """Add the advice to the detail of an error, unless the present set would lack the quorum as
+        well.
+        """
         if terms.height_source == "request":
             return
         failed = (
@@ -500,7 +534,8 @@ class DeliveryService:
         subnet_id: SubnetID,
         suffices: Callable[[CanonicalValidatorSet], bool] = lambda now: True,
     ) -> DeliveryAdvice | None:
-        """Return the advice if the destination verifies with another set than the present one, as far as known.
+        """Return the advice if the destination verifies with another set than the present one, as
+        far as known.
 
         suffices: whether the present set can sign the message.
         """
@@ -518,7 +553,10 @@ class DeliveryService:
 
 
 def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
-    """Return what is equal for equal requests. A tuple is compared in a fifth of the time of a request."""
+    """Return what is equal for equal requests.
+
+    A tuple is compared in a fifth of the time of a request.
+    """
     aggregation = request.aggregation
     message = None if aggregation.message is None else aggregation.message.raw
     numbers = (aggregation.quorum, aggregation.buffer, aggregation.height, aggregation.timeout_s)
@@ -534,7 +572,10 @@ def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
 
 
 def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
-    """Check that the message of a transaction is for its destination. chain: the chain of the L1's manager."""
+    """Check that the message of a transaction is for its destination.
+
+    chain: the chain of the L1's manager.
+    """
     if request.destination_id is not None and id_text(request.destination_id) != chain:
         reason = (
             f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
@@ -557,7 +598,9 @@ def _is_outrun(destination: Destination, report: DestinationReport, deadline: fl
 
 
 def _can_reach(members: CanonicalValidatorSet, quorum: int, failed_keys: Set[bytes]) -> bool:
-    """Return whether a set reaches a quorum, in percent, without the validators that failed to sign."""
+    """Return whether a set reaches a quorum, in percent, without the validators that failed to
+    sign.
+    """
     weight = sum(
         member.weight for member in members.validators if member.public_key not in failed_keys
     )

@@ -1,7 +1,8 @@
 """Checks of a message beyond its signature: whether the destination takes its statement now.
 
-A registration expires, a nonce becomes stale, a message is delivered once. Source of truth: avalanchego
-`vms/platformvm/txs/executor/standard_tx_executor.go`; icm-contracts `TeleporterMessenger.sol`, `ValidatorManager.sol`.
+A registration expires, a nonce becomes stale, a message is delivered once. Source of truth:
+avalanchego `vms/platformvm/txs/executor/standard_tx_executor.go`; icm-contracts
+`TeleporterMessenger.sol`, `ValidatorManager.sol`.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ GET_VALIDATOR: Final = bytes.fromhex("d5f20ff6")
 _MAX_NONCE: Final = 2**64 - 1
 _WORD_BYTES: Final = 32
 _VIEW_GAS: Final = 1_000_000
-# ACP-99: status, offset of the node id, starting weight, sent and received nonce, weight, start and end. Older managers
-# have one nonce, and their node id begins a word earlier.
+# ACP-99: status, offset of the node id, starting weight, sent and received nonce, weight, start and
+# end. Older managers have one nonce, and their node id begins a word earlier.
 _RECORD_WORDS: Final = 8
 _RECEIVED_NONCE_WORD: Final = 4
 _MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
@@ -76,7 +77,8 @@ class StatementRefusal(StrEnum):
 class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the destination takes the statement of the message now, as far as nodes can tell.
 
-    kind: kind of the message. accepted: null if no node can decide it.
+    kind: kind of the message.
+    accepted: null if no node can decide it.
     """
 
     kind: str
@@ -117,9 +119,12 @@ _ACCEPTED: Final = _Verdict(True, "the nodes know nothing against it")
 
 
 class StatementChecker(Struct, eq=False):
-    """Asks nodes, each question within a few seconds; a node that lacks the data, lies or hangs ends nothing.
+    """Asks nodes, each question within a few seconds; a node that lacks the data, lies or hangs
+    ends nothing.
 
-    records: None without a store. executor: parses payloads. now: Unix seconds.
+    records: None without a store.
+    executor: parses payloads.
+    now: Unix seconds.
     """
 
     _platform: PlatformClient
@@ -165,7 +170,8 @@ class StatementChecker(Struct, eq=False):
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
             return _refuse(StatementRefusal.WRONG_MANAGER, wrong_manager)
-        # The next block has the time of its proposer's clock, and never one before the last block's.
+        # The next block has the time of its proposer's clock, and never one before the last
+        # block's.
         next_time_s = max(await self._platform.chain_time_s(), int(self.now()))
         if message.expiry <= next_time_s:
             expiry, block_time = (
@@ -203,7 +209,10 @@ class StatementChecker(Struct, eq=False):
     async def _weight(
         self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight
     ) -> _Verdict:
-        """Return the first check of the P-Chain that fails, and why. Raises NodeUnavailable if all nodes lag."""
+        """Return the first check of the P-Chain that fails, and why.
+
+        Raises NodeUnavailable if all nodes lag.
+        """
         if message.nonce == _MAX_NONCE and message.weight:
             return _refuse(
                 StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals"
@@ -292,7 +301,9 @@ class StatementChecker(Struct, eq=False):
     async def _attestation(
         self, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
     ) -> _Verdict:
-        """Check a message of the P-Chain about a validation with the manager's record of that validation."""
+        """Check a message of the P-Chain about a validation with the manager's record of that
+        validation.
+        """
         subnet_id = await self._subnet_of(content.validation_id)
         subnet = None
         with suppress(UnknownSubnet):
@@ -314,7 +325,8 @@ class StatementChecker(Struct, eq=False):
         )
 
     async def _conversion(self, content: SubnetToL1Conversion, destination_id: ChainID) -> _Verdict:
-        """Check a conversion of the destination's own subnet with the manager's record of the first validator.
+        """Check a conversion of the destination's own subnet with the manager's record of the first
+        validator.
 
         The manager takes the message once, and records the initial validators then.
         """
@@ -360,7 +372,10 @@ class StatementChecker(Struct, eq=False):
 
 
 class _ManagerStatus(IntEnum):
-    """The states of a validator in ACP-99. UNKNOWN: the manager has no record of it."""
+    """The states of a validator in ACP-99.
+
+    UNKNOWN: the manager has no record of it.
+    """
 
     UNKNOWN = 0
     PENDING_ADDED = 1
@@ -397,7 +412,9 @@ def _wrong_chain(manager_chain_id: ChainID) -> _Verdict:
 
 
 def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:
-    """Return the sender of a message, and what it sends: a known message, else the call; None if it is no call."""
+    """Return the sender of a message, and what it sends: a known message, else the call; None if it
+    is no call.
+    """
     try:
         call = AddressedCall.parse(message.payload)
     except MalformedMessage:
@@ -430,7 +447,9 @@ def _status(output: bytes) -> int | None:
 def _is_recorded(
     content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes
 ) -> bool | None:
-    """Return whether a manager's record of a validator shows that it has taken the message; None: unknown."""
+    """Return whether a manager's record of a validator shows that it has taken the message; None:
+    unknown.
+    """
     status = _status(output)
     if status is None:
         return None

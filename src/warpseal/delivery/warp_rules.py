@@ -1,7 +1,11 @@
-"""The Warp rules of a chain at a time, from the configuration that its nodes return; and the subnet that signs. Pure.
+"""The Warp rules of a chain at a time, from the configuration that its nodes return; and the subnet
+that signs.
+
+Pure.
 
 Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
-`graft/subnet-evm/params/extras/precompile_upgrade.go`, `vms/platformvm/txs/executor/warp_verifier.go`.
+`graft/subnet-evm/params/extras/precompile_upgrade.go`,
+`vms/platformvm/txs/executor/warp_verifier.go`.
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ _MAX_UPGRADES: Final = 1_000
 class WarpRules(Struct, frozen=True):
     """The Warp configuration of a chain at one time.
 
-    quorum: percent. requires_primary_signers: the Primary Network signs messages of its C- and X-Chain.
+    quorum: percent.
+    requires_primary_signers: the Primary Network signs messages of its C- and X-Chain.
     """
 
     quorum: int = DEFAULT_QUORUM
@@ -49,8 +54,9 @@ class WarpRules(Struct, frozen=True):
 class WarpSchedule(Struct, frozen=True):
     """The Warp configurations of a chain, each with the time from which it holds.
 
-    genesis: of the genesis; upgrades: in the order of the chain's upgrades. is_subnet_evm: without an active
-    configuration there is no Warp precompile. durango_s: Unix seconds from which another EVM chain has it.
+    genesis: of the genesis; upgrades: in the order of the chain's upgrades.
+    is_subnet_evm: without an active configuration there is no Warp precompile.
+    durango_s: Unix seconds from which another EVM chain has it.
     """
 
     genesis: Mapping[str, Config]
@@ -96,7 +102,10 @@ def parse_schedule(config: bytes) -> WarpSchedule:
 
 
 class SignerSubnet(NamedTuple):
-    """The subnet whose validators sign a message. source: why."""
+    """The subnet whose validators sign a message.
+
+    source: why.
+    """
 
     subnet_id: SubnetID
     source: SignerSource

@@ -1,6 +1,8 @@
-"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files.
+"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions,
+open files.
 
-It compares the nodes and those of the gateway (nodes.py), and checks those of indexed EVM chains (evm.py).
+It compares the nodes and those of the gateway (nodes.py), and checks those of indexed EVM chains
+(evm.py).
 """
 
 from __future__ import annotations
@@ -203,6 +205,8 @@ def _check_nodes(
 
 
 def _with_own_identity(config: Config, folder: Path) -> Config:
-    """Return a configuration that takes nothing from a daemon that runs: neither its identity nor its store."""
+    """Return a configuration that takes nothing from a daemon that runs: neither its identity nor
+    its store.
+    """
     peers = replace(config.peers, data_dir=folder, tls_cert_path=None, tls_key_path=None)
     return replace(config, peers=peers, store=replace(config.store, url=OFF))

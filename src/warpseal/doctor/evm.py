@@ -1,4 +1,7 @@
-"""Checks the nodes of the indexed EVM chains for what the indexer needs, and the disk. None of it affects signing."""
+"""Checks the nodes of the indexed EVM chains for what the indexer needs, and the disk.
+
+None of it affects signing.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,10 @@ class _ChainResult(NamedTuple):
 
 
 class _ChainCheck:
-    """Checks the nodes of one chain. setting: that names them."""
+    """Checks the nodes of one chain.
+
+    setting: that names them.
+    """
 
     def __init__(self, chain: EvmChain, setting: str, config: Config, sessions: Sessions) -> None:
         assert chain.index is not None
@@ -176,7 +182,9 @@ class _ChainCheck:
     async def _check_blocks(
         self, node: ChainNode, head: int, where: str, detail: dict[str, Any]
     ) -> list[Finding]:
-        """Check that the node has the receipts of its last block, and the block with which the index begins."""
+        """Check that the node has the receipts of its last block, and the block with which the
+        index begins.
+        """
         latest = await self._call(node, BLOCK_RECEIPTS, hex(head))
         if is_unknown_method(latest, BLOCK_RECEIPTS):
             advice = "receipts are read one by one, with eth_getTransactionReceipt, which is slower: upgrade the node"
@@ -208,7 +216,8 @@ class _ChainCheck:
     async def _check_traces(
         self, node: ChainNode, head: int, where: str, detail: dict[str, Any]
     ) -> list[Finding]:
-        """Check that the node traces its last block, the first one that is indexed, and one in between.
+        """Check that the node traces its last block, the first one that is indexed, and one in
+        between.
 
         A pruned node has the state of the genesis and that of every 4,096th block.
         """

@@ -1,4 +1,6 @@
-"""Compares the nodes (heights, sets, conversions, versions, clocks, chains), those of the gateway, and the index."""
+"""Compares the nodes (heights, sets, conversions, versions, clocks, chains), those of the gateway,
+and the index.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ async def compare_nodes(
     p_chain_responses: Sequence[EndpointResponse],
     info_responses: Sequence[EndpointResponse],
 ) -> list[Finding]:
-    """Compare all configured nodes. heights: of p-chain-api; responses: of the nodes of each list to a first call."""
+    """Compare all configured nodes.
+
+    heights: of p-chain-api; responses: of the nodes of each list to a first call.
+    """
     nodes = config.node
     clocks = {
         f"{P_CHAIN_API}[{position}]": response
@@ -161,7 +166,9 @@ def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding
 async def _compare_sets(
     config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]
 ) -> list[Finding]:
-    """Compare validator sets at one height that all nodes have which keep up, and the conversions of subnets."""
+    """Compare validator sets at one height that all nodes have which keep up, and the conversions
+    of subnets.
+    """
     descending_heights = sorted(
         (result.value for result in heights if result.value is not None), reverse=True
     )
@@ -241,7 +248,9 @@ def _compare(
 
 
 async def check_index_sets(config: Config, network_id: int, upstream: Upstream) -> list[Finding]:
-    """Compare the Primary Network's last validator set of the index, and some drawn ones, with those of the nodes."""
+    """Compare the Primary Network's last validator set of the index, and some drawn ones, with
+    those of the nodes.
+    """
     url = index_url(config.index, config.peers.data_dir / str(network_id))
     if PrimaryChain.P not in config.indexer.chains or (
         url.path is not None and not url.path.exists()
@@ -299,7 +308,10 @@ async def _compare_versions(upstream: Upstream) -> list[Finding]:
 
 
 class _ProposerVM(Struct, frozen=True):
-    """The proposervm API of a chain at one node. name: the node's place in the settings."""
+    """The proposervm API of a chain at one node.
+
+    name: the node's place in the settings.
+    """
 
     chain_id: ChainID
     name: str

@@ -1,1 +1,3 @@
-"""What the daemon reports as events, and the one feed from which all listeners read; start with feed.py."""
+"""What the daemon reports as events, and the one feed from which all listeners read; start with
+feed.py.
+"""

@@ -1,7 +1,8 @@
-"""The feed of the event log: read and encoded once for all listeners of this daemon, who keep cursors and no queues.
+"""The feed of the event log: read and encoded once for all listeners of this daemon, who keep
+cursors and no queues.
 
-The log is read only while listeners wait: at once after a commit of this daemon, and four times a second for those of
-others. A listener that is behind the newest events reads the store.
+The log is read only while listeners wait: at once after a commit of this daemon, and four times a
+second for those of others. A listener that is behind the newest events reads the store.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class EventFilter(Struct, frozen=True, rename="camel"):
 
 
 class EncodedEvent(Struct, frozen=True):
-    """An event as listeners get it. encoded: JSON, beginning with the cursor."""
+    """An event as listeners get it.
+
+    encoded: JSON, beginning with the cursor.
+    """
 
     number: int
     event: Event
@@ -79,9 +83,11 @@ class EventFeed:
         self._extending: SingleFlight[None, None] = SingleFlight()
 
     async def start(self, name: str, cursor: str | None) -> tuple[int, str]:
-        """Return the number behind which a listener starts, and its cursor; without one behind the newest event.
+        """Return the number behind which a listener starts, and its cursor; without one behind the
+        newest event.
 
-        name: the parameter that has the cursor. Raises InvalidRequest, CursorExpired, StoreDown.
+        name: the parameter that has the cursor.
+        Raises InvalidRequest, CursorExpired, StoreDown.
         """
         if cursor is None:
             last = await self.log.last()
@@ -110,7 +116,10 @@ class EventFeed:
         return EventPage(events[-1].number, events[-1].cursor, matching)
 
     async def _extend(self, after: int) -> None:
-        """Wait for events and add them to the recent ones. after: of a listener; earlier events are not needed."""
+        """Wait for events and add them to the recent ones.
+
+        after: of a listener; earlier events are not needed.
+        """
         if after > self._end:
             self._recent.clear()
             self._end = after

@@ -1,7 +1,9 @@
-"""Adds to the event log what the indexes of EVM chains have of ICM messages, each chain behind a stored position.
+"""Adds to the event log what the indexes of EVM chains have of ICM messages, each chain behind a
+stored position.
 
-A position is a key of the chain's index. It moves in the transaction of its events, from the value that the reader has
-seen: so neither a crash nor a second daemon adds an event twice, and a new index continues where the old one ended.
+A position is a key of the chain's index. It moves in the transaction of its events, from the value
+that the reader has seen: so neither a crash nor a second daemon adds an event twice, and a new
+index continues where the old one ended.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ _MAX_LAG: Final = block_key(1_000)
 
 
 class IndexEvents:
-    """Used from one event loop. indexes: returns the indexes that have messages, by chain. unix_clock: in seconds.
+    """Used from one event loop.
 
-    background: keeps the reader of each chain running, so that an error in one index delays no other.
+    indexes: returns the indexes that have messages, by chain.
+    unix_clock: in seconds.
+
+    background: keeps the reader of each chain running, so that an error in one index delays no
+        other.
     """
 
     def __init__(
@@ -89,7 +95,8 @@ class IndexEvents:
     async def _read(self, chain_id: ChainID, index: EvmIndex) -> bool:
         """Add the next events of a chain; return whether more may follow at once."""
         source = id_text(chain_id)
-        # If this fails, or another daemon has read the chain in the meantime, the position is read again.
+        # If this fails, or another daemon has read the chain in the meantime, the position is read
+        # again.
         position = self._positions.pop(chain_id, None)
         try:
             if position is None and (position := await self._log.position(source)) is None:
@@ -114,7 +121,9 @@ class IndexEvents:
             return False
 
     def _event(self, occurrence: IcmOccurrence) -> NewEvent:
-        """Return the event; the row has the time at which it is added, since the log deletes the oldest rows."""
+        """Return the event; the row has the time at which it is added, since the log deletes the
+        oldest rows.
+        """
         message = occurrence.message
         warp_id: str | UnsetType = UNSET
         if (

@@ -1,6 +1,7 @@
 """The events that services of the daemon report; the store adds those of signatures itself.
 
-The name of an event that repeats has its hour or day, so that all daemons of a store together add it once.
+The name of an event that repeats has its hour or day, so that all daemons of a store together add
+it once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     # Only a daemon with forecasts loads them.
     from warpseal.validators.forecast.service import SubnetForecast
 
-# Callers may send any number of messages that cannot be signed; the events of these must not displace all others.
+# Callers may send any number of messages that cannot be signed; the events of these must not
+# displace all others.
 MAX_HOURLY: Final = 1_000
 HALT_NOTICE_S: Final = 7 * DAY_S
 _HOUR_S: Final = 3_600
@@ -48,7 +50,9 @@ class EventSources:
         self._hour = 0
 
     def on_shortfall(self, message: UnsignedMessage, shortfall: QuorumShortfall) -> None:
-        """Report each missing validator of a quorum that was missed, and the message if waiting does not help."""
+        """Report each missing validator of a quorum that was missed, and the message if waiting
+        does not help.
+        """
         subnet_id, events = shortfall.signing_subnet_id, list[NewEvent]()
         if shortfall.verdict is Verdict.NEVER:
             data = {
@@ -81,7 +85,10 @@ class EventSources:
         self._log.add(events)
 
     def on_l1_signed(self, tx_id: bytes, attestation: Attestation, height: int) -> None:
-        """Report that the message of an L1 transaction is signed. height: P-Chain height of the validator set."""
+        """Report that the message of an L1 transaction is signed.
+
+        height: P-Chain height of the validator set.
+        """
         subnet_id, validation_id = attestation.subnet_id, attestation.validation_id
         events = self._create(
             EventType.L1_TRANSACTION_SIGNED,
@@ -99,7 +106,9 @@ class EventSources:
         self._log.add(events)
 
     def on_forecast(self, forecast: SubnetForecast) -> None:
-        """Report a subnet whose quorum becomes impossible within seven days, or is impossible already."""
+        """Report a subnet whose quorum becomes impossible within seven days, or is impossible
+        already.
+        """
         outlook = forecast.outlook
         halts_at = outlook.today.quorum_impossible_at_s
         if halts_at is None or halts_at > outlook.as_of_s + HALT_NOTICE_S:
@@ -124,7 +133,10 @@ class EventSources:
         period_s: int = 0,
         **ids: str | UnsetType,
     ) -> list[NewEvent]:
-        """Return a new event, or none. period_s: the event may repeat after it; 0: it never repeats."""
+        """Return a new event, or none.
+
+        period_s: the event may repeat after it; 0: it never repeats.
+        """
         now = int(self._unix_clock())
         if self._hour != now // _HOUR_S:
             self._hour = now // _HOUR_S

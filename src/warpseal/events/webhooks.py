@@ -2,8 +2,9 @@
 
 Source of truth of the headers, the secret, 410 and Retry-After: Standard Webhooks 1.0.
 
-Each webhook has a task with one request at a time, so that a dead one delays no other. Once a second, one transaction
-stores how far all of them are and reads which ones there are: what a killed process sent after it is sent again.
+Each webhook has a task with one request at a time, so that a dead one delays no other. Once a
+second, one transaction stores how far all of them are and reads which ones there are: what a killed
+process sent after it is sent again.
 """
 
 from __future__ import annotations
@@ -65,9 +66,14 @@ class WebhookDelivery(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Webhook(Resource, frozen=True, gc=False, kw_only=True):
-    """A webhook. types to subnetId: the filter. cursor: up to where it has the events. deliveries: the oldest first.
+    """A webhook.
 
-    failingSince: the first failure after the last success. secret: the key of the signatures, only of a new webhook.
+    types to subnetId: the filter.
+    cursor: up to where it has the events.
+    deliveries: the oldest first.
+
+    failingSince: the first failure after the last success.
+    secret: the key of the signatures, only of a new webhook.
     """
 
     id: str
@@ -105,15 +111,20 @@ class WebhookResult(NamedTuple):
 
 
 def new_secret() -> str:
-    """Return a secret: its prefix, and the Base64 of the bytes with which libraries of Standard Webhooks verify."""
+    """Return a secret: its prefix, and the Base64 of the bytes with which libraries of Standard
+    Webhooks verify.
+    """
     return _SECRET_PREFIX + b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> dict[str, str]:
-    """Return the headers that sign a request: those of Standard Webhooks, ours, and that of the published SDK."""
+    """Return the headers that sign a request: those of Standard Webhooks, ours, and that of the
+    published SDK.
+    """
     secret, timestamp = str(webhook.secret), b"%d" % now_unix_s
     key = secret.encode()
-    # A secret of before 0.2.0 has no prefix: there a receiver's library gets the Base64 of its text.
+    # A secret of before 0.2.0 has no prefix: there a receiver's library gets the Base64 of its
+    # text.
     standard_key = (
         b64decode(secret.removeprefix(_SECRET_PREFIX)) if secret.startswith(_SECRET_PREFIX) else key
     )
@@ -132,7 +143,9 @@ def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> 
 
 
 def _message_id(webhook: Webhook, events: Sequence[EncodedEvent]) -> str:
-    """Return the id of a request: the same for the same events, since receivers ignore an id that they had before."""
+    """Return the id of a request: the same for the same events, since receivers ignore an id that
+    they had before.
+    """
     content = (
         f"{events[0].cursor}_{events[-1].number}" if events else f"test_{secrets.token_hex(8)}"
     )
@@ -146,7 +159,9 @@ async def send(
     events: Sequence[EncodedEvent],
     now_unix_s: float,
 ) -> WebhookResult:
-    """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds is an error."""
+    """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds
+    is an error.
+    """
     encoded = b",".join([event.encoded for event in events])
     body = b'{"webhookId":"%b","events":[%b]}' % (webhook.id.encode(), encoded)
     headers = {"content-type": "application/json"} | _sign(
@@ -174,9 +189,12 @@ async def send(
 
 
 class WebhookSender(Struct):
-    """Used from one event loop. unix_clock: Unix time in seconds.
+    """Used from one event loop.
 
-    report_paused: called each second with the number of paused webhooks, and with None when this process stops sending.
+    unix_clock: Unix time in seconds.
+
+    report_paused: called each second with the number of paused webhooks, and with None when this
+        process stops sending.
     _webhooks, _bodies: by id, with how far the deliveries are, and as they are in the store.
     """
 
@@ -233,7 +251,10 @@ class WebhookSender(Struct):
                     await self._store()
 
     async def _store(self) -> dict[str, bytes]:
-        """Store how far the deliveries are, and return the bodies of all webhooks. Raises StoreDown."""
+        """Store how far the deliveries are, and return the bodies of all webhooks.
+
+        Raises StoreDown.
+        """
         bodies = {
             webhook_id: msgspec.json.encode(webhook)
             for webhook_id, webhook in self._webhooks.items()

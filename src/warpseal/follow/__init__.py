@@ -1,1 +1,4 @@
-"""Reads accepted blocks of a chain in order, for consumers that write them. Start reading at `chain_follower.py`."""
+"""Reads accepted blocks of a chain in order, for consumers that write them.
+
+Start reading at `chain_follower.py`.
+"""

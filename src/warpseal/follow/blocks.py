@@ -1,7 +1,8 @@
-"""Blocks as nodes return them, how they link, and the one error for a block that cannot follow those that were written.
+"""Blocks as nodes return them, how they link, and the one error for a block that cannot follow
+those that were written.
 
-A block is bare, or in a container of the index API, which may be wrapped by the proposervm. This module calls no node:
-the process that writes an index uses it as well.
+A block is bare, or in a container of the index API, which may be wrapped by the proposervm. This
+module calls no node: the process that writes an index uses it as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from warpseal.warp.codec import MalformedMessage
 class StopReason(StrEnum):
     """Why no block follows; docs/operations.md says what to do about each.
 
-    From WRONG_RECEIPT_COUNT on: only EVM chains, of the values of `chains.evm.checks.BlockMismatch`.
+    From WRONG_RECEIPT_COUNT on: only EVM chains, of the values of
+    `chains.evm.checks.BlockMismatch`.
     """
 
     UNKNOWN_TYPE = "unknown_type"
@@ -46,7 +48,10 @@ class StopReason(StrEnum):
 
 
 class ChainStopped(Exception):
-    """A block cannot follow those that were written. raw: its bytes, empty if they are not the reason."""
+    """A block cannot follow those that were written.
+
+    raw: its bytes, empty if they are not the reason.
+    """
 
     def __init__(self, reason: StopReason, height: int, detail: str, raw: bytes = b"") -> None:
         super().__init__(f"{reason} at block {height}: {detail}")
@@ -61,7 +66,10 @@ class ChainStopped(Exception):
 
 
 def undecodable(error: MalformedMessage, height: int, raw: bytes, where: str = "") -> ChainStopped:
-    """Return the error for bytes that cannot be decoded. where: their place, if it is not the block of this height."""
+    """Return the error for bytes that cannot be decoded.
+
+    where: their place, if it is not the block of this height.
+    """
     reason = (
         StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
     )
@@ -89,7 +97,10 @@ R = TypeVar("R")
 
 
 class RawBlock(Struct, frozen=True):
-    """A block as a node returned it. is_container: the proposervm may wrap it."""
+    """A block as a node returned it.
+
+    is_container: the proposervm may wrap it.
+    """
 
     raw: bytes
     is_container: bool
@@ -113,7 +124,9 @@ def decode_block(parse: Callable[[bytes], B], inner: bytes, height: int, raw: by
 def apply_blocks(
     blocks: Iterable[T], apply: Callable[[T], R], stop: ChainStopped | None
 ) -> tuple[list[R], ChainStopped | None]:
-    """Return the records of blocks up to the first that cannot be applied, and the reason for that one, else `stop`."""
+    """Return the records of blocks up to the first that cannot be applied, and the reason for that
+    one, else `stop`.
+    """
     records: list[R] = []
     try:
         for block in blocks:

@@ -48,7 +48,10 @@ class CChainSource(BlockSource[CChainBlock]):
         return await self._client.block_of_each(height)
 
     async def _read_batch(self, first: int, count: int) -> list[CChainBlock]:
-        """Return one batch, up to the first block that the node does not have yet. Raises NodeUnavailable."""
+        """Return one batch, up to the first block that the node does not have yet.
+
+        Raises NodeUnavailable.
+        """
         size = min(count, self._per_call)
         try:
             batch = await self._client.blocks(first, size)

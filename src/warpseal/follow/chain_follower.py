@@ -1,8 +1,9 @@
-"""Reads one chain for a consumer: catches up with the nodes, several spans ahead of the writing, then reads new blocks.
+"""Reads one chain for a consumer: catches up with the nodes, several spans ahead of the writing,
+then reads new blocks.
 
-New blocks come before the older ones of a backfill, and both are read upwards. A block that cannot be right stops the
-chain with a named reason. The same block is tried again at intervals, and never skipped. Calls to nodes and to the
-database are repeated until they succeed.
+New blocks come before the older ones of a backfill, and both are read upwards. A block that cannot
+be right stops the chain with a named reason. The same block is tried again at intervals, and never
+skipped. Calls to nodes and to the database are repeated until they succeed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _CATCHING_UP_STATUS_INTERVAL_S: Final = 5.0
 _BOOTSTRAP_CHECK_INTERVAL_S: Final = 15.0
 # Of two nodes that follow the same chain one may have a block a moment earlier.
 _TOLERATED_LAG_BLOCKS: Final = 1
-# A wait below the last block of the nodes is reported after so long, and logged again at this interval.
+# A wait below the last block of the nodes is reported after so long, and logged again at this
+# interval.
 _LONG_WAIT_S: Final = 120.0
 _WAIT_LOG_INTERVAL_S: Final = 600.0
 _WAITING: Final = {
@@ -63,7 +65,9 @@ _TRIES_ALTERNATIVES: Final = (
 class ChainConsumer(ABC, Generic[T]):
     """Writes the blocks of one chain that a `ChainFollower` reads for it.
 
-    name: the chain's, for its progress and for log lines. activity: the subject of log lines. log: their logger.
+    name: the chain's, for its progress and for log lines.
+    activity: the subject of log lines.
+    log: their logger.
     notice: what readers of the progress should know until the chain is caught up; empty: nothing.
     """
 
@@ -84,7 +88,8 @@ class ChainConsumer(ABC, Generic[T]):
         """
 
     async def begin(self, min_height: int, tip: int) -> int | None:
-        """Begin at `min_height`, or at the lowest height above it that a node has; return the next height to write.
+        """Begin at `min_height`, or at the lowest height above it that a node has; return the next
+        height to write.
 
         None: no block up to `tip` is to be written. Raises ChainStopped, StoreDown.
         """
@@ -98,7 +103,10 @@ class ChainConsumer(ABC, Generic[T]):
         """
 
     async def prepare_backfill(self, tip: int) -> None:
-        """Find out what the backfill has to read, once all new blocks are written. Raises ChainStopped, StoreDown."""
+        """Find out what the backfill has to read, once all new blocks are written.
+
+        Raises ChainStopped, StoreDown.
+        """
 
     def missing(self) -> range:
         """Return the heights of the backfill that are to be written; empty: none."""
@@ -112,8 +120,9 @@ class ChainConsumer(ABC, Generic[T]):
 class ChainFollower(Generic[T]):
     """Reads one chain for its consumer, on one event loop.
 
-    report: stores the progress of the chain; None: it is only read. check_bootstrapped: returns whether the node is
-    bootstrapped. first_height: the first height to write, if a node has it.
+    report: stores the progress of the chain; None: it is only read.
+    check_bootstrapped: returns whether the node is bootstrapped.
+    first_height: the first height to write, if a node has it.
     wait_for_block: waits for a new block, at most for the seconds of its argument.
     """
 
@@ -264,7 +273,9 @@ class ChainFollower(Generic[T]):
             self._stopped = None
 
     async def _poll(self) -> int:
-        """Return the height up to which blocks are written: that of the node in use; while stopped, that of before."""
+        """Return the height up to which blocks are written: that of the node in use; while stopped,
+        that of before.
+        """
         self._tips = await self._retrier.call(self._consumer.source.tip_heights)
         self._tips_reported_at = int(time.time())
         is_due = loop_time() - self._bootstrap_checked_at >= _BOOTSTRAP_CHECK_INTERVAL_S
@@ -280,7 +291,9 @@ class ChainFollower(Generic[T]):
         return range(0) if self._next is None else range(self._next, tip + 1)
 
     async def _older_blocks(self, tip: int) -> range:
-        """Return the next heights of the backfill, so few that new blocks do not wait long; empty: none."""
+        """Return the next heights of the backfill, so few that new blocks do not wait long; empty:
+        none.
+        """
         if self._next is None:
             return range(0)
         await self._consumer.prepare_backfill(tip)
@@ -405,7 +418,9 @@ class ChainFollower(Generic[T]):
             await self._update_status(force=True)
 
     def _note_stop(self, stop: ChainStopped) -> bool:
-        """Return whether the chain stops for another reason, or at another height, than it did already."""
+        """Return whether the chain stops for another reason, or at another height, than it did
+        already.
+        """
         before, self._stopped = self._stopped, stop
         if before is None:
             # The chain may stop before the nodes were polled.
@@ -448,7 +463,9 @@ class ChainFollower(Generic[T]):
         self._written_status, self._status_written_at = status, loop_time()
 
     def _waiting(self) -> str:
-        """Return what the chain waits for, after its notice until it is caught up; empty if for nothing."""
+        """Return what the chain waits for, after its notice until it is caught up; empty if for
+        nothing.
+        """
         if self._stopped is not None:
             return ""
         notice = "" if self.is_caught_up else self._consumer.notice
@@ -472,7 +489,9 @@ class ChainFollower(Generic[T]):
         return ""
 
     def _long_wait_s(self) -> float:
-        """Return for how long the chain waits below the last block of its nodes; 0 if it does not, or not for long."""
+        """Return for how long the chain waits below the last block of its nodes; 0 if it does not,
+        or not for long.
+        """
         has_all = self.is_caught_up and not self._consumer.missing()
         if self._stopped is not None or has_all:
             return 0.0

@@ -38,7 +38,9 @@ class IndexedBlocks:
         self._checked_at = float("-inf")
 
     async def block_at(self, height: int) -> bytes | None:
-        """Return the bytes of the accepted block, without the wrapping of the proposervm; None: not indexed."""
+        """Return the bytes of the accepted block, without the wrapping of the proposervm; None: not
+        indexed.
+        """
         async with self._loading:
             if height not in self._cache:
                 try:

@@ -8,7 +8,10 @@ from warpseal.runtime.retry import Backoff
 
 
 class Pace(Struct, frozen=True):
-    """Durations in seconds. poll_s: between two polls for new blocks. retry: the delays after a call that failed.
+    """Durations in seconds.
+
+    poll_s: between two polls for new blocks.
+    retry: the delays after a call that failed.
 
     stopped_s: the delay before a block that cannot be right is read again.
     """

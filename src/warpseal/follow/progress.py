@@ -1,4 +1,6 @@
-"""How far this process has read one chain: the only such value, which metrics, probes, status, CLI and logs render."""
+"""How far this process has read one chain: the only such value, which metrics, probes, status, CLI
+and logs render.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,10 @@ from msgspec import Struct
 class ChainStop(Struct, frozen=True):
     """The reason why a chain stopped.
 
-    reason: a `follow.blocks.StopReason`. height: of the block that cannot follow, None if the reason is no block.
-    raw: the bytes of that block, empty if they are not the reason. since: unix seconds.
+    reason: a `follow.blocks.StopReason`.
+    height: of the block that cannot follow, None if the reason is no block.
+    raw: the bytes of that block, empty if they are not the reason.
+    since: unix seconds.
     """
 
     reason: str
@@ -24,8 +28,10 @@ class ChainStop(Struct, frozen=True):
 class Backfill(Struct, frozen=True):
     """The older blocks that a chain reads behind the new ones.
 
-    target_height: the first of them. remaining_blocks: how many are missing up to the newest block that was read, None
-    if no block was read. fraction: the share of those that are not missing, 0 to 1.
+    target_height: the first of them.
+    remaining_blocks: how many are missing up to the newest block that was read, None if no block
+        was read.
+    fraction: the share of those that are not missing, 0 to 1.
     """
 
     target_height: int
@@ -34,15 +40,22 @@ class Backfill(Struct, frozen=True):
 
 
 class ChainProgress(Struct, frozen=True, kw_only=True):
-    """How far this process has read one chain. chain: a primary chain's name, or a blockchain id as text.
+    """How far this process has read one chain.
 
-    first_height, height: every block from the first to the last of them is stored. block_id: of the block at `height`.
-    node_height: the highest that a node reported, at `reported_at`, unix seconds. is_node_behind: the node in use is
-    not bootstrapped, or behind another one. updated_at: unix seconds of this value. blocks_per_s, eta_s: of catching
-    up, None if there is nothing to catch up with. waiting_for: the dependency that calls wait for, "nodes", "blocks"
-    or "store". waiting: why the chain waits, as a sentence with what the nodes replied; empty if it does not.
-    waiting_since: unix seconds since when it waits below the last block of its nodes, None if that is not for minutes.
-    is_leader: whether this process reads for all that share the store. backfill: None if the chain has none.
+    chain: a primary chain's name, or a blockchain id as text.
+
+    first_height, height: every block from the first to the last of them is stored.
+    block_id: of the block at `height`.
+    node_height: the highest that a node reported, at `reported_at`, unix seconds.
+    is_node_behind: the node in use is not bootstrapped, or behind another one.
+    updated_at: unix seconds of this value.
+    blocks_per_s, eta_s: of catching up, None if there is nothing to catch up with.
+    waiting_for: the dependency that calls wait for, "nodes", "blocks" or "store".
+    waiting: why the chain waits, as a sentence with what the nodes replied; empty if it does not.
+    waiting_since: unix seconds since when it waits below the last block of its nodes, None if that
+        is not for minutes.
+    is_leader: whether this process reads for all that share the store.
+    backfill: None if the chain has none.
     """
 
     chain: str

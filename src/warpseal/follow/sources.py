@@ -1,4 +1,5 @@
-"""Sources of the blocks of the P- and X-Chain: ranges of containers if a node has the index API, else single blocks.
+"""Sources of the blocks of the P- and X-Chain: ranges of containers if a node has the index API,
+else single blocks.
 
 The sources do not decode the bytes. The processors find out if they are not the requested blocks.
 """
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A gateway refuses a batch in any of these ways. A node that is busy asks for a pause, and not for smaller batches.
+# A gateway refuses a batch in any of these ways. A node that is busy asks for a pause, and not for
+# smaller batches.
 _TOO_LARGE_FAILURES: Final = (
     PublicFailure.BAD_ANSWER,
     PublicFailure.TIMEOUT,
@@ -56,7 +58,8 @@ _INDEX_API_RETRY_S: Final = 600.0
 class BlockSource(ABC, Generic[T]):
     """The accepted blocks of one chain. `read` waits until nodes return them.
 
-    tip_heights: returns the height of each available node, the node in use first; raises NodeUnavailable.
+    tip_heights: returns the height of each available node, the node in use first; raises
+        NodeUnavailable.
     """
 
     def __init__(
@@ -72,7 +75,8 @@ class BlockSource(ABC, Generic[T]):
 
     @abstractmethod
     async def read(self, first: int, count: int) -> tuple[T, ...]:
-        """Return the blocks from height `first` on: all of them, or those before the first that cannot be read now.
+        """Return the blocks from height `first` on: all of them, or those before the first that
+        cannot be read now.
 
         Raises ChainStopped.
         """
@@ -90,7 +94,9 @@ class BlockSource(ABC, Generic[T]):
         """Return the distinct blocks that all nodes return for a height. Raises NodeUnavailable."""
 
     async def find_first(self, min_height: int, tip: int) -> int:
-        """Return the lowest height from `min_height` on that a node has: higher only if nodes lack older blocks."""
+        """Return the lowest height from `min_height` on that a node has: higher only if nodes lack
+        older blocks.
+        """
         if await self.has(min_height):
             return min_height
         low, high = min_height + 1, tip
@@ -104,7 +110,9 @@ class BlockSource(ABC, Generic[T]):
 
 
 class ContainerSource:
-    """Blocks of one chain from the index API of nodes that have it; finds out which container holds which height."""
+    """Blocks of one chain from the index API of nodes that have it; finds out which container holds
+    which height.
+    """
 
     def __init__(
         self,
@@ -123,7 +131,9 @@ class ContainerSource:
 
     @property
     def span(self) -> int:
-        """The number of blocks that one `read` fetches best; 0 if no node has containers, or before that is known."""
+        """The number of blocks that one `read` fetches best; 0 if no node has containers, or before
+        that is known.
+        """
         return self.per_call if self._first_height is not None else 0
 
     @property
@@ -192,7 +202,9 @@ class ContainerSource:
 
 
 class LinearSource(BlockSource[RawBlock]):
-    """Blocks of the P- or the X-Chain: from containers if there are any, else single blocks in parallel."""
+    """Blocks of the P- or the X-Chain: from containers if there are any, else single blocks in
+    parallel.
+    """
 
     def __init__(
         self,
@@ -263,7 +275,8 @@ class LinearSource(BlockSource[RawBlock]):
             for height in heights:
                 blocks[height] = await self.read_block(height)
 
-        # One span after another, so that no call for this span waits behind the calls for a later one.
+        # One span after another, so that no call for this span waits behind the calls for a later
+        # one.
         async with self._single_lock, asyncio.TaskGroup() as tasks:
             for _ in range(min(self._single_blocks.max_concurrency, end - low)):
                 tasks.create_task(work())
@@ -271,9 +284,12 @@ class LinearSource(BlockSource[RawBlock]):
 
 
 class PChainSource(LinearSource):
-    """Blocks of the P-Chain. Nodes that must agree prove the last block of each read, and its parents the others.
+    """Blocks of the P-Chain.
 
-    indexed: single blocks that no node is asked for; None: no index has any. max_span: the most blocks of one read.
+    Nodes that must agree prove the last block of each read, and its parents the others.
+
+    indexed: single blocks that no node is asked for; None: no index has any.
+    max_span: the most blocks of one read.
     """
 
     def __init__(
@@ -302,7 +318,8 @@ class PChainSource(LinearSource):
         return await super().read_block(height) if raw is None else raw
 
     async def _prove(self, first: int, blocks: Sequence[RawBlock]) -> tuple[RawBlock, ...]:
-        """Return the blocks, each the parent of the next, with those of the nodes in place of forged ones.
+        """Return the blocks, each the parent of the next, with those of the nodes in place of
+        forged ones.
 
         They end with the first block that names no parent: nothing above it can be written anyway.
         """

@@ -1,1 +1,3 @@
-"""Calls that are passed on to nodes: `evm/` for EVM chains, `primary/` for the chains of the primary network."""
+"""Calls that are passed on to nodes: `evm/` for EVM chains, `primary/` for the chains of the
+primary network.
+"""

@@ -1,4 +1,6 @@
-"""Settings of the calls that the daemon forwards to nodes: of EVM chains, and of the gateway (docs/gateway.md)."""
+"""Settings of the calls that the daemon forwards to nodes: of EVM chains, and of the gateway
+(docs/gateway.md).
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,16 @@ _NODES: Final = one_or_more(endpoint("http", "https"))
 
 
 class EvmRpcSettings(Settings, frozen=True):
-    """Limits of every EVM chain; those of one HTTP call hold for the gateway as well. Durations in seconds.
+    """Limits of every EVM chain; those of one HTTP call hold for the gateway as well.
+
+    Durations in seconds.
 
     deny_methods: of all chains; the entry of a chain may name more.
     connections_per_node: concurrent HTTP connections to one node.
     retry_after_s, poll_s: cooldown_s and poll_s of NodeLimits.
     max_answer_bytes: size of one response of a node; max_message_bytes: of one WebSocket message.
-    max_queued, max_queued_bytes: messages queued for one slow client; max_total_queued_bytes: for all of a chain.
+    max_queued, max_queued_bytes: messages queued for one slow client; max_total_queued_bytes: for
+        all of a chain.
     max_sockets: WebSocket clients of one chain; max_subscriptions, max_in_flight: of one of them.
     """
 
@@ -80,7 +85,10 @@ def gateway_nodes(value: Any, path: str) -> tuple[NodeEndpoint, ...]:
 
 
 def gateway_method(value: Any, path: str) -> str:
-    """Accept the name of a method of a forwarded service: a ! before it denies it, a trailing * is any ending."""
+    """Accept the name of a method of a forwarded service: a !
+
+    before it denies it, a trailing * is any ending.
+    """
     if not _GATEWAY_METHOD.fullmatch(name := text(value, path)):
         raise invalid_setting(
             path,
@@ -90,7 +98,8 @@ def gateway_method(value: Any, path: str) -> str:
 
 
 class GatewaySettings(Settings, frozen=True):
-    """Nodes of the primary network in order of preference, and methods that are forwarded to them, too, or are not.
+    """Nodes of the primary network in order of preference, and methods that are forwarded to them,
+    too, or are not.
 
     methods: those behind a ! are denied, also if they are allowed.
     """

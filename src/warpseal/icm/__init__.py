@@ -1,1 +1,3 @@
-"""ICM messages: what hinders one (`obstacles.py`, where to start), and signing them ahead (`signer.py`)."""
+"""ICM messages: what hinders one (`obstacles.py`, where to start), and signing them ahead
+(`signer.py`).
+"""

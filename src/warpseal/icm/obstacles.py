@@ -1,7 +1,9 @@
-"""Looks up what hinders ICM messages that are not executed. A value that a lookup does not find in time is left out.
+"""Looks up what hinders ICM messages that are not executed.
 
-Source of truth for gas: icm-services `icm-contracts/utils/gas-utils/gas_utils.go`, and the gas of the Warp precompile
-since Granite.
+A value that a lookup does not find in time is left out.
+
+Source of truth for gas: icm-services `icm-contracts/utils/gas-utils/gas_utils.go`, and the gas of
+the Warp precompile since Granite.
 """
 
 from __future__ import annotations
@@ -100,10 +102,14 @@ _DELIVERY_GAS: Final = 125_000 + 750 + 250_000
 
 
 class MessageObstacles(Struct):
-    """Used from one event loop. denies_calls: whether nodes of a chain execute no calls. now: Unix seconds.
+    """Used from one event loop.
 
-    find_block: of SigningBlocks; raises StoreDown. known_set: the validators of a subnet at a height, None if a node
-    would have to be asked. unreachable_reason: why a node of a subnet cannot be reached, None if that is not known.
+    denies_calls: whether nodes of a chain execute no calls.
+    now: Unix seconds.
+
+    find_block: of SigningBlocks; raises StoreDown.
+    known_set: the validators of a subnet at a height, None if a node would have to be asked.
+    unreachable_reason: why a node of a subnet cannot be reached, None if that is not known.
     subnet_of: of a chain; raises UnknownChain, NodeUnavailable.
     """
 
@@ -124,7 +130,8 @@ class MessageObstacles(Struct):
     _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
-        """Return the id by which messengers name a stored Warp message; None if it is none of theirs.
+        """Return the id by which messengers name a stored Warp message; None if it is none of
+        theirs.
 
         Raises StoreDown.
         """
@@ -153,7 +160,9 @@ class MessageObstacles(Struct):
     async def _find_refusals(
         self, destinations: Sequence[ChainID]
     ) -> Mapping[ChainID, IcmDelivery]:
-        """Return the delivery to chains that do not exist, of the first `MAX_LISTED_CHAINS` destinations of a list."""
+        """Return the delivery to chains that do not exist, of the first `MAX_LISTED_CHAINS`
+        destinations of a list.
+        """
         subnet_of, refusals = self.subnet_of, dict[ChainID, IcmDelivery]()
         if subnet_of is None:
             return refusals
@@ -176,7 +185,9 @@ class MessageObstacles(Struct):
         unsigned: Sequence[UnsignedMessage | None],
         refusals: Mapping[ChainID, IcmDelivery],
     ) -> Sequence[WarpsealBlock | UnsetType]:
-        """Return the blocks of messages. unsigned: their Warp messages, as far as they are known.
+        """Return the blocks of messages.
+
+        unsigned: their Warp messages, as far as they are known.
 
         refusals: the delivery to destinations that do not exist.
         """
@@ -215,8 +226,8 @@ class MessageObstacles(Struct):
     ) -> WarpsealBlock | UnsetType:
         """Return all that hinders a message; UNSET if it is executed.
 
-        changes: its sending and its fees, as its source has them. block_gas: the gas limit of a block of the
-        destination; None: not known.
+        changes: its sending and its fees, as its source has them.
+        block_gas: the gas limit of a block of the destination; None: not known.
         """
         unsigned = None if message.is_executed else self._build_unsigned(message)
         (block,) = await self._outline([message], [unsigned], {})
@@ -260,7 +271,9 @@ class MessageObstacles(Struct):
         block_gas: int | None,
         keys: dict[str, Any],
     ) -> None:
-        """Add unsigned_message; of a message that is not received signature, delivery_gas and delivery as well."""
+        """Add unsigned_message; of a message that is not received signature, delivery_gas and
+        delivery as well.
+        """
         signed = None
         if unsigned is None or side.gas_limit is None:
             return
@@ -299,7 +312,8 @@ class MessageObstacles(Struct):
     async def _read_signature(
         self, unsigned: UnsignedMessage, destination_id: ChainID, outline: IcmSignature
     ) -> tuple[IcmSignature, SignedMessage | None]:
-        """Return the signature for the set with which the destination verifies now; no validator is asked.
+        """Return the signature for the set with which the destination verifies now; no validator is
+        asked.
 
         Raises UnknownChain, WarpDisabled of the destination.
         """
@@ -360,7 +374,9 @@ class MessageObstacles(Struct):
     def _find_unreachable(
         self, signature: IcmSignature, shortfall: QuorumShortfall
     ) -> tuple[IcmSignature, tuple[MissingSigner, ...]]:
-        """Return a signature with the weight that cannot be reached, and the missing validators, that weight first."""
+        """Return a signature with the weight that cannot be reached, and the missing validators,
+        that weight first.
+        """
         subnet_id = SubnetID(parse_id(shortfall.signing_subnet_id))
         validators = self.known_set(subnet_id, shortfall.height)
         missing = {signer.public_key: signer for signer in shortfall.missing}
@@ -390,14 +406,17 @@ class MessageObstacles(Struct):
         ]
 
     def _unreachable_reason(self, validator: Validator, subnet_id: SubnetID) -> str | None:
-        """Return why the first node of a validator cannot be reached; None if that is not known of all its nodes."""
+        """Return why the first node of a validator cannot be reached; None if that is not known of
+        all its nodes.
+        """
         reasons = [self.unreachable_reason(node_id, subnet_id) for node_id in validator.node_ids]
         return None if None in reasons else next(iter(reasons), None)
 
     async def _try_call(
         self, message: JoinedMessage, retry: IcmRetry, block_gas: int | None, deadline: float
     ) -> CallTrial:
-        """Return what the call that a retry needs does at the latest block of its chain, as far as a node says it.
+        """Return what the call that a retry needs does at the latest block of its chain, as far as
+        a node says it.
 
         Any account may make it: it is tried from one that is known there, with the gas of a block.
         """
@@ -451,7 +470,8 @@ class MessageObstacles(Struct):
                 decode_number,
             ),
         )
-        # The messenger gives the recipient the gas of the message, and no part of it is that of a transaction.
+        # The messenger gives the recipient the gas of the message, and no part of it is that of a
+        # transaction.
         intrinsic = _TX_GAS + sum(_BYTE_GAS if byte else _ZERO_BYTE_GAS for byte in data)
         past = None
         if received is not None:
@@ -540,7 +560,9 @@ def _describe_signature(
 ) -> IcmSignature | UnsetType:
     """Return the signature as memory and store have it; UNSET if the store cannot be read.
 
-    last: why a quorum was missed, if it was. is_open: validators are asked now. is_signed: None: not known.
+    last: why a quorum was missed, if it was.
+    is_open: validators are asked now.
+    is_signed: None: not known.
     """
     weights = (
         {}

@@ -1,4 +1,7 @@
-"""The key `warpseal` of an ICM message in responses; docs/icm.md describes it. An unknown value is left out."""
+"""The key `warpseal` of an ICM message in responses; docs/icm.md describes it.
+
+An unknown value is left out.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,11 @@ RetryAction = Literal[
 class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
     """The signature of a message, with weights in the set with which the destination verifies it.
 
-    unreachableWeight: of the validators that the daemon tried to reach in vain, if the signature was not requested.
-    missing: the heaviest validators that have not signed, unreachable ones first, at most 50; left out in lists and if
-    the message is signed. reason: why the operator has blocked the signature.
+    unreachableWeight: of the validators that the daemon tried to reach in vain, if the signature
+    was not requested.
+    missing: the heaviest validators that have not signed, unreachable ones first, at most 50; left
+        out in lists and if the message is signed.
+    reason: why the operator has blocked the signature.
     """
 
     state: SignatureState
@@ -35,7 +40,10 @@ class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the destination accepts the signed message, as the preflight says. verifiesNext: in its next epoch."""
+    """Whether the destination accepts the signed message, as the preflight says.
+
+    verifiesNext: in its next epoch.
+    """
 
     verifies_now: bool
     verifies_next: bool | UnsetType = UNSET
@@ -46,7 +54,9 @@ class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmExecution(Resource, frozen=True, gc=False, kw_only=True):
-    """The call of the recipient. succeeds: now, as far as a node executes it. gasRequired: estimated; gasLimit: given.
+    """The call of the recipient.
+
+    succeeds: now, as far as a node executes it. gasRequired: estimated; gasLimit: given.
 
     error, revertData (hex): of a failed message when it was received, else now.
     """
@@ -59,7 +69,10 @@ class IcmExecution(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmDeliveryGas(Resource, frozen=True, gc=False, kw_only=True):
-    """The gas that a delivery needs, and that of a block. required: a lower bound until the message is signed."""
+    """The gas that a delivery needs, and that of a block.
+
+    required: a lower bound until the message is signed.
+    """
 
     required: str
     block_limit: str | UnsetType = UNSET
@@ -81,7 +94,11 @@ class IcmFee(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmCall(Resource, frozen=True, gc=False, kw_only=True):
-    """The transaction that a retry needs; it succeeds at the latest block. data: hex. gas: of the whole transaction."""
+    """The transaction that a retry needs; it succeeds at the latest block.
+
+    data: hex.
+    gas: of the whole transaction.
+    """
 
     to: str
     data: str
@@ -89,7 +106,10 @@ class IcmCall(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
-    """What to do. notBefore: Unix seconds. error, revertData (hex): of the transaction that a retry needs, if it fails.
+    """What to do.
+
+    notBefore: Unix seconds. error, revertData (hex): of the transaction that a retry needs, if it
+    fails.
 
     call: left out unless the transaction was tried and succeeds.
     """
@@ -103,11 +123,14 @@ class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class WarpsealBlock(Resource, frozen=True, gc=False, kw_only=True):
-    """What hinders a message that is not executed. since: Unix seconds of the state; resentAt: of the last time.
+    """What hinders a message that is not executed.
 
-    warpMessageId, unsignedMessage: hex. allowedRelayerAddresses: of a message that is not received, the accounts that
-    may deliver it; empty: any account may. Lists have state, since, warpMessageId, allowedRelayerAddresses, receivedBy,
-    signature, retry, and delivery if the destination does not exist.
+    since: Unix seconds of the state; resentAt: of the last time.
+
+    warpMessageId, unsignedMessage: hex. allowedRelayerAddresses: of a message that is not received,
+    the accounts that may deliver it; empty: any account may. Lists have state, since,
+    warpMessageId, allowedRelayerAddresses, receivedBy, signature, retry, and delivery if the
+    destination does not exist.
     """
 
     state: MessageState

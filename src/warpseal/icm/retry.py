@@ -1,4 +1,6 @@
-"""What to do about an ICM message that is not executed, from what hinders it. Pure; docs/icm.md has the table.
+"""What to do about an ICM message that is not executed, from what hinders it.
+
+Pure; docs/icm.md has the table.
 
 Source of truth: icm-contracts `TeleporterMessenger.sol`, `TeleporterMessengerV2.sol`.
 """
@@ -33,7 +35,8 @@ WORD_BYTES: Final = 32
 # Selectors for version 1 and version 2 of the messenger, whose messages have one more field.
 _RETRY_EXECUTION: Final = bytes.fromhex("fc2d6197"), bytes.fromhex("0f635b6c")
 _RETRY_SEND: Final = bytes.fromhex("8245a1b0"), bytes.fromhex("3ba2b983")
-# How reverts of the messenger itself begin, and those of retryMessageExecution for which the recipient is to blame.
+# How reverts of the messenger itself begin, and those of retryMessageExecution for which the
+# recipient is to blame.
 _MESSENGER: Final = "TeleporterMessenger: "
 _RECIPIENT_FAILED: Final = (
     f"{_MESSENGER}retry execution failed",
@@ -51,7 +54,10 @@ _MAX_NAMED: Final = 3
 
 
 class JoinedMessage(NamedTuple):
-    """A message at its source, or where it was received if the source is not indexed. received: None: not known."""
+    """A message at its source, or where it was received if the source is not indexed.
+
+    received: None: not known.
+    """
 
     side: SentMessage | ReceivedMessage
     received: ReceivedMessage | None
@@ -63,7 +69,10 @@ class JoinedMessage(NamedTuple):
 
 
 class CallTrial(NamedTuple):
-    """What a call does at the latest block. succeeds: None: no node executed it. gas: of its transaction, if known.
+    """What a call does at the latest block.
+
+    succeeds: None: no node executed it.
+    gas: of its transaction, if known.
 
     error: what it reverts with, decoded if that is possible.
     """
@@ -77,9 +86,12 @@ class CallTrial(NamedTuple):
 def advise_retry(
     message: JoinedMessage, block: WarpsealBlock, now: float, trial: CallTrial | None = None
 ) -> IcmRetry | UnsetType:
-    """Return what to do, from the other keys of the block; UNSET if these do not say. now: Unix seconds.
+    """Return what to do, from the other keys of the block; UNSET if these do not say.
 
-    trial: of the call that is advised without it; None: the call was not tried, so the caller must not hand it out.
+    now: Unix seconds.
+
+    trial: of the call that is advised without it; None: the call was not tried, so the caller must
+        not hand it out.
     """
     if block.state == "failed":
         return _advise_execution(message, block, trial)
@@ -307,7 +319,10 @@ def allowed_relayers(side: SentMessage | ReceivedMessage) -> tuple[str, ...]:
 
 
 def _weights_by_kind(missing: Iterable[MissingSigner], *, is_new: bool) -> Counter[str]:
-    """Return the weight of validators that do not sign by themselves. is_new: they may not have the message yet."""
+    """Return the weight of validators that do not sign by themselves.
+
+    is_new: they may not have the message yet.
+    """
     weights = Counter[str]()
     for signer in missing:
         if signer.state is not UNSET or signer.reason in ("inactive", "underfunded"):
@@ -326,7 +341,10 @@ def _weights_by_kind(missing: Iterable[MissingSigner], *, is_new: bool) -> Count
 def _call(
     message: JoinedMessage, selectors: tuple[bytes, bytes], source: bytes
 ) -> IcmCall | UnsetType:
-    """Return a call of the messenger with the message. source: the argument before it."""
+    """Return a call of the messenger with the message.
+
+    source: the argument before it.
+    """
     side = message.side
     encoded = side.encode()
     if encoded is None:

@@ -1,6 +1,8 @@
-"""Signs ICM messages of indexed chains before a relayer asks, as a relayer would, so that its POST is a cache hit.
+"""Signs ICM messages of indexed chains before a relayer asks, as a relayer would, so that its POST
+is a cache hit.
 
-The tasks are written with the events of the indexes, and the leader of the store runs them while no caller waits.
+The tasks are written with the events of the indexes, and the leader of the store runs them while no
+caller waits.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ class DestinationSigner(Protocol):
 
 
 class IcmSigner:
-    """Used from one event loop. subnet_ids: of the chains whose messages are signed. now_unix: in seconds."""
+    """Used from one event loop.
+
+    subnet_ids: of the chains whose messages are signed.
+    now_unix: in seconds.
+    """
 
     def __init__(
         self,
@@ -105,7 +111,10 @@ class IcmSigner:
     async def plan_tasks(
         self, occurrences: Sequence[IcmOccurrence]
     ) -> Callable[[Connection], None]:
-        """Return the write of the tasks that begin and end with these occurrences. Raises NodeUnavailable."""
+        """Return the write of the tasks that begin and end with these occurrences.
+
+        Raises NodeUnavailable.
+        """
         new, message_ids, now = list[IcmTask](), list[bytes](), self._now_unix()
         for occurrence in occurrences:
             message = occurrence.message
@@ -130,7 +139,9 @@ class IcmSigner:
             return False
 
     async def _sign(self, task: IcmTask) -> None:
-        """Sign a message for its destination, and wait then for another validator set, or the end of the task."""
+        """Sign a message for its destination, and wait then for another validator set, or the end
+        of the task.
+        """
         if await self._is_expired(task):
             await self._tasks.end(task.key)
             return

@@ -1,4 +1,5 @@
-"""The rows of a batch of blocks before they are written, and the outputs that the blocks spend, make and release.
+"""The rows of a batch of blocks before they are written, and the outputs that the blocks spend,
+make and release.
 
 Spends go first into a small table, and from there many at a time into the large one.
 """
@@ -44,8 +45,8 @@ _MOVE: Final = (
 class SpentBeforeMade(Struct, frozen=True):
     """An output that was spent before the index had read the chain that made it that far.
 
-    output: key of its placeholder row, which shows what the input shows. spender, kind: key and type of the
-    transaction that spent it.
+    output: key of its placeholder row, which shows what the input shows.
+    spender, kind: key and type of the transaction that spent it.
     """
 
     output: int
@@ -54,7 +55,11 @@ class SpentBeforeMade(Struct, frozen=True):
 
 
 class LateOutput(Struct, frozen=True):
-    """Such an output, once it is made. output: its own key. owners: keys of its addresses."""
+    """Such an output, once it is made.
+
+    output: its own key.
+    owners: keys of its addresses.
+    """
 
     utxo_id: UtxoID
     early: SpentBeforeMade
@@ -71,9 +76,13 @@ class NextKeys(Struct):
 
 
 class TxInProgress(Struct):
-    """A transaction that is being written. kind: number of its type. touched: keys of the addresses that it touches.
+    """A transaction that is being written.
 
-    time_s: time of its block. settled_s: time of the block that decided it, mostly the same block.
+    kind: number of its type.
+    touched: keys of the addresses that it touches.
+
+    time_s: time of its block.
+    settled_s: time of the block that decided it, mostly the same block.
     """
 
     key: int
@@ -86,10 +95,14 @@ class TxInProgress(Struct):
 
 @dataclass(slots=True)
 class IndexBatch:
-    """The batch. avax: key of the asset. stored: outputs in the database that this batch spends.
+    """The batch.
 
-    early: outputs that were spent before they were made; see `SpentBeforeMade`. new, changed: rows by table. unspent:
-    outputs that the batch makes, as long as it does not spend them.
+    avax: key of the asset.
+    stored: outputs in the database that this batch spends.
+
+    early: outputs that were spent before they were made; see `SpentBeforeMade`.
+    new, changed: rows by table.
+    unspent: outputs that the batch makes, as long as it does not spend them.
     """
 
     connection: Connection
@@ -127,7 +140,9 @@ class IndexBatch:
     def put_tx(
         self, tx: TxInProgress, height: int | None, outcome: int, outputs: range, detail: TxDetail
     ) -> None:
-        """Write a transaction and the addresses that it touches. outputs: keys of the outputs that it makes.
+        """Write a transaction and the addresses that it touches.
+
+        outputs: keys of the outputs that it makes.
 
         The row of a decided proposal replaces the row of the proposal.
         """
@@ -160,7 +175,8 @@ class IndexBatch:
     ) -> range:
         """Write the outputs that a transaction makes, and return their keys.
 
-        origin: the key of the transaction whose id outputs have that do not have this transaction's id.
+        origin: the key of the transaction whose id outputs have that do not have this transaction's
+            id.
         """
         first = self.next_keys.output
         for key, output in enumerate(outputs, first):
@@ -171,7 +187,10 @@ class IndexBatch:
     def release(
         self, tx: TxInProgress, outputs: Sequence[LedgerOutput], first_out: int
     ) -> tuple[int, ...]:
-        """Make staked outputs spendable; return their keys. first_out: key of the first output of the staking."""
+        """Make staked outputs spendable; return their keys.
+
+        first_out: key of the first output of the staking.
+        """
         keys = [first_out + output.output_index for output in outputs]
         for key, output in zip(keys, outputs, strict=True):
             asset, addresses, owner = self._columns(output)
@@ -265,7 +284,11 @@ class IndexBatch:
         owner: _OwnerColumns,
         unindexed: bytes | None,
     ) -> None:
-        """Add a row. keys: output, transaction and origin. unindexed: id of a transaction without a row."""
+        """Add a row.
+
+        keys: output, transaction and origin.
+        unindexed: id of a transaction without a row.
+        """
         numbers = self.chain_numbers
         flags = flags_of(output, numbers.get(output.created_on, 0), numbers.get(output.held_on, 0))
         place = (*keys, output.output_index, asset, to_column(output.amount), flags)
@@ -289,10 +312,13 @@ class IndexBatch:
         return keys[output.asset_id], addresses, owner
 
     def _replace_placeholders(self) -> None:
-        """Make the spenders of late outputs name the outputs' own rows and addresses; delete the placeholder rows."""
+        """Make the spenders of late outputs name the outputs' own rows and addresses; delete the
+        placeholder rows.
+        """
         connection, late = self.connection, self.late
-        # Until now the placeholder was the only trace of the output: its spender names it, and only the addresses that
-        # the input showed have the spender in their pages. All of that changes before the placeholder is deleted.
+        # Until now the placeholder was the only trace of the output: its spender names it, and only
+        # the addresses that the input showed have the spender in their pages. All of that changes
+        # before the placeholder is deleted.
         replaced = {output.early.output: output.output for output in late}
         spenders = sorted({output.early.spender for output in late})
         for key, raw in bulk.run(
@@ -340,7 +366,10 @@ class AddressTxWriter:
                 self._partitions += [(*place, partition) for place in new]
 
     def flush(self, connection: Connection, *, is_new: bool = True) -> None:
-        """Write the rows. is_new: no row of the transactions exists yet; else existing rows stay."""
+        """Write the rows.
+
+        is_new: no row of the transactions exists yet; else existing rows stay.
+        """
         write = bulk.insert if is_new else bulk.insert_new
         write(connection, schema.ADDRESS_TXS, sorted(self._plain))
         write(connection, schema.ADDRESS_KIND_TXS, sorted(self._by_kind))
@@ -349,7 +378,10 @@ class AddressTxWriter:
 
 
 class SpendWriter:
-    """Writes spends. capacity: the size of the small table."""
+    """Writes spends.
+
+    capacity: the size of the small table.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

@@ -84,7 +84,9 @@ def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[P
 
 
 def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
-    """Return a blockchain that the P-Chain has created, or the P-Chain itself if it is indexed from its genesis."""
+    """Return a blockchain that the P-Chain has created, or the P-Chain itself if it is indexed from
+    its genesis.
+    """
     if chain_id == P_CHAIN:
         genesis_rows = session.rows(
             "SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P])
@@ -148,7 +150,9 @@ def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageReq
 
 
 def _tx_ids(session: ReadSession, rows: Sequence[_BlockRow]) -> dict[int, str]:
-    """Return the ids of the blocks' transactions, by key; the transactions of a page are neighbours."""
+    """Return the ids of the blocks' transactions, by key; the transactions of a page are
+    neighbours.
+    """
     blocks = [row for row in rows if row.txs]
     if not blocks:
         return {}

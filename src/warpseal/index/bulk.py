@@ -1,9 +1,10 @@
-"""Many rows at once, and rows by many keys, in both databases: COPY and arrays on PostgreSQL, prepared rows on SQLite.
+"""Many rows at once, and rows by many keys, in both databases: COPY and arrays on PostgreSQL,
+prepared rows on SQLite.
 
 An id that many rows name is stored once, and has a key.
 
-Source of truth: SQLite `lang_insert.html`, `json1.html`; PostgreSQL `COPY`, `unnest`. Texts are made from the tables of
-schema.py alone; values are always bound.
+Source of truth: SQLite `lang_insert.html`, `json1.html`; PostgreSQL `COPY`, `unnest`. Texts are
+made from the tables of schema.py alone; values are always bound.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _PAIRS: Final = "unnest(?::bigint[], ?::bigint[]) AS p(a, b)"
 
 
 def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Add rows, their values in the order of the table's columns; no row with an equal key may exist."""
+    """Add rows, their values in the order of the table's columns; no row with an equal key may
+    exist.
+    """
     if not rows:
         return
     if connection.is_postgresql:
@@ -84,7 +87,9 @@ def delete_pairs(
 def fetch_by_pairs(
     connection: Connection, text: str, pairs: Iterable[tuple[int, int]]
 ) -> Iterator[Any]:
-    """Yield the rows of a statement that joins `{pairs}`, numbers p.a and p.b; some thousand at a time."""
+    """Yield the rows of a statement that joins `{pairs}`, numbers p.a and p.b; some thousand at a
+    time.
+    """
     listed = sorted(pairs)
     for start in range(0, len(listed), _BATCH_ROWS):
         part = listed[start : start + _BATCH_ROWS]
@@ -102,14 +107,19 @@ def fetch_by_keys(connection: Connection, text: str, keys: Iterable[int]) -> Ite
 
 
 def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the rows whose prefixes, `{keys}` in the statement, belong to ids; other ids may have them as well."""
+    """Yield the rows whose prefixes, `{keys}` in the statement, belong to ids; other ids may have
+    them as well.
+    """
     return fetch_by_keys(connection, text, {prefix_of(raw) for raw in ids})
 
 
 def fetch_by_id(
     connection: Connection, text: str, ids: Iterable[bytes]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of ids, found by their prefixes, `{keys}` in the statement. Its first column is the id."""
+    """Yield the rows of ids, found by their prefixes, `{keys}` in the statement.
+
+    Its first column is the id.
+    """
     searched = frozenset(ids)
     for raw, *columns in fetch_by_prefix(connection, text, searched):
         if (full_id := bytes(raw)) in searched:
@@ -117,7 +127,8 @@ def fetch_by_id(
 
 
 def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
-    """Run a statement of which `{keys}` is a list of numbers; the other values (`?`) come behind it in the text.
+    """Run a statement of which `{keys}` is a list of numbers; the other values (`?`) come behind it
+    in the text.
 
     Returns its rows, none for a statement without any.
     """
@@ -130,7 +141,11 @@ def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) ->
 
 
 class IdTable:
-    """Keys of ids. `load` reads all ids of a batch at a time, then `keys` has them. capacity: number of cached ones."""
+    """Keys of ids.
+
+    `load` reads all ids of a batch at a time, then `keys` has them.
+    capacity: number of cached ones.
+    """
 
     def __init__(self, connection: Connection, capacity: int) -> None:
         self._capacity = capacity
@@ -186,7 +201,10 @@ def _arrays(rows: Iterable[Sequence[Any]]) -> tuple[str, ...]:
 
 
 def _array(values: Iterable[Any]) -> str:
-    """Return the text of an array of numbers or bytes. psycopg would write a list by itself, item by item in Python."""
+    """Return the text of an array of numbers or bytes.
+
+    psycopg would write a list by itself, item by item in Python.
+    """
     texts = [
         str(item) if isinstance(item, int) else "NULL" if item is None else f'"\\\\x{item.hex()}"'
         for item in values

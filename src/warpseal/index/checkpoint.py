@@ -1,4 +1,6 @@
-"""The checkpoint of a chain, and the status of its indexing, written by the indexer and read by the API."""
+"""The checkpoint of a chain, and the status of its indexing, written by the indexer and read by the
+API.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MAX_STATUS_AGE_S: Final = 60
 
 
 class Checkpoint(Struct, frozen=True):
-    """The last written block of a chain. first_height: the first one; proposer: proposer of the block at `height`.
+    """The last written block of a chain.
+
+    first_height: the first one; proposer: proposer of the block at `height`.
 
     is_complete: whether the index has everything before `first_height`.
     """
@@ -29,15 +33,23 @@ class Checkpoint(Struct, frozen=True):
 
 
 class ChainStatus(Struct, frozen=True):
-    """The status of indexing a chain. chain: the name of a primary chain, or the blockchain id of an EVM chain.
+    """The status of indexing a chain.
 
-    node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or behind another one.
-    reported_at: unix seconds of that report. The indexer writes it periodically, so an old one means that it is
-    stopped or reaches no node. stopped, stopped_at, detail, raw: of a failure, else "" and None; a damaged index has
-    no stopped_at. rate_blocks_s, eta_s: of catching up. waiting: what the chain waits for, else "". written_at: unix
-    seconds of this status. waiting_since: unix seconds since when it waits below the last block of its nodes; 0 if it
-    does not, or only for a moment. documents: outcomes of the metadata fetches of an EVM chain since the start of the
-    indexer, by `MetadataStatus`.
+    chain: the name of a primary chain, or the blockchain id of an EVM chain.
+
+    node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or
+        behind another one.
+    reported_at: unix seconds of that report. The indexer writes it periodically, so an old one
+        means that it is stopped or reaches no node.
+    stopped, stopped_at, detail, raw: of a failure, else "" and None; a damaged index has no
+        stopped_at.
+    rate_blocks_s, eta_s: of catching up.
+    waiting: what the chain waits for, else "".
+    written_at: unix seconds of this status.
+    waiting_since: unix seconds since when it waits below the last block of its nodes; 0 if it does
+        not, or only for a moment.
+    documents: outcomes of the metadata fetches of an EVM chain since the start of the indexer, by
+        `MetadataStatus`.
     """
 
     chain: str
@@ -56,7 +68,9 @@ class ChainStatus(Struct, frozen=True):
     documents: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, now: float) -> ChainStatus:
-        """Return the status at a later time: without rate and ETA, and waiting, if the indexer reports no more."""
+        """Return the status at a later time: without rate and ETA, and waiting, if the indexer
+        reports no more.
+        """
         age_s = int(now) - self.written_at
         if self.stopped or not self.written_at or age_s <= MAX_STATUS_AGE_S:
             return self

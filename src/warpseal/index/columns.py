@@ -1,8 +1,9 @@
-"""What the columns of the index hold: numbers of types, flags of outputs, and rare fields as MessagePack.
+"""What the columns of the index hold: numbers of types, flags of outputs, and rare fields as
+MessagePack.
 
-Source of truth: this module; numbers are never given a new meaning. The names of types are the nodes' own. In
-MessagePack a field has one letter, and with its default value it takes no bytes. Its numbers are keys, amounts or unix
-seconds.
+Source of truth: this module; numbers are never given a new meaning. The names of types are the
+nodes' own. In MessagePack a field has one letter, and with its default value it takes no bytes. Its
+numbers are keys, amounts or unix seconds.
 """
 
 from __future__ import annotations
@@ -69,12 +70,18 @@ ChainRef = int | bytes
 class TxDetail(msgspec.Struct, omit_defaults=True, gc=False):
     """The fields of a transaction that have no columns.
 
-    inputs: keys of the outputs that it consumes, in its order; released: keys of the released ones. burned: by asset;
-    l1_funded: asset and amount put into balances of L1 validators. source, destination: of imports and exports.
-    manager: its chain and address. l1: L1 validators after it (key, weight, balance, change). owner: a subnet's
-    (locktime, threshold, addresses). closes: the staking that it closes: its key, or its id if it is not indexed. bls:
-    key and proof. signatures: each once; signers: the public key of each, empty if there is none; signed: for each
-    input, the places of its signatures. accounts: EVM inputs or outputs (account, asset, amount, signatures).
+    inputs: keys of the outputs that it consumes, in its order; released: keys of the released ones.
+    burned: by asset;
+    l1_funded: asset and amount put into balances of L1 validators.
+    source, destination: of imports and exports.
+    manager: its chain and address.
+    l1: L1 validators after it (key, weight, balance, change).
+    owner: a subnet's (locktime, threshold, addresses).
+    closes: the staking that it closes: its key, or its id if it is not indexed.
+    bls: key and proof.
+    signatures: each once; signers: the public key of each, empty if there is none; signed: for each
+        input, the places of its signatures.
+    accounts: EVM inputs or outputs (account, asset, amount, signatures).
     """
 
     inputs: tuple[int, ...] = field(name="i", default=())
@@ -101,7 +108,10 @@ class TxDetail(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class OutputDetail(msgspec.Struct, omit_defaults=True, gc=False):
-    """The rare fields of an output. tx_id: ID of the transaction that made it, if that is not indexed."""
+    """The rare fields of an output.
+
+    tx_id: ID of the transaction that made it, if that is not indexed.
+    """
 
     locktime: int = field(name="l", default=0)
     stakeable_locktime: int = field(name="s", default=0)
@@ -111,7 +121,10 @@ class OutputDetail(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class StakeDetail(msgspec.Struct, omit_defaults=True, gc=False):
-    """Keys of the addresses that a staking's rewards go to: its own, and those for delegations. bls: key and proof."""
+    """Keys of the addresses that a staking's rewards go to: its own, and those for delegations.
+
+    bls: key and proof.
+    """
 
     own: tuple[int, ...] = field(name="v", default=())
     of_delegations: tuple[int, ...] = field(name="d", default=())
@@ -135,7 +148,10 @@ def tx_number(name: str) -> int:
 
 
 def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
-    """Return the flags of an output. created_on, held_on: numbers of chains."""
+    """Return the flags of an output.
+
+    created_on, held_on: numbers of chains.
+    """
     flags = (
         created_on
         | held_on << 2
@@ -148,9 +164,12 @@ def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
 
 
 class OutputFlags(NamedTuple):
-    """The flags of an output. created_on, held_on: numbers of the chains that made it, and where it can be spent.
+    """The flags of an output.
 
-    is_staked: a staking made it. is_incomplete: it is only known from the input that spent it.
+    created_on, held_on: numbers of the chains that made it, and where it can be spent.
+
+    is_staked: a staking made it.
+    is_incomplete: it is only known from the input that spent it.
     """
 
     created_on: int

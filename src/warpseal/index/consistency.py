@@ -1,7 +1,8 @@
-"""Checks that the index is consistent: derived numbers are computed again from other rows and compared.
+"""Checks that the index is consistent: derived numbers are computed again from other rows and
+compared.
 
-Balances, supply and L1 balances are computed from the rows alone, so that `index verify` can compare them with a
-node's. Addresses and validations to compare are drawn at random.
+Balances, supply and L1 balances are computed from the rows alone, so that `index verify` can
+compare them with a node's. Addresses and validations to compare are drawn at random.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Inconsistency(Struct, frozen=True):
 
 
 class HeldOutput(Struct, frozen=True):
-    """An unspent output. is_transfer: it holds an amount; locktime, stakeable_locktime: unix seconds."""
+    """An unspent output.
+
+    is_transfer: it holds an amount; locktime, stakeable_locktime: unix seconds.
+    """
 
     utxo_id: UtxoID
     asset_id: AssetID
@@ -49,7 +53,9 @@ class HeldOutput(Struct, frozen=True):
 
 
 def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) -> list[HeldOutput]:
-    """Return the unspent outputs of an address in a chain's state, without exported and staked ones."""
+    """Return the unspent outputs of an address in a chain's state, without exported and staked
+    ones.
+    """
     session = ReadSession(connection)
     unspent: list[HeldOutput] = []
     owner = session.keys_of([address]).get(address)
@@ -83,7 +89,9 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
 
 
 def l1_balance(connection: Connection, validation_id: ValidationID) -> int | None:
-    """Compute the balance of an L1 validator, nAVAX, after the last indexed block; None: it is not indexed."""
+    """Compute the balance of an L1 validator, nAVAX, after the last indexed block; None: it is not
+    indexed.
+    """
     session = ReadSession(connection)
     key = session.keys_of([validation_id]).get(validation_id)
     if key is None:
@@ -94,7 +102,9 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
 
 
 def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:
-    """Return the chains of which the index lacks something before the first block, such as the genesis."""
+    """Return the chains of which the index lacks something before the first block, such as the
+    genesis.
+    """
     session = ReadSession(connection)
     return frozenset(
         CHAINS[row[0]]
@@ -182,7 +192,9 @@ def _check_flows(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetID, int]:
-    """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1 validators."""
+    """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1
+    validators.
+    """
     flow: dict[AssetID, int] = {}
     detail = tx.detail
     paid = [key for key in tx.made if outputs.rows[key].flags.reward is None]
@@ -215,7 +227,9 @@ def _still_staked(session: ReadSession, keys: Sequence[int]) -> set[int]:
 
 
 def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compare each chain's blocks with its last height, and the transactions with the blocks that hold them."""
+    """Compare each chain's blocks with its last height, and the transactions with the blocks that
+    hold them.
+    """
     for number, chain in enumerate(CHAINS):
         rows = session.rows(
             "SELECT first_height, height, next_tx FROM chains WHERE chain = ?", number
@@ -242,7 +256,9 @@ def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _check_stakings(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compare the counters of validators with their delegations, and the stake of subnets with their stakers."""
+    """Compare the counters of validators with their delegations, and the stake of subnets with
+    their stakers.
+    """
     counted: Mapping[int, tuple[int, int]] = {
         row[0]: (row[1], int(row[2] or 0))
         for row in session.rows(
@@ -268,7 +284,9 @@ def _check_stakings(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compute the supply of the last block from the first block's and all stakings since; yield a difference."""
+    """Compute the supply of the last block from the first block's and all stakings since; yield a
+    difference.
+    """
     supplies = [
         session.rows(f"SELECT supply FROM blocks WHERE chain = ? ORDER BY key {order} LIMIT 1", P)
         for order in ("ASC", "DESC")
@@ -296,7 +314,9 @@ def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _check_sets(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compare each snapshot of a validator set with the changes up to it, and the last set with the subnet's stake."""
+    """Compare each snapshot of a validator set with the changes up to it, and the last set with the
+    subnet's stake.
+    """
     l1s = {row[0] for row in session.rows("SELECT DISTINCT subnet FROM validations")}
     stakes = dict(session.rows("SELECT subnet, total_stake FROM subnets"))
     next_snapshot = "SELECT height, body FROM set_snapshots WHERE subnet = ? AND height > ? ORDER BY height LIMIT 1"
@@ -340,7 +360,9 @@ def current_supply(connection: Connection) -> int | None:
 
 
 def sample_addresses(connection: Connection, count: int, random: Random) -> list[Address]:
-    """Draw at most `count` addresses: half of all known ones, half of those that hold an output now."""
+    """Draw at most `count` addresses: half of all known ones, half of those that hold an output
+    now.
+    """
     addresses = "SELECT address FROM address_partitions WHERE address >= ? ORDER BY address LIMIT 1"
     owners = (
         "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
@@ -363,7 +385,10 @@ def sample_validations(connection: Connection, count: int, random: Random) -> li
 def _sample_ids(
     connection: Connection, text: str, drawn_from: tuple[str, str], count: int, random: Random
 ) -> list[bytes]:
-    """Return the ids that a statement finds behind random places. drawn_from: a table, and its column of places."""
+    """Return the ids that a statement finds behind random places.
+
+    drawn_from: a table, and its column of places.
+    """
     session = ReadSession(connection)
     table, column = drawn_from
     low, high = session.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]

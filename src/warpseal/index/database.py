@@ -1,4 +1,6 @@
-"""The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL database."""
+"""The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL
+database.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,15 @@ BAD_ROWS: Final = (
 """Errors of code that reads rows which contradict each other, or hold what no writer wrote."""
 BAD_ROWS_REASON: Final = "rows contradict each other"
 
-# A page that is written repeatedly between two WAL checkpoints goes into the file once. The log takes half as much
-# of the system's memory as the page cache.
+# A page that is written repeatedly between two WAL checkpoints goes into the file once. The log
+# takes half as much of the system's memory as the page cache.
 _LOG_OF_CACHE: Final = 0.5
 
 
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
-    """Return the URL of the index. folder: the network's folder of a daemon.
+    """Return the URL of the index.
+
+    folder: the network's folder of a daemon.
 
     Raises StartupError if there is no place for it.
     """
@@ -76,10 +80,13 @@ def writing_index(
     page_bytes: int = PAGE_BYTES,
     has_lock: bool = False,
 ) -> Engine:
-    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown.
+    """Return the engine of the one connection that writes, the database upgraded.
 
-    log_of_cache: the size of SQLite's log, by that of its page cache. page_bytes: of the pages of a new file. has_lock:
-    whether readers see it by a lock.
+    Raises StartupError, StoreDown.
+
+    log_of_cache: the size of SQLite's log, by that of its page cache.
+    page_bytes: of the pages of a new file.
+    has_lock: whether readers see it by a lock.
     """
     if url.path is not None:
         try:
@@ -128,7 +135,9 @@ def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Raise StoreDown or IndexDamaged for an error of the database or of its rows, without the password of its URL."""
+    """Raise StoreDown or IndexDamaged for an error of the database or of its rows, without the
+    password of its URL.
+    """
     try:
         yield
     except (DriverError, *UNDECODABLE) as error:
@@ -139,7 +148,8 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def translate_bad_rows() -> Iterator[None]:
-    """Raise IndexDamaged for an error of reading rows; `translate_errors` around it translates the database's.
+    """Raise IndexDamaged for an error of reading rows; `translate_errors` around it translates the
+    database's.
 
     The block only reads rows: an error of a caller's arguments would count as damage.
     """
@@ -152,7 +162,9 @@ def translate_bad_rows() -> Iterator[None]:
 
 
 def file_number(path: Path | None) -> int:
-    """Return the number of a file, which another file in its place does not have; 0 of a server or a missing file."""
+    """Return the number of a file, which another file in its place does not have; 0 of a server or
+    a missing file.
+    """
     try:
         return path.stat().st_ino if path is not None else 0
     except OSError:
@@ -166,5 +178,7 @@ def rebuild_hint(url: StoreUrl) -> str:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error says that the file is no database any more, or that a part of it is damaged."""
+    """Return whether an error says that the file is no database any more, or that a part of it is
+    damaged.
+    """
     return isinstance(error, UNDECODABLE) or is_file_damage(error)

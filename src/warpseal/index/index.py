@@ -1,4 +1,6 @@
-"""The reader of the index: queries run in a reading thread, the freshness of the chains comes from memory."""
+"""The reader of the index: queries run in a reading thread, the freshness of the chains comes from
+memory.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,12 @@ _FAILURES_UNTIL_WARNING: Final = 2
 
 
 class Index:
-    """Reads an index that another process writes. `async with` opens and closes it; `run` keeps the freshness current.
+    """Reads an index that another process writes.
 
-    text: spells ids and addresses in transactions, which cannot be read before it is set. now: unix seconds.
-    validator_sets: the sets of all subnets.
+    `async with` opens and closes it; `run` keeps the freshness current.
+
+    text: spells ids and addresses in transactions, which cannot be read before it is set.
+    now: unix seconds. validator_sets: the sets of all subnets.
     """
 
     def __init__(
@@ -62,7 +66,8 @@ class Index:
         self.text = text
         self._settings = settings
         self._now = now
-        # Signing reads with threads and a queue of its own: no number of pages keeps it from the index.
+        # Signing reads with threads and a queue of its own: no number of pages keeps it from the
+        # index.
         half = replace(settings, cache_bytes=settings.cache_bytes // 2)
         self._reader = ReplicatedReader(url, half, MIGRATIONS, _read_heights)
         self._signing_reader = ReplicatedReader(
@@ -86,7 +91,8 @@ class Index:
         """Refresh the freshness of the chains periodically, until cancelled."""
         failures = 0
         while True:
-            # Until the indexer has created the index, a failure to read it is no news; nor is one while it is created.
+            # Until the indexer has created the index, a failure to read it is no news; nor is one
+            # while it is created.
             exists = self._reader.exists
             try:
                 await self.refresh()
@@ -131,11 +137,16 @@ class Index:
         return self._statuses
 
     def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
-        """Return the number of pages that were requested since the start, by chain and by the kind of their items."""
+        """Return the number of pages that were requested since the start, by chain and by the kind
+        of their items.
+        """
         return self._page_counts
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
-        """Return transactions in order; a page ends early when its outputs reach 1,000. Raises StoreDown."""
+        """Return transactions in order; a page ends early when its outputs reach 1,000.
+
+        Raises StoreDown.
+        """
         text = self.text
         assert text is not None
         return await self.page(
@@ -151,13 +162,19 @@ class Index:
         )
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
-        """Return a blockchain of any subnet, None if the P-Chain has none with this id. Raises StoreDown."""
+        """Return a blockchain of any subnet, None if the P-Chain has none with this id.
+
+        Raises StoreDown.
+        """
         return await self._reader.read(lambda session: block_reader.blockchain(session, chain_id))
 
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
-        """Return the indexed chains that addresses and accounts have touched; none: left out. Raises StoreDown."""
+        """Return the indexed chains that addresses and accounts have touched; none: left out.
+
+        Raises StoreDown.
+        """
         return await self._reader.read(
             lambda session: block_reader.chains_of(session, addresses, evm_addresses)
         )
@@ -183,14 +200,17 @@ class Index:
     ) -> P:
         """Return a page that a query reads in one snapshot, and count it. Raises StoreDown.
 
-        kind: what it lists. chain: the chain whose items it lists.
+        kind: what it lists.
+        chain: the chain whose items it lists.
         """
         self._page_counts.setdefault(chain, Counter())[kind] += 1
         return await self._reader.read(query)
 
 
 def _read_heights(session: ReadSession) -> Mapping[str, int]:
-    """Return the height of each primary chain, -1 before its first block, so that a chain is never left out."""
+    """Return the height of each primary chain, -1 before its first block, so that a chain is never
+    left out.
+    """
     heights = dict(session.rows("SELECT chain, height FROM chains"))
     return {chain.value: heights.get(number, -1) for number, chain in enumerate(CHAINS)}
 
@@ -203,7 +223,8 @@ def _read_chains(
         " c.block_id FROM chains c LEFT JOIN chain_status n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
     )
     fresh = [
-        # A damaged row may hold text in a column of numbers, which must not reach a caller's arithmetic.
+        # A damaged row may hold text in a column of numbers, which must not reach a caller's
+        # arithmetic.
         ChainFreshness(
             CHAINS[number],
             height,

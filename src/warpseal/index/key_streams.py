@@ -1,4 +1,5 @@
-"""The keys of the transactions that match a query, in order, from covering indexes, merged and never sorted as a whole.
+"""The keys of the transactions that match a query, in order, from covering indexes, merged and
+never sorted as a whole.
 
 The cost of a page does not depend on its position, since every statement begins at a key.
 """
@@ -52,7 +53,10 @@ class KeyRange(Struct, frozen=True):
 
 
 class KeyPage(Struct, frozen=True):
-    """Keys in order. scanned_to: the last candidate that was read; None if all were."""
+    """Keys in order.
+
+    scanned_to: the last candidate that was read; None if all were.
+    """
 
     keys: Sequence[int]
     scanned_to: int | None = None
@@ -86,9 +90,11 @@ def merged_keys(
     values: Sequence[int],
     key_range: KeyRange,
 ) -> list[int]:
-    """Return the first keys that a statement finds for any combination of the filters' keys, without duplicates.
+    """Return the first keys that a statement finds for any combination of the filters' keys,
+    without duplicates.
 
-    text: has `{0}` and, for two filters, `{1}` for a key of each, and `?` for the values, the limit last.
+    text: has `{0}` and, for two filters, `{1}` for a key of each, and `?` for the values, the limit
+        last.
     """
     if session.is_postgresql:
         lists = " CROSS JOIN ".join(
@@ -183,7 +189,10 @@ def _validation_keys(
     addresses: Sequence[int] | None,
     limit: int,
 ) -> KeyPage:
-    """Filter the transactions of one L1 validator; there are few. addresses: None for any."""
+    """Filter the transactions of one L1 validator; there are few.
+
+    addresses: None for any.
+    """
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())

@@ -1,6 +1,7 @@
 """The numeric keys of blocks and transactions, and 64-bit amounts in signed columns.
 
-Source of truth: this module. A chain's number is in the high bits, so that the keys of one chain are one range.
+Source of truth: this module. A chain's number is in the high bits, so that the keys of one chain
+are one range.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ P, X, C = 0, 1, 2
 CHAINS: Final = (PrimaryChain.P, PrimaryChain.X, PrimaryChain.C)
 NUMBERS: Final[Mapping[PrimaryChain, int]] = {chain: number for number, chain in enumerate(CHAINS)}
 
-# Rows at random places are stored by partitions of a chain, so that the newest partition stays in memory.
+# Rows at random places are stored by partitions of a chain, so that the newest partition stays in
+# memory.
 PARTITION_BITS = 18
 
 ACCOUNT: Final = b"\x00"

@@ -1,7 +1,8 @@
 """Validators of L1s as they are after the last indexed block.
 
-The transactions that touched a validator say what weight and balance it had then. Since then an active one has paid the
-fees that the chain has accrued (ACP-77), so one subtraction gives its balance.
+The transactions that touched a validator say what weight and balance it had then. Since then an
+active one has paid the fees that the chain has accrued (ACP-77), so one subtraction gives its
+balance.
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ _FEES: Final = "SELECT key, coalesce(fees, 0) FROM blocks WHERE key IN {keys}"
 
 
 class L1ValidatorRow(NamedTuple):
-    """A validator. validation, node, subnet: keys of ids. bls: public key and proof of possession.
+    """A validator.
 
-    start_s: unix seconds. began_in: the height of the block that has the transaction that began it. weight: 0 if it
-    was removed. balance: nAVAX, 0 if it is inactive.
+    validation, node, subnet: keys of ids.
+    bls: public key and proof of possession.
+
+    start_s: unix seconds.
+    began_in: the height of the block that has the transaction that began it.
+    weight: 0 if it was removed.
+    balance: nAVAX, 0 if it is inactive.
     """
 
     validation: int
@@ -66,8 +72,8 @@ def read_l1_rows(
         _, touched_in, _ = txs[last]
         weight, balance = changes[last][validation]
         block = block_key(P, touched_in)
-        # A stop before the transactions of the block came before the change. A rest that does not pay for another
-        # second is forfeited.
+        # A stop before the transactions of the block came before the change. A rest that does not
+        # pay for another second is forfeited.
         has_stopped = stop is not None and stop > 2 * block
         is_active = balance > 0 and not has_stopped
         rest = balance - (fees[tip] - fees[block]) if is_active else 0
@@ -79,5 +85,7 @@ def read_l1_rows(
 
 
 def _changes_in(detail: bytes) -> dict[int, tuple[int, int]]:
-    """Return the weight and the balance of each validator after a transaction, by the key of its validation."""
+    """Return the weight and the balance of each validator after a transaction, by the key of its
+    validation.
+    """
     return {key: (weight, balance) for key, weight, balance, _ in decode_tx(bytes(detail)).l1}

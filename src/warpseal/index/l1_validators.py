@@ -1,4 +1,7 @@
-"""Pages of the validators of L1s. Stored blocks have their owners, in the transactions that began the validations."""
+"""Pages of the validators of L1s.
+
+Stored blocks have their owners, in the transactions that began the validations.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ _Owners = tuple[PChainOwner, PChainOwner]
 
 
 class L1ValidatorQuery(Struct, frozen=True):
-    """Validators that match all given filters. has_inactive: also those without a balance, and removed ones."""
+    """Validators that match all given filters.
+
+    has_inactive: also those without a balance, and removed ones.
+    """
 
     validation_id: bytes | None = None
     node_id: bytes | None = None
@@ -43,7 +49,10 @@ class L1ValidatorQuery(Struct, frozen=True):
 def l1_validators(
     session: ReadSession, text: NetworkText, query: L1ValidatorQuery, page: PageRequest
 ) -> L1ValidatorPage:
-    """Return a page in an order that new validators do not change. A position is the id of a validation."""
+    """Return a page in an order that new validators do not change.
+
+    A position is the id of a validation.
+    """
     chains = session.rows("SELECT height FROM chains WHERE chain = ? AND height >= 0", P)
     if not chains:
         # The index is being made again.

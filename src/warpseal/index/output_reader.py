@@ -1,6 +1,7 @@
 """Outputs as resources, from their rows: some hundred of them in five statements.
 
-Source of truth for their bytes: chains/components.py and chains/x_txs.py, which read them; a test compares both.
+Source of truth for their bytes: chains/components.py and chains/x_txs.py, which read them; a test
+compares both.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ _NO_DETAIL: Final = OutputDetail()
 
 @dataclass(slots=True)
 class OutputRow:
-    """A row of `outputs`. tx, asset, addresses: keys. origin: key of another transaction whose id it has."""
+    """A row of `outputs`.
+
+    tx, asset, addresses: keys.
+    origin: key of another transaction whose id it has.
+    """
 
     key: int
     tx: int | None
@@ -71,7 +76,10 @@ class OutputRow:
 
 @dataclass(slots=True)
 class TxRow:
-    """A row of `txs`. moved: number of outputs that it consumes, makes and releases."""
+    """A row of `txs`.
+
+    moved: number of outputs that it consumes, makes and releases.
+    """
 
     key: int
     tx_id: TxID
@@ -122,7 +130,10 @@ class OutputReader:
             self._txs[values[0]] = TxRow(*values)
 
     def load(self, keys: Iterable[int], more_txs: Iterable[int] = ()) -> None:
-        """Load outputs and everything that they show. more_txs: keys of further transactions for `tx`."""
+        """Load outputs and everything that they show.
+
+        more_txs: keys of further transactions for `tx`.
+        """
         session = self._session
         listed = list(keys)
         rows = self.rows
@@ -168,7 +179,9 @@ class OutputReader:
         return utxo_id(self.tx_id(row), row.position)
 
     def sums(self, keys: Iterable[int], *, staked_only: bool = False) -> dict[int, int]:
-        """Return the amounts of outputs by key of their asset, in the order in which the assets first come."""
+        """Return the amounts of outputs by key of their asset, in the order in which the assets
+        first come.
+        """
         sums: dict[int, int] = {}
         for key in keys:
             row = self.rows[key]
@@ -260,7 +273,9 @@ class OutputReader:
         }
 
     def _credentials(self, key: int) -> tuple[UtxoCredential, ...]:
-        """Return the signatures of the input that spent an output; none for a spender on the P-Chain."""
+        """Return the signatures of the input that spent an output; none for a spender on the
+        P-Chain.
+        """
         spender = self.spenders.get(key)
         if spender is None or chain_of(spender) == P:
             return ()
@@ -306,7 +321,8 @@ def encode_utxo(
     owners: tuple[int, tuple[Address, ...]],
     detail: OutputDetail = _NO_DETAIL,
 ) -> bytes:
-    """Return an output as its chain's codec writes it, version first: the bytes that a node gives for it.
+    """Return an output as its chain's codec writes it, version first: the bytes that a node gives
+    for it.
 
     place: transaction, index and asset; owners: threshold and addresses.
     """

@@ -1,4 +1,5 @@
-"""The blocks as a node sent them, many in a compressed row, so that every row can be derived again without a node.
+"""The blocks as a node sent them, many in a compressed row, so that every row can be derived again
+without a node.
 
 Source of truth: this module. A row's body is zstd of MessagePack; docs/index.md describes it.
 """
@@ -40,8 +41,8 @@ Entry = tuple[int, "RecordKind", int, bytes]
 class RecordKind(IntEnum):
     """The kind of an entry.
 
-    It is a block, the genesis of a chain, a pre-linearization transaction of the X-Chain, or an output of a transaction
-    that is not indexed, as a node reported it.
+    It is a block, the genesis of a chain, a pre-linearization transaction of the X-Chain, or an
+    output of a transaction that is not indexed, as a node reported it.
     """
 
     BLOCK = 0
@@ -64,7 +65,9 @@ parse_container: Final = msgspec.msgpack.Decoder(PreLinearizationTx).decode
 
 
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
-    """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format of this module."""
+    """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format
+    of this module.
+    """
     return encode((*astuple(header), encode_atomic_txs(tuple(txs))))
 
 
@@ -75,7 +78,10 @@ def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
 
 
 class Segment(Struct, frozen=True):
-    """Consecutive entries of one chain. chain: its number; first: the height or number of the first."""
+    """Consecutive entries of one chain.
+
+    chain: its number; first: the height or number of the first.
+    """
 
     chain: int
     kind: RecordKind
@@ -123,7 +129,9 @@ def read_segments(connection: Connection) -> Iterator[Segment]:
 
 
 def read_blocks(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
-    """Yield the blocks of a chain from one height to another, both included, as far as they are stored."""
+    """Yield the blocks of a chain from one height to another, both included, as far as they are
+    stored.
+    """
     text = (
         "SELECT first, last, body FROM raw_blocks WHERE chain = ? AND kind = 0 AND first <= ?"
         " ORDER BY first DESC LIMIT 1"

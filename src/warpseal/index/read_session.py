@@ -1,7 +1,8 @@
-"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable rows for all reads.
+"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable
+rows for all reads.
 
-If the PostgreSQL server has replicas, requests go round those that are alive and recent enough. Everything outside of
-requests reads the primary, which also answers if no replica does.
+If the PostgreSQL server has replicas, requests go round those that are alive and recent enough.
+Everything outside of requests reads the primary, which also answers if no replica does.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ _SET_MEMBERS: Final = "SELECT number, node, public_key FROM set_members WHERE nu
 
 
 class ReadCache:
-    """Ids by key, keys by id, assets, and members of validator sets, all immutable. Threads may share it.
+    """Ids by key, keys by id, assets, and members of validator sets, all immutable.
+
+    Threads may share it.
 
     Every row of a page reads it, so it is plain dictionaries that are cleared when they are full.
     """
@@ -76,7 +79,9 @@ class ReadCache:
 
 
 class ReadSession:
-    """Statements on one connection, and their ids and assets. Texts have `?` for values and `{keys}` for numbers.
+    """Statements on one connection, and their ids and assets.
+
+    Texts have `?` for values and `{keys}` for numbers.
 
     cache: cache of all sessions of a reader; by default one of this session.
     """
@@ -95,7 +100,10 @@ class ReadSession:
             self._cache.epoch = epoch
 
     def forget(self) -> None:
-        """Forget what was loaded: a long read would hold the ids of all rows. The cache keeps a bounded number."""
+        """Forget what was loaded: a long read would hold the ids of all rows.
+
+        The cache keeps a bounded number.
+        """
         self._ids.clear()
         self._assets.clear()
         self._cache.clear(MAX_CACHED)
@@ -197,7 +205,8 @@ class IndexDamage:
 class IndexReader:
     """Reads of one index.
 
-    migrations: their newest version is the one that can be read. damage: of the other readers of the same index.
+    migrations: their newest version is the one that can be read.
+    damage: of the other readers of the same index.
     """
 
     def __init__(
@@ -256,7 +265,8 @@ class IndexReader:
         except WarpsealError:
             raise
         except database.BAD_ROWS as error:
-            # The rows of this request contradict each other; others may be right. The first is logged.
+            # The rows of this request contradict each other; others may be right. The first is
+            # logged.
             if not self._has_contradiction:
                 self._has_contradiction = True
                 hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
@@ -266,7 +276,10 @@ class IndexReader:
             raise IndexDamaged(database.BAD_ROWS_REASON) from None
 
     def _translate(self, error: BaseException) -> StoreDown:
-        """Return the error for a caller, and remember damage. Later reads open the file again: it may be a new one."""
+        """Return the error for a caller, and remember damage.
+
+        Later reads open the file again: it may be a new one.
+        """
         reason = redacted_reason(self._url, error)
         if not database.is_damage(error):
             return StoreDown(reason)
@@ -289,9 +302,12 @@ class IndexReader:
 
 
 class ReplicatedReader(IndexReader):
-    """Reads of one index, whose URL may have replicas. read_heights: returns the heights of a snapshot.
+    """Reads of one index, whose URL may have replicas.
 
-    A replica answers only if its client and this process have read nothing newer, so that time never goes back.
+    read_heights: returns the heights of a snapshot.
+
+    A replica answers only if its client and this process have read nothing newer, so that time
+    never goes back.
     """
 
     def __init__(
@@ -350,7 +366,10 @@ class ReplicatedReader(IndexReader):
         client: ClientHeights,
         session: ReadSession,
     ) -> tuple[Heights, T] | None:
-        """Return heights and result; None if the replica is behind. It runs in a thread of the replica."""
+        """Return heights and result; None if the replica is behind.
+
+        It runs in a thread of the replica.
+        """
         heights = self._read_heights(session)
         if _is_behind(heights, replica.heights):
             # The index was made again: keys have another meaning now.
@@ -374,7 +393,9 @@ class _Replica:
         self._retry_at = float("-inf")
 
     def is_usable(self) -> bool:
-        """Return whether to read it now: it is alive and not overloaded, or it is to be tried again, by this caller."""
+        """Return whether to read it now: it is alive and not overloaded, or it is to be tried
+        again, by this caller.
+        """
         if self._is_alive:
             return self._reads < self._most
         now = time.monotonic()

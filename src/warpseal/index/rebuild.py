@@ -1,6 +1,8 @@
-"""Derives all rows again from the stored blocks, without a node, after a change of the schema or of a rule.
+"""Derives all rows again from the stored blocks, without a node, after a change of the schema or of
+a rule.
 
-Source of truth: the blocks, and the ledger's rules. A rebuild that was stopped continues where it was.
+Source of truth: the blocks, and the ledger's rules. A rebuild that was stopped continues where it
+was.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ _LEDGER_EVERY: Final = 5_000
 
 
 class RebuildFailed(Exception):
-    """Rows cannot be derived from the stored blocks from a height of a chain on; a newer version is needed."""
+    """Rows cannot be derived from the stored blocks from a height of a chain on; a newer version is
+    needed.
+    """
 
     def __init__(self, chain: PrimaryChain, height: int, reason: str) -> None:
         super().__init__(f"the {chain} from block {height} on: {reason}")
@@ -69,7 +73,10 @@ class RebuildFailed(Exception):
 
 
 class RowRebuilder:
-    """Rebuilds rows in steps, in one thread. engine: reads the same index; the last step closes it."""
+    """Rebuilds rows in steps, in one thread.
+
+    engine: reads the same index; the last step closes it.
+    """
 
     def __init__(self, writer: IndexWriter, engine: Engine, params: Parameters) -> None:
         self._writer = writer
@@ -97,7 +104,9 @@ class RowRebuilder:
         return None
 
     def block_counts(self) -> tuple[int, int]:
-        """Return how many blocks have rows and how many are stored; of a chain that begins later, from height 0 on."""
+        """Return how many blocks have rows and how many are stored; of a chain that begins later,
+        from height 0 on.
+        """
         with translate_errors(self._engine), self._engine.connect() as connection:
             stored = [
                 _last_stored(connection, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))
@@ -124,7 +133,9 @@ def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
 
 
 def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
-    """Return the last height, or number, of entries that have rows; one below the genesis if there are none."""
+    """Return the last height, or number, of entries that have rows; one below the genesis if there
+    are none.
+    """
     if chain == X and kind is not RecordKind.BLOCK:
         return writer.pre_linearization_count() - 1
     checkpoint = writer.checkpoint(CHAINS[chain])

@@ -1,4 +1,6 @@
-"""The input of the index: the effects of a block, and its bytes, from which all rows can be derived again."""
+"""The input of the index: the effects of a block, and its bytes, from which all rows can be derived
+again.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from warpseal.warp.ids import node_id_from_certificate
 
 
 class PRecord(Struct, frozen=True):
-    """A block of the P-Chain. raw: as a node sent it, wrapped by the proposervm or not; of block 0 the genesis."""
+    """A block of the P-Chain.
+
+    raw: as a node sent it, wrapped by the proposervm or not; of block 0 the genesis.
+    """
 
     effects: BlockEffects
     raw: bytes
@@ -24,7 +29,10 @@ class PRecord(Struct, frozen=True):
 
 
 class XRecord(Struct, frozen=True):
-    """A block of the X-Chain. raw: as a node sent it, wrapped by the proposervm or not."""
+    """A block of the X-Chain.
+
+    raw: as a node sent it, wrapped by the proposervm or not.
+    """
 
     effects: XBlockEffects
     raw: bytes
@@ -32,7 +40,8 @@ class XRecord(Struct, frozen=True):
 
 
 class XPreLinearizationRecord(Struct, frozen=True):
-    """Transactions of the X-Chain from before it had blocks, with the number and the time of their container.
+    """Transactions of the X-Chain from before it had blocks, with the number and the time of their
+    container.
 
     Numbers begin at 0 and have no gaps. The genesis is number -1.
     """
@@ -44,7 +53,10 @@ class XPreLinearizationRecord(Struct, frozen=True):
 
 
 class CRecord(Struct, frozen=True):
-    """A block of the C-Chain. raw: as raw_blocks.py encodes it from header and atomic transactions."""
+    """A block of the C-Chain.
+
+    raw: as raw_blocks.py encodes it from header and atomic transactions.
+    """
 
     effects: CBlockEffects
     raw: bytes
@@ -59,7 +71,10 @@ _node_id_of: Final = lru_cache(maxsize=8192)(node_id_from_certificate)
 
 
 def proposer_of(outer: ProposerVMBlock, before: Proposer | None) -> Proposer:
-    """Return the proposer of a block. before: proposer of the parent, whose header counts for option blocks."""
+    """Return the proposer of a block.
+
+    before: proposer of the parent, whose header counts for option blocks.
+    """
     if isinstance(outer, ProposedBlock):
         node_id = _node_id_of(outer.certificate) if outer.certificate else None
         return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)

@@ -1,8 +1,9 @@
-"""The tables of the index: two store the blocks, all others are derived from them and can be rebuilt at any time.
+"""The tables of the index: two store the blocks, all others are derived from them and can be
+rebuilt at any time.
 
-Amounts are unsigned 64-bit numbers in signed columns; times are unix seconds; keys.py makes the keys. Ids are bytes,
-found by their first 8 bytes. Tables that are written at random places have no rowid: they are narrow, so that more of
-them stays in memory.
+Amounts are unsigned 64-bit numbers in signed columns; times are unix seconds; keys.py makes the
+keys. Ids are bytes, found by their first 8 bytes. Tables that are written at random places have no
+rowid: they are narrow, so that more of them stays in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from warpseal.store.tables import TableIndex, Tables, declare_table
 STORED: Final = Tables()
 DERIVED: Final = Tables()
 
-# Blocks as a node sent them, many in a row, compressed. number: in the order of writing. kind: see raw_blocks.py.
+# Blocks as a node sent them, many in a row, compressed. number: in the order of writing. kind: see
+# raw_blocks.py.
 RAW_BLOCKS: Final = declare_table(
     STORED,
     "raw_blocks",
@@ -25,8 +27,8 @@ RAW_BLOCKS: Final = declare_table(
 # Whether everything before a chain's first block is known.
 CHAIN_ORIGIN: Final = declare_table(STORED, "chain_origin", "chain key, is_complete int16")
 
-# One row a chain. height, block_id, time: of the last block written; first_parent: parent of block first_height.
-# containers: how many pre-linearization containers of the X-Chain are written.
+# One row a chain. height, block_id, time: of the last block written; first_parent: parent of block
+# first_height. containers: how many pre-linearization containers of the X-Chain are written.
 CHAINS: Final = declare_table(
     DERIVED,
     "chains",
@@ -40,8 +42,8 @@ CHAIN_STATUS: Final = declare_table(
 # The P-Chain's ledger state after a block, one row at most.
 LEDGERS: Final = declare_table(DERIVED, "ledgers", "chain key, height int64, body bytes")
 
-# first_tx: the key of its first transaction, or of the next one behind it. repeated: ids of transactions that it holds
-# and that were accepted before.
+# first_tx: the key of its first transaction, or of the next one behind it. repeated: ids of
+# transactions that it holds and that were accepted before.
 BLOCKS: Final = declare_table(
     DERIVED,
     "blocks",
@@ -59,8 +61,8 @@ TXS: Final = declare_table(
 # Written at random places of the newest partition only.
 TX_IDS: Final = declare_table(DERIVED, "tx_ids", "partition int64*, prefix int64*, tx int64*")
 
-# tx: the transaction that made it, None if it is not indexed; origin: the transaction whose id it has, if another one.
-# owner: its address if there is one; else owners (threshold, addresses).
+# tx: the transaction that made it, None if it is not indexed; origin: the transaction whose id it
+# has, if another one. owner: its address if there is one; else owners (threshold, addresses).
 OUTPUTS: Final = declare_table(
     DERIVED,
     "outputs",
@@ -68,8 +70,8 @@ OUTPUTS: Final = declare_table(
     "owners bytes?, detail bytes?",
 )
 
-# Unspent outputs, in two tables: recent ones in the order in which they were made, since most of them are spent soon;
-# older ones by id. rest: the last 24 bytes of the id. held_on: the chain.
+# Unspent outputs, in two tables: recent ones in the order in which they were made, since most of
+# them are spent soon; older ones by id. rest: the last 24 bytes of the id. held_on: the chain.
 RECENT_UNSPENT: Final = declare_table(
     DERIVED,
     "recent_unspent",
@@ -86,19 +88,20 @@ ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT 
 EARLY_SPENDS: Final = declare_table(
     DERIVED, "early_spends", "prefix int64*, rest bytes*, output int64, tx int64"
 )
-# The transaction that spent an output, in two tables as well: new rows go into the small one, and from there into the
-# large one, many at a time.
+# The transaction that spent an output, in two tables as well: new rows go into the small one, and
+# from there into the large one, many at a time.
 RECENT_SPENDS: Final = declare_table(DERIVED, "recent_spends", "output int64*, tx int64")
 SPENDS: Final = declare_table(DERIVED, "spends", "output int64*, tx int64")
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
-# Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
+# Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes,
+# subnets, assets.
 IDS: Final = declare_table(
     DERIVED, "ids", "key key, prefix int64, id bytes", TableIndex("ids_by_prefix", "prefix")
 )
 
-# By partition, as tx_ids. address_partitions: the partitions in which an address has transactions, for each type
-# (ANY_KIND for all types).
+# By partition, as tx_ids. address_partitions: the partitions in which an address has transactions,
+# for each type (ANY_KIND for all types).
 ADDRESS_TXS: Final = declare_table(
     DERIVED, "address_txs", "partition int64*, address int64*, tx int64*"
 )
@@ -115,7 +118,8 @@ ASSETS: Final = declare_table(
     "assets",
     "asset key, name text, symbol text, denomination int16, is_nft int16, is_fixed int16, made_at int64",
 )
-# total_stake: of all active stakings. max_stake, factor: bounds of a validator's weight, None without delegations.
+# total_stake: of all active stakings. max_stake, factor: bounds of a validator's weight, None
+# without delegations.
 SUBNETS: Final = declare_table(
     DERIVED, "subnets", "subnet key, total_stake int64, max_stake int64?, factor int32?"
 )
@@ -125,10 +129,10 @@ BLOCKCHAINS: Final = declare_table(
     "chain key, subnet int64, vm_id bytes, name text, tx int64, genesis bytes",
 )
 
-# state: see stakings.py. validator: of a delegation, the staking that it delegates to. closed_by: the transaction that
-# ended or removed it. active_*, total_*: its delegations, now and ever; earned, fees: rewards that were paid; fees_due:
-# the share of its delegations' rewards that it may get; kept, kept_fees: rewards of ended cycles that it gets when it
-# leaves.
+# state: see stakings.py. validator: of a delegation, the staking that it delegates to. closed_by:
+# the transaction that ended or removed it. active_*, total_*: its delegations, now and ever;
+# earned, fees: rewards that were paid; fees_due: the share of its delegations' rewards that it may
+# get; kept, kept_fees: rewards of ended cycles that it gets when it leaves.
 STAKINGS: Final = declare_table(
     DERIVED,
     "stakings",
@@ -156,13 +160,14 @@ VALIDATIONS: Final = declare_table(
 VALIDATION_TXS: Final = declare_table(
     DERIVED, "validation_txs", "validation int64*, tx int64*, kind int16"
 )
-# A block in which an L1 validator's balance ran out; is_behind: after the block's transactions, else before them.
+# A block in which an L1 validator's balance ran out; is_behind: after the block's transactions,
+# else before them.
 VALIDATION_STOPS: Final = declare_table(
     DERIVED, "validation_stops", "validation int64*, block int64*, is_behind int64*"
 )
 
-# Validator sets. A member is a node that joined a subnet's set, with its key then, None without one; it leaves with
-# weight 0, and gets another number if it joins again.
+# Validator sets. A member is a node that joined a subnet's set, with its key then, None without
+# one; it leaves with weight 0, and gets another number if it joins again.
 SET_MEMBERS: Final = declare_table(
     DERIVED, "set_members", "number key, subnet int64, node bytes, public_key bytes?"
 )

@@ -26,7 +26,11 @@ INDEX_PARTS: Final = (PRIMARY_INDEX, EVM_INDEX)
 
 
 class IndexPlace(NamedTuple):
-    """Where an index is. url: empty: in the daemon's folder. read_urls: replicas of its server."""
+    """Where an index is.
+
+    url: empty: in the daemon's folder.
+    read_urls: replicas of its server.
+    """
 
     url: str = ""
     read_urls: tuple[str, ...] = ()
@@ -58,14 +62,19 @@ def _redacted(value: Any) -> Any:
 
 
 class IndexSettings(Settings, frozen=True):
-    """url: empty: index.db in the daemon's folder; a PostgreSQL database gets a schema for the index.
+    """url: empty: index.db in the daemon's folder; a PostgreSQL database gets a schema for the
+    index.
 
-    read_urls: replicas of the servers in `url`. chains: places of the EVM chains whose entries name one.
-    cache_bytes: memory for SQLite pages of the writing process, and the most for all readers of one process.
-    recent_outputs, known_addresses: entries in the writer's memory. raw_bytes: of blocks that are compressed together.
+    read_urls: replicas of the servers in `url`.
+    chains: places of the EVM chains whose entries name one.
+    cache_bytes: memory for SQLite pages of the writing process, and the most for all readers of one
+        process.
+    recent_outputs, known_addresses: entries in the writer's memory.
+    raw_bytes: of blocks that are compressed together.
     changes_per_snapshot: lowest number of changes of a validator set before its next snapshot.
-    readers: connections that read. refresh_s: interval at which the heights are read. node_height_ttl_s: lifetime of
-    the last known height of a node.
+    readers: connections that read.
+    refresh_s: interval at which the heights are read.
+    node_height_ttl_s: lifetime of the last known height of a node.
     """
 
     url: str | Mapping[str, str] = setting(
@@ -106,7 +115,11 @@ class IndexSettings(Settings, frozen=True):
     chains: Mapping[ChainID, IndexPlace] = {}
 
     def place(self, part: str, chain_id: ChainID | None = None) -> IndexPlace:
-        """Return where an index is. part: one of INDEX_PARTS. chain_id: of an EVM chain."""
+        """Return where an index is.
+
+        part: one of INDEX_PARTS.
+        chain_id: of an EVM chain.
+        """
         if chain_id is not None and chain_id in self.chains:
             return self.chains[chain_id]
         url = self.url.get(part, "") if isinstance(self.url, Mapping) else self.url

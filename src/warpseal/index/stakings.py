@@ -31,7 +31,10 @@ _OPEN: Final = (
 
 
 class Staking(Struct, kw_only=True):
-    """A row of `stakings`, its amounts unsigned. tx_id: id of the transaction whose key is `tx`."""
+    """A row of `stakings`, its amounts unsigned.
+
+    tx_id: id of the transaction whose key is `tx`.
+    """
 
     tx_id: TxID
     tx: int
@@ -95,7 +98,9 @@ class Stakings:
         return self._open.get(tx_id)
 
     def set_limits(self, subnet: int, max_stake: int, factor: int) -> None:
-        """Set the bounds of a validator's weight in a subnet: absolute, and as a multiple of its own stake."""
+        """Set the bounds of a validator's weight in a subnet: absolute, and as a multiple of its
+        own stake.
+        """
         subnet_row = self._subnets.setdefault(subnet, [0, None, None])
         if subnet_row[1:] != [max_stake, factor]:
             subnet_row[1:] = [max_stake, factor]
@@ -141,7 +146,10 @@ class Stakings:
             self._activate(staking)
 
     def close(self, closed: PeriodClosed, by: int) -> None:
-        """Complete a staking with its rewards. by: key of the transaction."""
+        """Complete a staking with its rewards.
+
+        by: key of the transaction.
+        """
         staking = self._open.get(closed.tx_id)
         if staking is None:
             return
@@ -155,7 +163,10 @@ class Stakings:
         self._remove_open(staking)
 
     def renew(self, renewed: PeriodRenewed, earned: int, fees: int) -> None:
-        """Renew a staking. earned, fees: what the ended cycle paid, besides what became weight."""
+        """Renew a staking.
+
+        earned, fees: what the ended cycle paid, besides what became weight.
+        """
         staking = self._open.get(renewed.tx_id)
         if staking is None:
             return
@@ -176,7 +187,10 @@ class Stakings:
     def end(
         self, tx_id: TxID, state: int, by: int | None = None, time_s: int | None = None
     ) -> None:
-        """End a staking without a reward. by: the transaction with which the subnet's owner removed it, if any."""
+        """End a staking without a reward.
+
+        by: the transaction with which the subnet's owner removed it, if any.
+        """
         staking = self._open.get(tx_id)
         if staking is not None:
             self._deactivate(staking, is_rewarded=False)

@@ -68,7 +68,10 @@ def transactions(
 
 
 class _TxReader:
-    """Transactions as resources. outputs: has the rows of the transactions, and gets their outputs."""
+    """Transactions as resources.
+
+    outputs: has the rows of the transactions, and gets their outputs.
+    """
 
     def __init__(
         self, session: ReadSession, text: NetworkText, outputs: OutputReader, rows: Sequence[TxRow]
@@ -288,7 +291,9 @@ class _TxReader:
         )
 
     def _common_fields(self, row: TxRow) -> dict[str, Any]:
-        """Return the fields of all chains' transactions; an import or export names both chains, one of them its own."""
+        """Return the fields of all chains' transactions; an import or export names both chains, one
+        of them its own.
+        """
         detail, own = row.detail, chain_of(row.key)
         fields = {
             "tx_hash": id_text(row.tx_id),
@@ -308,7 +313,10 @@ class _TxReader:
     def _avm_fields(
         self, row: TxRow, spent: Mapping[int, int], created: Mapping[int, int]
     ) -> dict[str, Any]:
-        """Return the fields that transactions of X and C have. spent, created: amounts by key of the asset."""
+        """Return the fields that transactions of X and C have.
+
+        spent, created: amounts by key of the asset.
+        """
         burned = {asset: amount - created.get(asset, 0) for asset, amount in spent.items()}
         amounts = self._ordered_amounts(created)
         return self._common_fields(row) | {
@@ -350,7 +358,9 @@ def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address
 
 
 def bls_credentials(raw: bytes) -> resources.BlsCredentials | UnsetType:
-    """Return a BLS key and its proof of possession, which `raw` has joined; left out if it is empty."""
+    """Return a BLS key and its proof of possession, which `raw` has joined; left out if it is
+    empty.
+    """
     if not raw:
         return UNSET
     return resources.BlsCredentials(
@@ -358,7 +368,8 @@ def bls_credentials(raw: bytes) -> resources.BlsCredentials | UnsetType:
     )
 
 
-# Only the stakings of Helicon are known among the types without a name; a row in `stakings` shows which they are.
+# Only the stakings of Helicon are known among the types without a name; a row in `stakings` shows
+# which they are.
 _STAKING_TYPES: Final = frozenset(
     tx_number(name)
     for name in (

@@ -1,4 +1,6 @@
-"""The rows of transactions of all three chains, from the ledger's effects and from the transactions themselves."""
+"""The rows of transactions of all three chains, from the ledger's effects and from the transactions
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -220,7 +222,10 @@ def _move_stakings(
 
 
 def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approximate: bool) -> None:
-    """Write a transaction of the X-Chain. is_approximate: whether its time is, since it is from before blocks."""
+    """Write a transaction of the X-Chain.
+
+    is_approximate: whether its time is, since it is from before blocks.
+    """
     detail, new_outputs = _move(batch, tx, row, tx.consumed)
     detail.memo = tx.tx.unsigned.base.memo
     detail.is_approximate = is_approximate
@@ -267,7 +272,9 @@ def _move(
     row: TxInProgress,
     spent: Sequence[Consumed | Any],
 ) -> tuple[TxDetail, range]:
-    """Write the outputs that a transaction spends and makes; return its detail with its signatures, and the keys."""
+    """Write the outputs that a transaction spends and makes; return its detail with its signatures,
+    and the keys.
+    """
     detail = TxDetail(batch.consume(row, tx.consumed))
     new_outputs = batch.emit(row, tx.emitted)
     detail.source, detail.destination = map(

@@ -1,6 +1,8 @@
-"""Unspent outputs: in the database, recent ones in memory, and outputs of blocks that are not written yet.
+"""Unspent outputs: in the database, recent ones in memory, and outputs of blocks that are not
+written yet.
 
-This is the ledger's source of outputs. Why recent outputs have a table of their own: docs/index.md, section 2.
+This is the ledger's source of outputs. Why recent outputs have a table of their own: docs/index.md,
+section 2.
 """
 
 from __future__ import annotations
@@ -31,13 +33,19 @@ _RECENT: Final = (
 )
 _MOVED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
 _MOVE: Final = f"INSERT INTO unspent ({_MOVED}) SELECT {_MOVED} FROM recent_unspent WHERE output <= ? ORDER BY prefix, rest"
-# The fraction of the recent outputs that stays when there are too many; and of other outputs that are cached.
+# The fraction of the recent outputs that stays when there are too many; and of other outputs that
+# are cached.
 _KEPT_FRACTION: Final = 0.75
 _CACHED_FRACTION: Final = 0.25
 
 
 class UnspentOutput(Struct):
-    """A row. output, asset, owner: keys. held_on: number of the chain. owners: set without a single owner."""
+    """A row.
+
+    output, asset, owner: keys.
+    held_on: number of the chain.
+    owners: set without a single owner.
+    """
 
     output: int
     asset: int
@@ -56,10 +64,13 @@ class UnspentOutput(Struct):
 
 
 class UnspentOutputs:
-    """The unspent outputs. engine: the writer's; capacity: the size of the table of recent outputs.
+    """The unspent outputs.
 
-    One thread at a time calls `prefetch`, then for each block `find` (the ledger does) and `follow`. The changes that
-    were followed are kept until the writer calls `on_written`, or `forget` after a failure.
+    engine: the writer's; capacity: the size of the table of recent outputs.
+
+    One thread at a time calls `prefetch`, then for each block `find` (the ledger does) and
+    `follow`. The changes that were followed are kept until the writer calls `on_written`, or
+    `forget` after a failure.
     """
 
     def __init__(self, engine: Engine, chain_numbers: Mapping[ChainID, int], capacity: int) -> None:
@@ -81,7 +92,10 @@ class UnspentOutputs:
         self._fetch(utxo_id for utxo_id in ids if utxo_id not in self._new)
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
-        """Return the output if it is unspent on a chain. An output that was not prefetched is looked up: StoreDown."""
+        """Return the output if it is unspent on a chain.
+
+        An output that was not prefetched is looked up: StoreDown.
+        """
         if utxo_id in self._spent:
             return None
         output = self._new.get(utxo_id) or self._external.get(utxo_id)
@@ -89,13 +103,16 @@ class UnspentOutputs:
             return output if output.held_on == held_on else None
         row = self._recent_outputs().get(utxo_id) or self._cached.get(utxo_id)
         if row is None and utxo_id not in self._absent:
-            # A proposal's inputs are spent when the next block decides, which may be the first of a batch.
+            # A proposal's inputs are spent when the next block decides, which may be the first of a
+            # batch.
             self._fetch([utxo_id])
             row = self._cached.get(utxo_id)
         return row if row is not None and row.held_on == self._chain_numbers.get(held_on) else None
 
     def follow(self, changes: Iterable[UtxoChanges]) -> None:
-        """Apply the changes of transactions, in their order; a staked output is left out until it is released."""
+        """Apply the changes of transactions, in their order; a staked output is left out until it
+        is released.
+        """
         for tx in changes:
             self._spent.update(consumed.id for consumed in tx.consumed)
             for outputs in (tx.emitted, tx.released):

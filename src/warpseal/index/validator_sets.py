@@ -1,5 +1,5 @@
-"""The validator set of any subnet at any height: a snapshot of the whole set now and then, and the members that blocks
-changed since.
+"""The validator set of any subnet at any height: a snapshot of the whole set now and then, and the
+members that blocks changed since.
 
 Source of truth: `BlockEffects.set_changes`; docs/index.md describes the rows.
 """
@@ -47,7 +47,10 @@ _decode_weights: Final = msgspec.msgpack.Decoder(tuple[tuple[int, ...], tuple[in
 
 
 class _Set(Struct):
-    """The set of a subnet. numbers: number and key of each node's member. weights: as columns hold them, by number.
+    """The set of a subnet.
+
+    numbers: number and key of each node's member.
+    weights: as columns hold them, by number.
 
     changes: the number of rows since its last snapshot; None before the first one.
     """
@@ -60,8 +63,8 @@ class _Set(Struct):
 class ValidatorSetWriter:
     """The current sets of an index, and their rows.
 
-    changes_per_snapshot: lowest number of changes before the next snapshot; there are at least as many as members, so
-    that a read takes at most twice the time of one without changes.
+    changes_per_snapshot: lowest number of changes before the next snapshot; there are at least as
+        many as members, so that a read takes at most twice the time of one without changes.
     """
 
     def __init__(self, connection: Connection, changes_per_snapshot: int) -> None:
@@ -91,9 +94,11 @@ class ValidatorSetWriter:
         return bool(self._sets)
 
     def write(self, batch: IndexBatch, height: int, changes: Iterable[SetChange]) -> None:
-        """Add the rows of the members that a block changed, of a subnet's first ones with a snapshot.
+        """Add the rows of the members that a block changed, of a subnet's first ones with a
+        snapshot.
 
-        The first call is with all members. It writes a snapshot of the Primary Network, even of no members.
+        The first call is with all members. It writes a snapshot of the Primary Network, even of no
+        members.
         """
         primary = batch.ids.keys[PRIMARY_NETWORK]
         changed = {} if self._sets else {primary: self._sets.setdefault(primary, _Set())}
@@ -148,7 +153,9 @@ class SetHeights(NamedTuple):
 
 
 class ValidatorSetReader:
-    """Validator sets of one index. Every method reads one snapshot in a thread, and raises StoreDown.
+    """Validator sets of one index.
+
+    Every method reads one snapshot in a thread, and raises StoreDown.
 
     reader: with replicas, requests read these.
     """
@@ -159,9 +166,11 @@ class ValidatorSetReader:
     async def members_at(
         self, subnet_id: SubnetID, height: int
     ) -> tuple[ValidatorEntry, ...] | None:
-        """Return the members of a subnet's set after a block, by node id, as `platform.getValidatorsAt` lists them.
+        """Return the members of a subnet's set after a block, by node id, as
+        `platform.getValidatorsAt` lists them.
 
-        None: the index does not have the height. A subnet without validators, also an unknown one, has no members.
+        None: the index does not have the height. A subnet without validators, also an unknown one,
+        has no members.
         """
         return await self._reader.read(lambda session: read_members(session, subnet_id, height))
 
@@ -188,7 +197,9 @@ def read_heights(session: ReadSession) -> SetHeights | None:
 def read_members(
     session: ReadSession, subnet_id: SubnetID, height: int
 ) -> tuple[ValidatorEntry, ...] | None:
-    """Return the members of a subnet's set after a block, by node id; None if the index does not have the height."""
+    """Return the members of a subnet's set after a block, by node id; None if the index does not
+    have the height.
+    """
     heights = read_heights(session)
     if heights is None or not heights.oldest <= height <= heights.newest:
         return None
@@ -206,7 +217,9 @@ def read_members(
 def read_all_members(
     session: ReadSession, height: int
 ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
-    """Return the members of all sets that have any after a block; None if the index does not have the height."""
+    """Return the members of all sets that have any after a block; None if the index does not have
+    the height.
+    """
     heights = read_heights(session)
     if heights is None or not heights.oldest <= height <= heights.newest:
         return None
@@ -223,7 +236,8 @@ def read_all_members(
 
 
 def read_weights(session: ReadSession, height: int) -> dict[int, dict[int, int]]:
-    """Return the weights of all members after a block, as columns hold them: by key of the subnet, then by number.
+    """Return the weights of all members after a block, as columns hold them: by key of the subnet,
+    then by number.
 
     The weight of a member that left since the snapshot is 0.
     """
@@ -234,7 +248,9 @@ def read_weights(session: ReadSession, height: int) -> dict[int, dict[int, int]]
 
 
 def sample_sets(connection: Connection, count: int, random: Random) -> list[tuple[SubnetID, int]]:
-    """Draw subnets and heights to compare: the Primary Network's last set, and `count` others; none without sets."""
+    """Draw subnets and heights to compare: the Primary Network's last set, and `count` others; none
+    without sets.
+    """
     session = ReadSession(connection)
     heights = read_heights(session)
     if heights is None:
@@ -249,7 +265,10 @@ def sample_sets(connection: Connection, count: int, random: Random) -> list[tupl
 
 
 def encode_weights(weights: Mapping[int, int]) -> bytes:
-    """Return the body of a snapshot: zstd of MessagePack. weights: as columns hold them, by number of the member."""
+    """Return the body of a snapshot: zstd of MessagePack.
+
+    weights: as columns hold them, by number of the member.
+    """
     numbers = sorted(weights)
     return Compressor(has_checksum=True).compress(
         encode((numbers, [weights[number] for number in numbers]))

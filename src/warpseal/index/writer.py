@@ -1,7 +1,8 @@
-"""Writes blocks with their effects, the checkpoints of the chains and the ledger's state in one transaction.
+"""Writes blocks with their effects, the checkpoints of the chains and the ledger's state in one
+transaction.
 
-All methods block; one thread of the index process calls them. After a failure no part of the batch is in the database
-or in memory.
+All methods block; one thread of the index process calls them. After a failure no part of the batch
+is in the database or in memory.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ _LAST_KEYS: Final = "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FRO
 class IndexWriter:
     """The only writer of an index. outputs: the ledger's source of the outputs of earlier blocks.
 
-    engine: of `writing_index`. Every method raises StoreDown and its subclasses: IndexMoved if another process has
-    written, and IndexDamaged. After an error the next call loads its state from the database again.
+    engine: of `writing_index`. Every method raises StoreDown and its subclasses: IndexMoved if
+        another process has written, and IndexDamaged. After an error the next call loads its state
+        from the database again.
     """
 
     def __init__(self, engine: Engine, params: Parameters, settings: IndexSettings) -> None:
@@ -109,7 +111,9 @@ class IndexWriter:
             return read_checkpoint(connection, row)
 
     def pre_linearization_count(self) -> int:
-        """Return the number of written pre-linearization containers; -1 if even the genesis is not written."""
+        """Return the number of written pre-linearization containers; -1 if even the genesis is not
+        written.
+        """
         self._open()
         row = self._chains.get(X)
         return -1 if row is None else row.containers
@@ -135,9 +139,11 @@ class IndexWriter:
     ) -> None:
         """Write blocks of any chains, each chain's in order, in one transaction.
 
-        ledger: the P-Chain's state after the last of its blocks here. is_complete: whether the index has everything
-        before the first block, for chains whose first block is here. store_raw: whether to store the blocks, or only
-        their rows. Raises OutOfOrder.
+        ledger: the P-Chain's state after the last of its blocks here.
+        is_complete: whether the index has everything before the first block, for chains whose first
+            block is here.
+        store_raw: whether to store the blocks, or only their rows.
+        Raises OutOfOrder.
         """
         self._open()
         chains = {number: replace(row) for number, row in self._chains.items()}
@@ -163,7 +169,8 @@ class IndexWriter:
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
     def begin_sets(self, state: PChainState) -> None:
-        """Write the validator sets of the P-Chain's state after the last written block, if the index has none yet.
+        """Write the validator sets of the P-Chain's state after the last written block, if the
+        index has none yet.
 
         An index of before it had sets gets them from then on. Without the genesis they are unknown.
         """
@@ -194,7 +201,9 @@ class IndexWriter:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """Hold a transaction in which no other process has written; after an error nothing of it is in memory."""
+        """Hold a transaction in which no other process has written; after an error nothing of it is
+        in memory.
+        """
         try:
             with translate_errors(self._engine), self._engine.begin() as connection:
                 lock_chains(connection, self._chains)

@@ -1,4 +1,7 @@
-"""The consumers of the primary chains: how each one begins and continues. Blocks are written in the worker."""
+"""The consumers of the primary chains: how each one begins and continues.
+
+Blocks are written in the worker.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ _MAX_TX_FETCHES: Final = 8
 
 
 class PrimaryConsumer(ChainConsumer[T]):
-    """A primary chain. processor: its class in the worker."""
+    """A primary chain.
+
+    processor: its class in the worker.
+    """
 
     chain: PrimaryChain
     processor: type[Any]
@@ -91,7 +97,9 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
         self._containers = containers
 
     async def begin(self, min_height: int, tip: int) -> int:
-        """Begin with the genesis and the transactions from before the first block, as far as the index API has them."""
+        """Begin with the genesis and the transactions from before the first block, as far as the
+        index API has them.
+        """
         first_block = await self._find_first(min_height, tip)
         if first_block:
             await self._worker.run(self.chain, XChainProcessor.begin_late)
@@ -114,7 +122,9 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
             )
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks; the transactions of unknown outputs that they spend are fetched first."""
+        """Write the next blocks; the transactions of unknown outputs that they spend are fetched
+        first.
+        """
         unknown = await self._worker.run(self.chain, XChainProcessor.prepare, first_height, blocks)
         await self._worker.run(self.chain, XChainProcessor.write, await self._fetch_txs(unknown))
 

@@ -1,4 +1,6 @@
-"""Indexes the chosen chains side by side: rebuilds dropped rows first, then runs one `ChainFollower` per chain."""
+"""Indexes the chosen chains side by side: rebuilds dropped rows first, then runs one
+`ChainFollower` per chain.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ _REBUILD_STEP_S: Final = 1.0
 
 
 class Indexer:
-    """All chosen chains. worker: has opened the index."""
+    """All chosen chains.
+
+    worker: has opened the index.
+    """
 
     def __init__(self, upstream: Upstream, worker: Worker, settings: IndexerSettings) -> None:
         self._upstream = upstream

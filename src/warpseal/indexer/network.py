@@ -1,7 +1,7 @@
 """The network that is indexed: its parameters, its genesis, and how its nodes are called.
 
-Source of truth for the genesis data in this package: `genesis_data/NOTE.md`. The P-Chain's processor compares the hash
-of a genesis with the parent of the node's block 0 before it uses it.
+Source of truth for the genesis data in this package: `genesis_data/NOTE.md`. The P-Chain's
+processor compares the hash of a genesis with the parent of the node's block 0 before it uses it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,19 @@ class IndexedNetwork(Struct, frozen=True):
 
     @property
     def is_x_complete(self) -> bool:
-        """Whether the X-Chain was linear from the start, so that all of its outputs are in its blocks."""
+        """Whether the X-Chain was linear from the start, so that all of its outputs are in its
+        blocks.
+        """
         return self.genesis is not None and self.params.upgrades.cortina_s <= self.genesis.timestamp
 
 
 async def fetch_network(
     upstream: Upstream, network_id: int, genesis: PGenesis | None
 ) -> IndexedNetwork:
-    """Return a network; a node reports the parameters of those that are not public. Raises NodeUnavailable."""
+    """Return a network; a node reports the parameters of those that are not public.
+
+    Raises NodeUnavailable.
+    """
     parameters = builtin_parameters(network_id)
     if parameters is not None:
         return IndexedNetwork(parameters, genesis)
@@ -74,7 +79,9 @@ async def fetch_network(
 
 
 def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:
-    """Return how the indexer calls nodes: with its share of the limits, and with large replies allowed."""
+    """Return how the indexer calls nodes: with its share of the limits, and with large replies
+    allowed.
+    """
     return replace(
         node,
         background_eighths=3,

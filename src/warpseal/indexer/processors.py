@@ -1,6 +1,7 @@
 """Applies the blocks of the primary chains and writes their effects; runs in the worker.
 
-The P-Chain has a state, the X-Chain has transactions from before its blocks, the C-Chain has atomic transactions only.
+The P-Chain has a state, the X-Chain has transactions from before its blocks, the C-Chain has atomic
+transactions only.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class PChainProcessor:
         self._dumped_at = monotonic()
 
     def resume(self) -> Checkpoint | None:
-        """Restore the state after the last written block; None: nothing is written. Raises ChainStopped."""
+        """Restore the state after the last written block; None: nothing is written.
+
+        Raises ChainStopped.
+        """
         self._index.outputs.forget()
         self._last = None
         self._checkpoint = checkpoint = self._index.checkpoint(self.chain)
@@ -94,7 +98,10 @@ class PChainProcessor:
         return 0 if self._genesis is not None else 1
 
     def begin(self, first: RawBlock, height: int) -> bool:
-        """Write the first block; return False if its parent has to be the first one. Raises ChainStopped."""
+        """Write the first block; return False if its parent has to be the first one.
+
+        Raises ChainStopped.
+        """
         block = unwrap_block(parse_p_block, first, height, None).block
         if height == 0:
             self._write_genesis(block)
@@ -106,14 +113,18 @@ class PChainProcessor:
         return True
 
     def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks. Raises ChainStopped after writing those before the block that is the reason."""
+        """Write the next blocks.
+
+        Raises ChainStopped after writing those before the block that is the reason.
+        """
         parent = self._last or self._checkpoint
         proposer = None if parent is None else parent.proposer
         unwrapped, stop = unwrap_blocks(parse_p_block, blocks, first_height, proposer)
         txs = (tx for block in unwrapped for tx in block.block.txs)
         self._index.outputs.prefetch(utxo_id for tx in txs for utxo_id in spent_ids(tx.unsigned))
         records, stop = apply_blocks(unwrapped, self._apply, stop)
-        # The blocks before a bad one are written before the stop is raised: they are right, and are not read again.
+        # The blocks before a bad one are written before the stop is raised: they are right, and are
+        # not read again.
         if records:
             self._last = unwrapped[len(records) - 1]
             self._append(records, is_sound=stop is None)
@@ -156,7 +167,9 @@ class PChainProcessor:
         return self._state
 
     def _restore_state(self, checkpoint: Checkpoint) -> PChainState:
-        """Return the state after the last written block: apply the blocks behind the last dump, or all blocks."""
+        """Return the state after the last written block: apply the blocks behind the last dump, or
+        all blocks.
+        """
         state: PChainState | None = None
         if (stored := self._index.ledger()) is not None:
             # If another version of this program wrote it, the blocks give the same state.
@@ -185,7 +198,10 @@ GENESIS_NUMBER = -1
 
 
 class XChainOrigin(Struct, frozen=True):
-    """The genesis of the X-Chain. raw: its bytes; linearized_s: Unix time of block 0, 0 if it began linear."""
+    """The genesis of the X-Chain.
+
+    raw: its bytes; linearized_s: Unix time of block 0, 0 if it began linear.
+    """
 
     genesis: XGenesis
     raw: bytes
@@ -194,7 +210,10 @@ class XChainOrigin(Struct, frozen=True):
 
 
 class XChainProcessor:
-    """Writes the X-Chain's blocks. is_complete: every output of the chain is known, so that none has to be fetched."""
+    """Writes the X-Chain's blocks.
+
+    is_complete: every output of the chain is known, so that none has to be fetched.
+    """
 
     chain = PrimaryChain.X
 
@@ -239,7 +258,9 @@ class XChainProcessor:
         self._index.write([record], is_complete=self._is_complete)
 
     def pre_linearization_count(self) -> int:
-        """Return the number of written containers from before the first block; -1: not even the genesis."""
+        """Return the number of written containers from before the first block; -1: not even the
+        genesis.
+        """
         return self._index.pre_linearization_count()
 
     def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> tuple[TxID, ...]:
@@ -249,7 +270,9 @@ class XChainProcessor:
         return self._find_unknown([tx for block in unwrapped for tx in block.block.txs])
 
     def write(self, fetched: Iterable[bytes]) -> None:
-        """Write the prepared blocks. fetched: the transactions of unknown outputs.
+        """Write the prepared blocks.
+
+        fetched: the transactions of unknown outputs.
 
         Raises ChainStopped after writing the blocks before the one that is the reason.
         """
@@ -264,7 +287,10 @@ class XChainProcessor:
             raise stop
 
     def prepare_pre_linearization(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
-        """Decode transactions from before the first block; return what `prepare` returns. Raises ChainStopped."""
+        """Decode transactions from before the first block; return what `prepare` returns.
+
+        Raises ChainStopped.
+        """
         txs: list[XTx] = []
         for container in containers:
             try:
@@ -281,7 +307,8 @@ class XChainProcessor:
     ) -> None:
         """Write the prepared transactions. Raises ChainStopped.
 
-        Their time is when the node accepted them, at most the time of the first block: a node may have been late.
+        Their time is when the node accepted them, at most the time of the first block: a node may
+        have been late.
         """
         txs = self._prepared_txs
         self._prefetch(txs)
@@ -343,7 +370,9 @@ class XChainProcessor:
 
 
 def _own_spent(tx: XTx) -> Iterator[tuple[UtxoID, TxID]]:
-    """Yield the ids of the outputs of this chain that a transaction spends, and of their transactions."""
+    """Yield the ids of the outputs of this chain that a transaction spends, and of their
+    transactions.
+    """
     unsigned = tx.unsigned
     yield from ((spent.utxo_id, spent.tx_id) for spent in unsigned.base.inputs)
     for operation in unsigned.operations if isinstance(unsigned, OperationTx) else ():
@@ -371,7 +400,10 @@ class CChainProcessor:
         return checkpoint
 
     def write(self, blocks: Sequence[CChainBlock]) -> None:
-        """Write the next blocks. Raises ChainStopped after writing those before the block that is the reason."""
+        """Write the next blocks.
+
+        Raises ChainStopped after writing those before the block that is the reason.
+        """
         decoded, stop = self._decode(blocks)
         spent = (utxo_id for _, txs in decoded for tx in txs for utxo_id in spent_ids(tx.unsigned))
         self._index.outputs.prefetch(spent)

@@ -70,7 +70,9 @@ def first_heights(value: Any, path: str) -> Mapping[PrimaryChain, int]:
 
 
 def gateway_url(value: Any, path: str) -> str:
-    """Accept the base URL of a gateway; the path /ipfs, which is appended anyway, may be part of it."""
+    """Accept the base URL of a gateway; the path /ipfs, which is appended anyway, may be part of
+    it.
+    """
     return url("http", "https")(value, path).removesuffix("/ipfs")
 
 
@@ -91,8 +93,9 @@ def display_origins(gateways: Gateways) -> Mapping[str, tuple[str, ...]]:
 class IndexerSettings(Settings, frozen=True):
     """Durations in seconds.
 
-    poll_s: interval at which nodes are polled for new blocks. checkpoint_blocks, checkpoint_s: number of blocks, or
-    time, after which the P-Chain's state is written, so that little is repeated after a restart.
+    poll_s: interval at which nodes are polled for new blocks.
+    checkpoint_blocks, checkpoint_s: number of blocks, or time, after which the P-Chain's state is
+        written, so that little is repeated after a restart.
     """
 
     chains: tuple[PrimaryChain, ...] = setting(
@@ -148,16 +151,23 @@ class IndexerSettings(Settings, frozen=True):
 
 
 class MetadataSettings(Settings, frozen=True):
-    """Gateways of NFT metadata, servers that may be at private addresses, and limits. Durations in seconds.
+    """Gateways of NFT metadata, servers that may be at private addresses, and limits.
 
-    allowed_hosts: host and port, port None for any. timeout_s: of one document with its redirects. max_requests: at
-    a time in one process, of which reindex_requests are for reindex requests alone. requests_per_host: at a time,
-    and as many for reindex requests. retry_delays_s: delays after failed attempts; after the last one only a page
-    or a request leads to an attempt. reindex_s: time in which a reindex request has an outcome. max_queued,
-    max_queued_per_contract: documents that wait, per chain and reason. idle_s, crowded_s: intervals at which the
-    index is read for work, the second one while a contract has its share of the queue. full_queue_s: interval at
-    which documents of other hosts get a chance while the queue is full; postponed_s: time for which those that they
-    displace are left out.
+    Durations in seconds.
+
+    allowed_hosts: host and port, port None for any.
+    timeout_s: of one document with its redirects.
+    max_requests: at a time in one process, of which reindex_requests are for reindex requests
+        alone.
+    requests_per_host: at a time, and as many for reindex requests.
+    retry_delays_s: delays after failed attempts; after the last one only a page or a request leads
+        to an attempt.
+    reindex_s: time in which a reindex request has an outcome. max_queued,
+    max_queued_per_contract: documents that wait, per chain and reason.
+    idle_s, crowded_s: intervals at which the index is read for work, the second one while a
+        contract has its share of the queue.
+    full_queue_s: interval at which documents of other hosts get a chance while the queue is full;
+        postponed_s: time for which those that they displace are left out.
     """
 
     gateways: Gateways = setting(
@@ -195,7 +205,9 @@ class MetadataSettings(Settings, frozen=True):
 
     @property
     def exempt_servers(self) -> frozenset[ExemptServer]:
-        """The servers that are configured: they are reached at any address, gateways below their own paths."""
+        """The servers that are configured: they are reached at any address, gateways below their
+        own paths.
+        """
         bases = [base + path for base in self.gateways.ipfs for path in ("/ipfs/", "/ipns/")]
         gateways = (URL(base) for base in (*bases, *(f"{base}/" for base in self.gateways.arweave)))
         return frozenset(

@@ -1,4 +1,6 @@
-"""The status of the index for `/ready` and the metrics page: heights, lag, and the chains that stopped."""
+"""The status of the index for `/ready` and the metrics page: heights, lag, and the chains that
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,10 @@ class ChainReport(Struct, frozen=True):
     """The content of the index of one chain when it was read last.
 
     error: the reason why the index could not be read, empty without one.
-    requests: the number of requests that wait for the indexer, by kind. pages: the number of pages read, by kind.
-    icm_since: the time from which on messages of ICM are known. icm_stuck: stuck ones by destination.
+    requests: the number of requests that wait for the indexer, by kind.
+    pages: the number of pages read, by kind.
+    icm_since: the time from which on messages of ICM are known.
+    icm_stuck: stuck ones by destination.
     """
 
     freshness: ChainFreshness | EvmFreshness | None = None
@@ -53,7 +57,10 @@ class ChainReport(Struct, frozen=True):
         return self.error.startswith(IndexDamaged.code)
 
     def progress(self, chain: str = "") -> ChainProgress:
-        """Return how far the chain is indexed. chain: its name."""
+        """Return how far the chain is indexed.
+
+        chain: its name.
+        """
         progress = indexed_progress(chain, self.freshness, self.status)
         return replace(progress, waiting=self.error) if self.error else progress
 
@@ -83,7 +90,10 @@ class ChainReport(Struct, frozen=True):
         )
 
     def sample(self, chain: str, now: float) -> IndexSample:
-        """Return the metrics of the chain. chain: its name in the metrics."""
+        """Return the metrics of the chain.
+
+        chain: its name in the metrics.
+        """
         progress, freshness = self.progress(chain), self.freshness
         evm = freshness if isinstance(freshness, EvmFreshness) else None
         return IndexSample(
@@ -109,7 +119,10 @@ class ChainReport(Struct, frozen=True):
 def indexed_progress(
     chain: str, freshness: ChainFreshness | EvmFreshness | None, status: ChainStatus | None
 ) -> ChainProgress:
-    """Return how far a chain is indexed. status: what the indexer wrote last, None if it wrote nothing yet."""
+    """Return how far a chain is indexed.
+
+    status: what the indexer wrote last, None if it wrote nothing yet.
+    """
     progress = ChainProgress(chain=chain)
     if status is not None:
         stop = (
@@ -142,9 +155,11 @@ def indexed_progress(
 
 
 class EvmIndexStatus:
-    """The status of the EVM chains, read by `refresh`: there may be many, so they are not read all the time.
+    """The status of the EVM chains, read by `refresh`: there may be many, so they are not read all
+    the time.
 
-    indexes: returns them by blockchain id as text. now: Unix seconds.
+    indexes: returns them by blockchain id as text.
+    now: Unix seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -184,7 +199,9 @@ class EvmIndexStatus:
         return {chain: report.state() for chain, report in self.reports.items()}
 
     def stalled_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped or waits for minutes, with the reason; damages first."""
+        """Return one sentence for each chain that stopped or waits for minutes, with the reason;
+        damages first.
+        """
         damages = [
             f"indexing {chain}: {report.error}"
             for chain, report in self.reports.items()
@@ -224,7 +241,11 @@ class EvmIndexStatus:
 
 
 class IndexStatus:
-    """Empty until `index` is set. evm: the status of the EVM chains. now: Unix seconds."""
+    """Empty until `index` is set.
+
+    evm: the status of the EVM chains.
+    now: Unix seconds.
+    """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.index: Index | None = None
@@ -248,14 +269,18 @@ class IndexStatus:
         return chains if self.index is not None or chains else None
 
     def stalled_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped or waits for minutes, and why; damages first."""
+        """Return one sentence for each chain that stopped or waits for minutes, and why; damages
+        first.
+        """
         damage = self.index.damage() if self.index is not None else None
         damages = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
         stalls = _describe_stalls(report.status for report in self._read_primary().values())
         return damages + stalls + self.evm.stalled_chains()
 
     def report_age_s(self, primary_chains: Iterable[PrimaryChain]) -> float | None:
-        """Return the age of the oldest report of a chain; None if one of the indexed chains has none."""
+        """Return the age of the oldest report of a chain; None if one of the indexed chains has
+        none.
+        """
         reports: dict[str, ChainReport] = dict.fromkeys(primary_chains, ChainReport())
         reports |= {**self._read_primary(), **self.evm.reports}
         statuses = [report.status for report in reports.values()]

@@ -1,7 +1,8 @@
-"""The index process, as the daemon sees it: a subprocess that is restarted when it ends, and a heartbeat.
+"""The index process, as the daemon sees it: a subprocess that is restarted when it ends, and a
+heartbeat.
 
-The daemon never waits for it. The process touches a file in the data folder every second, so that the daemon knows an
-index process that it did not start itself.
+The daemon never waits for it. The process touches a file in the data folder every second, so that
+the daemon knows an index process that it did not start itself.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _HEALTHY_AFTER_S: Final = 60.0
 class IndexSubprocess:
     """Keeps `command` running while `run` does.
 
-    The subprocess shares the daemon's standard error. It ends when its standard input does, so that it ends with the
-    daemon even after kill -9.
+    The subprocess shares the daemon's standard error. It ends when its standard input does, so that
+    it ends with the daemon even after kill -9.
     """
 
     def __init__(self, command: Sequence[str], settings: IndexerSettings) -> None:
@@ -87,7 +88,9 @@ _BEAT_S: Final = 1.0
 
 
 async def send_heartbeats(data_dir: Path) -> None:
-    """Touch the file until cancelled; without a usable folder the daemon reports that it heard nothing."""
+    """Touch the file until cancelled; without a usable folder the daemon reports that it heard
+    nothing.
+    """
     while True:
         _beat(data_dir)
         await asyncio.sleep(_BEAT_S)
@@ -100,7 +103,9 @@ def _beat(data_dir: Path) -> None:
 
 
 class HeartbeatReader:
-    """Measures the silence of the index process; heartbeats from before the reader was created do not count."""
+    """Measures the silence of the index process; heartbeats from before the reader was created do
+    not count.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / HEARTBEAT_NAME

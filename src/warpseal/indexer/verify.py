@@ -1,9 +1,11 @@
-"""Checks the rows of the index against each other and against nodes: sampled balances, supply, L1 balances, sets.
+"""Checks the rows of the index against each other and against nodes: sampled balances, supply, L1
+balances, sets.
 
-A comparison with a node counts only if the node was at the height of the index before and after it; a validator set of
-a height never changes, and is compared with the reply on which p-chain-quorum nodes agree. A balance is compared output
-by output, since the calls for sums of balances are deprecated. Source of truth: avalanchego `vms/platformvm/service.go`
-and `vms/avm/service.go` (GetUTXOs).
+A comparison with a node counts only if the node was at the height of the index before and after it;
+a validator set of a height never changes, and is compared with the reply on which p-chain-quorum
+nodes agree. A balance is compared output by output, since the calls for sums of balances are
+deprecated. Source of truth: avalanchego `vms/platformvm/service.go` and `vms/avm/service.go`
+(GetUTXOs).
 """
 
 from __future__ import annotations
@@ -52,8 +54,10 @@ class IndexFinding(Struct, frozen=True):
 
     difference: what differs between the index and the node; empty if the check passed.
     is_compared: False if the check could not be made; `reason` says why.
-    is_comparable: False if the check can never be made, because the index begins later than the chain.
-    remark: a fact for the operator although the index is right; `contract` is the contract that it concerns.
+    is_comparable: False if the check can never be made, because the index begins later than the
+        chain.
+    remark: a fact for the operator although the index is right; `contract` is the contract that it
+        concerns.
     chain: the name of the EVM chain; empty for the primary chains.
     """
 
@@ -68,7 +72,10 @@ class IndexFinding(Struct, frozen=True):
 
 
 class _Check(Struct, frozen=True):
-    """One comparison with a node. difference: returns "" if both agree, None if the node does not report the value."""
+    """One comparison with a node.
+
+    difference: returns "" if both agree, None if the node does not report the value.
+    """
 
     subject: str
     chain: PrimaryChain
@@ -76,7 +83,9 @@ class _Check(Struct, frozen=True):
 
 
 class SnapshotReader:
-    """Reads an index that may be written at the same time, each query on a thread and in a snapshot."""
+    """Reads an index that may be written at the same time, each query on a thread and in a
+    snapshot.
+    """
 
     def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
         self._engine = reading_index(url, settings)
@@ -100,7 +109,10 @@ class SnapshotReader:
 
 
 class IndexVerifier:
-    """Verifies an index, which the indexer may be writing at the same time. Used once, from one event loop."""
+    """Verifies an index, which the indexer may be writing at the same time.
+
+    Used once, from one event loop.
+    """
 
     def __init__(
         self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings
@@ -119,9 +131,12 @@ class IndexVerifier:
         seed: int | None = None,
         progress: Progress = ignore_progress,
     ) -> tuple[IndexFinding, ...]:
-        """Return the result of every check. count: number of sampled addresses, validations and validator sets.
+        """Return the result of every check.
 
-        addresses: further addresses, in their text form. Raises StoreDown, MalformedID, NodeUnavailable.
+        count: number of sampled addresses, validations and validator sets.
+
+        addresses: further addresses, in their text form.
+        Raises StoreDown, MalformedID, NodeUnavailable.
         """
         progress("comparing rows with each other", 0, 0)
         requested = [parse_address(text)[1] for text in addresses]
@@ -180,7 +195,9 @@ class IndexVerifier:
         yield _Check("supply", PrimaryChain.P, self._compare_supply)
 
     async def _compare(self, node: NodeState, check: _Check) -> IndexFinding:
-        """Compare while the node and the index stay at one height; the check is not made if they never do."""
+        """Compare while the node and the index stay at one height; the check is not made if they
+        never do.
+        """
         if check.chain in self._incomplete:
             reason = f"{_INCOMPLETE} {check.chain.value}"
             return IndexFinding(
@@ -286,7 +303,9 @@ def held_output(utxo: Utxo[Any]) -> consistency.HeldOutput:
 def describe_outputs(
     ours: Iterable[consistency.HeldOutput], theirs: Iterable[consistency.HeldOutput]
 ) -> str:
-    """Return how the outputs of an address differ between the index and a node; "" if they are the same."""
+    """Return how the outputs of an address differ between the index and a node; "" if they are the
+    same.
+    """
     indexed, at_node = (
         {output.utxo_id: output for output in outputs} for outputs in (ours, theirs)
     )

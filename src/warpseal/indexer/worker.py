@@ -1,8 +1,8 @@
 """The process that applies blocks and writes them into the index, one call after another.
 
-Applying and writing keep a Python interpreter busy all the time. In a process of their own they leave the other
-interpreter to the calls to nodes. That process is forked from the index process as soon as this module is imported,
-which therefore imports no client of nodes.
+Applying and writing keep a Python interpreter busy all the time. In a process of their own they
+leave the other interpreter to the calls to nodes. That process is forked from the index process as
+soon as this module is imported, which therefore imports no client of nodes.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ GC_THRESHOLDS: Final = (50_000, 20, 100)
 class Worker:
     """Runs calls on the thread that has the index open. Used from one event loop.
 
-    executor: has a single thread, in another process or in this one, in which `start` opened the index. on_exit: called
-    if the process ended by itself; every later call fails.
+    executor: has a single thread, in another process or in this one, in which `start` opened the
+        index.
+    on_exit: called if the process ended by itself; every later call fails.
     """
 
     def __init__(self, executor: Executor, on_exit: Callable[[], None]) -> None:
@@ -83,9 +84,11 @@ class Worker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a method of an opened object, such as `PChainProcessor.write`; arguments and result are picklable.
+        """Run a method of an opened object, such as `PChainProcessor.write`; arguments and result
+        are picklable.
 
-        key: the chain of a processor; IndexWriter or RowRebuilder. Raises ChainStopped, StoreDown, RebuildFailed.
+        key: the chain of a processor; IndexWriter or RowRebuilder.
+        Raises ChainStopped, StoreDown, RebuildFailed.
         """
         return await self.call(_run, key, method, args, kwargs)
 
@@ -100,9 +103,11 @@ class Worker:
 
 
 def fork_worker_process() -> Executor:
-    """Return the executor of a process that is forked from this one, shares its memory so far, and ends with it.
+    """Return the executor of a process that is forked from this one, shares its memory so far, and
+    ends with it.
 
-    To be called before this process has threads or an event loop: they would not exist in the forked one.
+    To be called before this process has threads or an event loop: they would not exist in the
+    forked one.
     """
     gc.freeze()
     executor = ProcessPoolExecutor(1, get_context("fork"), initializer=_initialize_process)
@@ -113,7 +118,9 @@ def fork_worker_process() -> Executor:
 
 @asynccontextmanager
 async def open_worker(process: Executor, on_exit: Callable[[], None]) -> AsyncIterator[Worker]:
-    """Return the worker of a process, which is to be started; afterwards wait for its current call, and end it."""
+    """Return the worker of a process, which is to be started; afterwards wait for its current call,
+    and end it.
+    """
     try:
         yield Worker(process, on_exit)
     finally:
@@ -122,7 +129,10 @@ async def open_worker(process: Executor, on_exit: Callable[[], None]) -> AsyncIt
 
 
 class IndexOpener(Struct, frozen=True):
-    """Opens the index in the worker, which may be another process. genesis: raw bytes; None: not known."""
+    """Opens the index in the worker, which may be another process.
+
+    genesis: raw bytes; None: not known.
+    """
 
     url: StoreUrl
     index: IndexSettings
@@ -131,7 +141,10 @@ class IndexOpener(Struct, frozen=True):
     genesis: bytes | None
 
     def __call__(self) -> tuple[IndexWriter, Processors, RowRebuilder]:
-        """Open the index, and build its processors and its rebuilder. Raises StartupError, StoreDown."""
+        """Open the index, and build its processors and its rebuilder.
+
+        Raises StartupError, StoreDown.
+        """
         genesis = None if self.genesis is None else parse_p_genesis(self.genesis)
         writer = IndexWriter(writing_index(self.url, self.index), self.params, self.index)
         rebuilder = RowRebuilder(writer, reading_index(self.url, self.index), self.params)
@@ -160,7 +173,9 @@ def build_processors(
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Collect no garbage within: the objects of a call live as long as the call, and hardly ever form cycles."""
+    """Collect no garbage within: the objects of a call live as long as the call, and hardly ever
+    form cycles.
+    """
     gc.disable()
     try:
         yield

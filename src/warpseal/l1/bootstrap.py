@@ -1,8 +1,10 @@
-"""Finds initial validators of conversions by hashing: their validation id is sha256(subnet || index).
+"""Finds initial validators of conversions by hashing: their validation id is sha256(subnet ||
+index).
 
-One pass over the list of subnets serves all waiting requests. It runs in a worker thread that yields the interpreter
-lock to the event loop. The position of each validation in the list is remembered, the hashes are not. A pass for which
-no request waits any more stops, and the next request continues from there.
+One pass over the list of subnets serves all waiting requests. It runs in a worker thread that
+yields the interpreter lock to the event loop. The position of each validation in the list is
+remembered, the hashes are not. A pass for which no request waits any more stops, and the next
+request continues from there.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ _MAX_LIKELY: Final = 64
 
 
 class BootstrapSearch:
-    """Used from one event loop. executor: best with one worker thread that nothing else uses."""
+    """Used from one event loop.
+
+    executor: best with one worker thread that nothing else uses.
+    """
 
     def __init__(
         self,
@@ -70,7 +75,8 @@ class BootstrapSearch:
     ) -> BootstrapOrigin | None:
         """Return the origin, or None if no known subnet has such an initial validator.
 
-        likely: subnets to try first. Raises NodeUnavailable if the list of subnets cannot be fetched.
+        likely: subnets to try first.
+        Raises NodeUnavailable if the list of subnets cannot be fetched.
         """
         origin = self._origins.get(validation_id) or await self._try_likely(validation_id, likely)
         return origin or await self._try_all(validation_id)
@@ -133,7 +139,8 @@ class BootstrapSearch:
     async def _pass(self) -> None:
         """Try the subnets from the first untried one of all waiting requests, to the end.
 
-        A request that comes during the pass joins at the current position. The next pass tries the subnets before it.
+        A request that comes during the pass joins at the current position. The next pass tries the
+        subnets before it.
         """
         subnets = list(self._subnets)
         start = min(
@@ -165,7 +172,10 @@ class BootstrapSearch:
 def search_initial_validators(
     subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: Collection[ValidationID]
 ) -> list[BootstrapOrigin]:
-    """Return the origins of `targets` among the subnets; suffixes: the encoded indices. Runs in a worker thread."""
+    """Return the origins of `targets` among the subnets; suffixes: the encoded indices.
+
+    Runs in a worker thread.
+    """
     origins: list[BootstrapOrigin] = []
     for subnet_id in subnets:
         for index, suffix in enumerate(suffixes):

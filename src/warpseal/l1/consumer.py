@@ -1,8 +1,8 @@
 """Stores the L1 transactions of accepted P-Chain blocks, and where validations began.
 
-Two cursors rise: that of the new blocks, from the tip of the first start on, and that of the backfill, from the first
-block of Etna to where the other one began. When they meet they become one. Each is a range of blocks in the store,
-committed together with the rows of its blocks.
+Two cursors rise: that of the new blocks, from the tip of the first start on, and that of the
+backfill, from the first block of Etna to where the other one began. When they meet they become one.
+Each is a range of blocks in the store, committed together with the rows of its blocks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ Listener = Callable[[L1Transaction], None]
 
 
 class FollowerStore(Protocol):
-    """L1 transactions and the ranges of blocks that were read (`store.l1_records.L1Records`). Raises StoreDown."""
+    """L1 transactions and the ranges of blocks that were read (`store.l1_records.L1Records`).
+
+    Raises StoreDown.
+    """
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]: ...
     async def append(
@@ -83,7 +86,8 @@ class L1Consumer(ChainConsumer[RawBlock]):
         self._store = store
         self._decode = decode
         self._first = first_height
-        # Those of the two cursors, lowest first; more only after another first block, or an earlier version.
+        # Those of the two cursors, lowest first; more only after another first block, or an earlier
+        # version.
         self._ranges: list[BlockRange] = []
         self._is_same_chain = False
         self._fresh_above: int | None = None
@@ -119,7 +123,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
         return newest.high
 
     async def begin(self, min_height: int, tip: int) -> int | None:
-        """Begin at the tip, with a block that the next one names as its parent if there is a next one."""
+        """Begin at the tip, with a block that the next one names as its parent if there is a next
+        one.
+        """
         await self.prepare_backfill(tip)
         assert self._first is not None
         if tip < self._first:
@@ -155,7 +161,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
         raise stop
 
     async def prepare_backfill(self, tip: int) -> None:
-        """Find the first block of Etna, before which there were no L1s; block 0 if its time is not known."""
+        """Find the first block of Etna, before which there were no L1s; block 0 if its time is not
+        known.
+        """
         if self._first is not None:
             return
         etna_s = (await self._retrier.call(self._client.upgrades)).get("etna")
@@ -226,7 +234,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
             raise ChainStopped(StopReason.ANOTHER_CHAIN, newest.high, detail)
 
     async def _choose_first(self, height: int, block: RawBlock) -> RawBlock:
-        """Return the first block of a cursor: one that a block above it names as its parent. Raises ChainStopped.
+        """Return the first block of a cursor: one that a block above it names as its parent.
+
+        Raises ChainStopped.
 
         Its own parent is not known, so that a node could return any block.
         """
@@ -265,7 +275,9 @@ class L1Consumer(ChainConsumer[RawBlock]):
     def _link(
         self, first_height: int, blocks: Sequence[RawBlock], parent_id: bytes | None
     ) -> tuple[list[FollowedBlock], ChainStopped | None]:
-        """Return the blocks up to the first that cannot follow its parent, and the reason for that one."""
+        """Return the blocks up to the first that cannot follow its parent, and the reason for that
+        one.
+        """
         linked: list[FollowedBlock] = []
         try:
             for height, raw_block in enumerate(blocks, first_height):
@@ -335,9 +347,11 @@ def _join(lower: BlockRange, upper: BlockRange) -> BlockRange:
 async def find_first_block(
     time_s: int, tip: int, time_of: Callable[[int], Awaitable[int | None]]
 ) -> int:
-    """Return the lowest height whose block is not before `time_s` (Unix seconds), or tip + 1 if all blocks are.
+    """Return the lowest height whose block is not before `time_s` (Unix seconds), or tip + 1 if all
+    blocks are.
 
-    time_of: returns the time of the block at a height, never decreasing; None for the oldest blocks, which have none.
+    time_of: returns the time of the block at a height, never decreasing; None for the oldest
+        blocks, which have none.
     """
     low, high = 0, tip + 1
     while low < high:

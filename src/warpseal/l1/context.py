@@ -1,4 +1,6 @@
-"""The context of a request: its transaction, the message, the signing subnet, the height; and the lookups of these."""
+"""The context of a request: its transaction, the message, the signing subnet, the height; and the
+lookups of these.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ from warpseal.warp.ids import ChainID, SubnetID
 class SigningContext(Struct, frozen=True):
     """The message and the subnet that signs it.
 
-    at_least: a node below this P-Chain height proves nothing about the message. quorum: percent, that of the manager's
-    chain if the request names no higher one.
+    at_least: a node below this P-Chain height proves nothing about the message.
+    quorum: percent, that of the manager's chain if the request names no higher one.
     """
 
     attestation: Attestation
@@ -56,7 +58,10 @@ class L1Lookups:
         find_quorum: FindQuorum,
         executor: Executor | None = None,
     ) -> None:
-        """evm: the logs of configured chains. progress: of the follower. find_quorum: of a manager's chain.
+        """evm: the logs of configured chains.
+
+        progress: of the follower.
+        find_quorum: of a manager's chain.
 
         executor: hashes the ids of initial validators; best with one worker thread of its own.
         """
@@ -77,7 +82,8 @@ class L1Lookups:
     async def resolve(self, request: L1Request) -> SigningContext:
         """Return the context of a request.
 
-        Raises TransactionNotFound, NoMessage, UndecodableTransaction, UnknownChain, NodeUnavailable.
+        Raises TransactionNotFound, NoMessage, UndecodableTransaction, UnknownChain,
+        NodeUnavailable.
         """
         located = await self.transactions.find(request.tx_id)
         attestation = located.message()
@@ -91,7 +97,9 @@ class L1Lookups:
         return SigningContext(attestation, located.height or 0, signing_subnet_id, choice, quorum)
 
     async def quorum(self, request: L1Request, manager_chain_id: ChainID) -> int:
-        """Return the quorum of a request, percent: at least the quorum of the manager's chain, if it is known."""
+        """Return the quorum of a request, percent: at least the quorum of the manager's chain, if
+        it is known.
+        """
         own = await self._find_quorum(manager_chain_id)
         if own is None:
             return request.quorum

@@ -36,7 +36,8 @@ class TransactionNotFound(WarpsealError):
 
 
 class MessageSuperseded(WarpsealError):
-    """The transaction's message is not true any more, and no stored signature of it reaches the quorum.
+    """The transaction's message is not true any more, and no stored signature of it reaches the
+    quorum.
 
     superseded: the present statement.
     """
@@ -62,7 +63,12 @@ class MessageSuperseded(WarpsealError):
 
 
 class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """How far the daemon has read the P-Chain. percent: of the backfill. eta: seconds. off: it does not read it."""
+    """How far the daemon has read the P-Chain.
+
+    percent: of the backfill.
+    eta: seconds.
+    off: it does not read it.
+    """
 
     off: bool | UnsetType = UNSET
     from_: str | UnsetType = field(name="from", default=UNSET)
@@ -80,7 +86,10 @@ class InitialValidatorsProgress(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ManagerLogsProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """Which blocks of the manager's chain were searched. configured: whether the daemon has a node of the chain."""
+    """Which blocks of the manager's chain were searched.
+
+    configured: whether the daemon has a node of the chain.
+    """
 
     configured: bool
     from_block: str | UnsetType = UNSET
@@ -96,7 +105,9 @@ class OriginProgress(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class OriginNotIndexed(WarpsealError):
-    """Where a validation began is not known yet, and validators ask for that before they attest its removal."""
+    """Where a validation began is not known yet, and validators ask for that before they attest its
+    removal.
+    """
 
     code = "origin_not_indexed"
     http_status = 503

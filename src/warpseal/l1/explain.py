@@ -1,7 +1,10 @@
-"""Explains how the message of a transaction would be signed, and which check would fail. It asks no validator.
+"""Explains how the message of a transaction would be signed, and which check would fail.
 
-The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then the aggregation's. Every error
-that a request would raise is part of the explanation; a check whose result is not known (yet) says so.
+It asks no validator.
+
+The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then the aggregation's.
+Every error that a request would raise is part of the explanation; a check whose result is not known
+(yet) says so.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ from warpseal.warp.quorum_shortfall import MissingSigner
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 if TYPE_CHECKING:
-    # The OpenAPI document needs this module before the ports listen; the store takes a second to load.
+    # The OpenAPI document needs this module before the ports listen; the store takes a second to
+    # load.
     from warpseal.aggregation.service import SignatureAggregator
     from warpseal.l1.context import L1Lookups
     from warpseal.store.archive import Archive
@@ -59,7 +63,12 @@ _SEARCH_GRACE_S: Final = 1.0
 
 
 class ExplainedTransaction(Resource, frozen=True, gc=False, kw_only=True):
-    """The transaction. status: at a node. type, chain: of an accepted one. p_chain_height_at_most: as far as known."""
+    """The transaction.
+
+    status: at a node.
+    type, chain: of an accepted one.
+    p_chain_height_at_most: as far as known.
+    """
 
     tx_hash: str
     type: str | UnsetType = UNSET
@@ -80,7 +89,10 @@ class ExplainedFields(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """The message of the transaction. hex: the unsigned message in hex, with 0x."""
+    """The message of the transaction.
+
+    hex: the unsigned message in hex, with 0x.
+    """
 
     hex: str
     id: str
@@ -92,7 +104,12 @@ class ExplainedMessage(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedJustification(Resource, frozen=True, gc=False, kw_only=True):
-    """The justification. hex: with 0x, null if it is not known. source: where it was found. progress: of the search."""
+    """The justification.
+
+    hex: with 0x, null if it is not known.
+    source: where it was found.
+    progress: of the search.
+    """
 
     hex: str | None
     source: Source | UnsetType = UNSET
@@ -118,7 +135,10 @@ class ExplainedHeight(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedWeights(Resource, frozen=True, gc=False, kw_only=True):
-    """The weights of the validator set. with_key: of validators that can sign; validators: their number."""
+    """The weights of the validator set.
+
+    with_key: of validators that can sign; validators: their number.
+    """
 
     total: str
     required: str
@@ -135,7 +155,10 @@ class ExplainedArchive(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
-    """A check. ok: null if its result is not known."""
+    """A check.
+
+    ok: null if its result is not known.
+    """
 
     check: str
     ok: bool | None
@@ -143,9 +166,12 @@ class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):
-    """The plan for signing a transaction's message: as far as it is known, and every check in order.
+    """The plan for signing a transaction's message: as far as it is known, and every check in
+    order.
 
-    truth: whether the statement holds. inactive: the heaviest inactive L1 validators. stored: what was signed before.
+    truth: whether the statement holds.
+    inactive: the heaviest inactive L1 validators.
+    stored: what was signed before.
     failing: the first check that fails, or null.
     """
 
@@ -163,7 +189,10 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Explainer:
-    """The explanation of one request as it grows. deadline: a lookup that takes longer is not known."""
+    """The explanation of one request as it grows.
+
+    deadline: a lookup that takes longer is not known.
+    """
 
     def __init__(
         self,
@@ -394,7 +423,9 @@ class Explainer:
         return height, await self._try(work)
 
     def _add_archive(self, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:
-        """Add the stored signatures, with the weight of the set that signed them; unverified shares count as well."""
+        """Add the stored signatures, with the weight of the set that signed them; unverified shares
+        count as well.
+        """
         if entry.is_incomplete:
             self._check("stored", None, "stored signatures cannot be read now")
             return
@@ -409,7 +440,10 @@ class Explainer:
         )
 
     def _check(self, name: str, is_ok: bool | None, reason: str) -> None:
-        """Add a check. is_ok: None if its result is not known."""
+        """Add a check.
+
+        is_ok: None if its result is not known.
+        """
         self._checks.append(ExplainedCheck(check=name, ok=is_ok, why=reason))
 
     async def _try(self, work: Awaitable[T], grace_s: float = 0.0) -> T | WarpsealError | str:
@@ -431,7 +465,9 @@ def _is_unusable(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
 
 
 def _describe_payload(attestation: Attestation) -> tuple[ExplainedFields, str]:
-    """Return the fields, and the check that validators make of their state (codes 6, 7, 11, 12, 14, 16, 17)."""
+    """Return the fields, and the check that validators make of their state (codes 6, 7, 11, 12, 14,
+    16, 17).
+    """
     match attestation.payload:
         case SubnetToL1Conversion(conversion_id=conversion_id):
             return ExplainedFields(conversion_id=id_text(conversion_id)), "conversion_recorded"

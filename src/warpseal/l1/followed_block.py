@@ -20,7 +20,10 @@ from warpseal.warp.ids import SubnetID, ValidationID
 
 
 class FollowedBlock(Struct, frozen=True):
-    """A decoded block with its L1 transactions. time: Unix seconds, None if the block carries none."""
+    """A decoded block with its L1 transactions.
+
+    time: Unix seconds, None if the block carries none.
+    """
 
     height: int
     id: bytes
@@ -52,7 +55,9 @@ def _rows(block: PBlock) -> Iterator[L1Transaction]:
 
 
 def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:
-    """Return the subnet and the validation as far as the transaction names them; None: it is no L1 transaction."""
+    """Return the subnet and the validation as far as the transaction names them; None: it is no L1
+    transaction.
+    """
     match tx.unsigned:
         case ConvertSubnetToL1Tx(subnet_id=subnet_id):
             return subnet_id, None

@@ -1,4 +1,5 @@
-"""Follows the accepted P-Chain blocks for L1 transactions while this process leads; `consumer.py` stores them.
+"""Follows the accepted P-Chain blocks for L1 transactions while this process leads; `consumer.py`
+stores them.
 
 Signing does not depend on the follower.
 """
@@ -42,7 +43,10 @@ _STATUS_INTERVAL_S: Final = 5.0
 
 
 class PChainFollower:
-    """Reads the P-Chain while this process leads, and notifies of L1 transactions. Used from one event loop."""
+    """Reads the P-Chain while this process leads, and notifies of L1 transactions.
+
+    Used from one event loop.
+    """
 
     def __init__(
         self,
@@ -79,24 +83,30 @@ class PChainFollower:
         return self._consumer.blocks_read
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with each new L1 transaction once it is committed; return the function that ends that.
+        """Call `listener` with each new L1 transaction once it is committed; return the function
+        that ends that.
 
-        A transaction is new if it is above the newest block that was known when this process began to lead, or above
-        the first tip if none was known. That includes transactions accepted while no daemon followed, but not the
-        backfill. They come in the order of their blocks. A crash between commit and call loses the call, not the row.
+        A transaction is new if it is above the newest block that was known when this process began
+        to lead, or above the first tip if none was known. That includes transactions accepted while
+        no daemon followed, but not the backfill. They come in the order of their blocks. A crash
+        between commit and call loses the call, not the row.
         """
         self._consumer.listeners.append(listener)
         return lambda: self._consumer.listeners.remove(listener)
 
     def progress(self) -> ChainProgress:
-        """Return how far the P-Chain is read; of the leader, as far as the store has it, if that is another process."""
+        """Return how far the P-Chain is read; of the leader, as far as the store has it, if that is
+        another process.
+        """
         progress = self._follower.progress()
         if self._leadership.is_leader:
             return progress
         return replace(progress, node_height=self._watched_tip, is_leader=False)
 
     async def run(self) -> None:
-        """Follow while this process leads, until cancelled; return at once if following is switched off."""
+        """Follow while this process leads, until cancelled; return at once if following is switched
+        off.
+        """
         if self.is_off:
             return
         async with asyncio.TaskGroup() as tasks:

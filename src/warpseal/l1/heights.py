@@ -1,6 +1,8 @@
-"""Chooses the P-Chain height of the signing set: the height at which the manager's chain will verify.
+"""Chooses the P-Chain height of the signing set: the height at which the manager's chain will
+verify.
 
-Source of truth: ACP-181. The height of an epoch is older than the proposed height just after a change.
+Source of truth: ACP-181. The height of an epoch is older than the proposed height just after a
+change.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class HeightChooser:
         self._lookups: SingleFlight[ChainID, int | None] = SingleFlight(outlives_callers=True)
 
     async def choose(self, requested: int | None, manager_chain_id: ChainID) -> HeightChoice:
-        """Return the height for a request: the proposed height if it is 0, or if the lookup of the epoch fails."""
+        """Return the height for a request: the proposed height if it is 0, or if the lookup of the
+        epoch fails.
+        """
         if requested is not None:
             return HeightChoice(requested, "request") if requested else PROPOSED
         cached = self._heights.get(manager_chain_id)
@@ -67,7 +71,8 @@ class HeightChooser:
     async def _look_up(self, chain_id: ChainID) -> int | None:
         """Return the epoch height, or None if the lookup takes too long.
 
-        The lookup continues then. Its end shows which node hangs, so that the next lookup asks another one.
+        The lookup continues then. Its end shows which node hangs, so that the next lookup asks
+        another one.
         """
         try:
             async with asyncio.timeout(self._lookup_timeout_s):

@@ -1,7 +1,9 @@
-"""Finds registrations in the logs of the managers' chains, which hold the Warp messages of the managers.
+"""Finds registrations in the logs of the managers' chains, which hold the Warp messages of the
+managers.
 
-Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp`, ACP-77. Only messages of the manager that
-the transaction names count, newest first. A registration proves itself, since its hash is the validation's id.
+Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp`, ACP-77. Only messages of
+the manager that the transaction names count, newest first. A registration proves itself, since its
+hash is the validation's id.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ _Manager = tuple[ChainID, bytes]
 
 
 class _Scan(Struct):
-    """The registrations of one manager in blocks `low` to `high`; the other blocks are not read yet."""
+    """The registrations of one manager in blocks `low` to `high`; the other blocks are not read
+    yet.
+    """
 
     low: int | None = None
     high: int = -1
@@ -62,7 +66,9 @@ class ManagerLogs(Struct, eq=False):
     async def find(
         self, validation_id: ValidationID, chain_id: ChainID, manager_address: bytes
     ) -> RegistrationOrigin | None:
-        """Return the registration, reading more logs for a bounded time; None: not in the logs read so far."""
+        """Return the registration, reading more logs for a bounded time; None: not in the logs read
+        so far.
+        """
         if len(manager_address) != _ADDRESS_BYTES or chain_id not in self._chains:
             return None
         manager = (chain_id, manager_address)

@@ -1,7 +1,7 @@
 """Finds the origin of a validation, which validators need before they attest its removal.
 
-Ways to find it: the store; a proof by the caller; hashing the ids of initial validators; the logs of the manager's
-chain. An origin that was found in any other way is stored.
+Ways to find it: the store; a proof by the caller; hashing the ids of initial validators; the logs
+of the manager's chain. An origin that was found in any other way is stored.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class OriginFinder(Struct, eq=False):
         return self._cache.get(validation_id)
 
     async def find_known(self, attestation: Attestation, request: L1Request) -> FoundOrigin | None:
-        """Return the origin that the caller's hints prove, else a known one; None: there is neither.
+        """Return the origin that the caller's hints prove, else a known one; None: there is
+        neither.
 
-        The hash of an unknown transaction is ignored. Raises ProofMismatch if the hints prove another validation,
-        NodeUnavailable, UndecodableTransaction.
+        The hash of an unknown transaction is ignored. Raises ProofMismatch if the hints prove
+        another validation, NodeUnavailable, UndecodableTransaction.
         """
         validation_id = attestation.required_validation_id
         origin = (
@@ -88,7 +89,10 @@ class OriginFinder(Struct, eq=False):
     async def search(
         self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
     ) -> FoundOrigin:
-        """Return the origin of the validation that a transaction removed, after a search. Raises OriginNotIndexed."""
+        """Return the origin of the validation that a transaction removed, after a search.
+
+        Raises OriginNotIndexed.
+        """
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._search(attestation, signing_subnet_id, deadline)
@@ -116,7 +120,9 @@ class OriginFinder(Struct, eq=False):
     async def _find_initial_validator(
         self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
     ) -> Origin | None:
-        """Try initial validators, for half of the time if the logs of the manager's chain can be read as well."""
+        """Try initial validators, for half of the time if the logs of the manager's chain can be
+        read as well.
+        """
         now = asyncio.get_running_loop().time()
         until = (
             (now + deadline) / 2 if self._logs.has_chain(attestation.manager_chain_id) else deadline

@@ -1,4 +1,5 @@
-"""The interfaces that signed messages by transaction need; each names the class that implements and documents it.
+"""The interfaces that signed messages by transaction need; each names the class that implements and
+documents it.
 
 The tests implement each of them in memory.
 """
@@ -34,7 +35,10 @@ class L1Platform(Protocol):
 
 
 class L1TransactionIndex(Protocol):
-    """The stored L1 transactions and origins of validations (`store.l1_records.L1Records`). Raises StoreDown."""
+    """The stored L1 transactions and origins of validations (`store.l1_records.L1Records`).
+
+    Raises StoreDown.
+    """
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None: ...
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]: ...
@@ -43,7 +47,10 @@ class L1TransactionIndex(Protocol):
 
 
 class EvmLogReader(Protocol):
-    """The nodes of one EVM chain (`forwarding.evm.logs.EvmLogClient`). Raises NodeUnavailable, LogsRefused."""
+    """The nodes of one EVM chain (`forwarding.evm.logs.EvmLogClient`).
+
+    Raises NodeUnavailable, LogsRefused.
+    """
 
     async def block_number(self) -> int: ...
     async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]: ...

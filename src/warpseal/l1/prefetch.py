@@ -1,7 +1,7 @@
 """Signs the messages of L1 transactions of tracked subnets before a caller requests them.
 
-The queue is in the store and survives restarts. Of several daemons on one store only the leader signs. A transaction is
-retried for hours, since validators may be offline for that long.
+The queue is in the store and survives restarts. Of several daemons on one store only the leader
+signs. A transaction is retried for hours, since validators may be offline for that long.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ class TransactionFeed(Protocol):
 
 
 class EagerSigner:
-    """Used from one event loop. tracked: subnets whose transactions are signed. now_unix: seconds since 1970."""
+    """Used from one event loop.
+
+    tracked: subnets whose transactions are signed.
+    now_unix: seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -119,7 +123,9 @@ class EagerSigner:
         self._runner.wake.set()
 
     async def _load_recent(self) -> None:
-        """Add recent transactions, once: a process that died may not have enqueued all that it had read."""
+        """Add recent transactions, once: a process that died may not have enqueued all that it had
+        read.
+        """
         if self._has_loaded_recent:
             return
         since = self._now_unix() - self._settings.eager_retry_for_s
@@ -134,7 +140,9 @@ class EagerSigner:
         )
 
     async def _enqueue(self) -> None:
-        """Write pending transactions to the queue; those that cannot be checked or written now stay pending."""
+        """Write pending transactions to the queue; those that cannot be checked or written now stay
+        pending.
+        """
         for _ in range(len(self._pending)):
             transaction = self._pending.popleft()
             try:
@@ -144,7 +152,10 @@ class EagerSigner:
                 self._pending.append(transaction)
 
     async def _is_tracked(self, transaction: L1Transaction) -> bool:
-        """Return whether the L1 or its signing subnet is tracked. Raises StoreDown, NodeUnavailable."""
+        """Return whether the L1 or its signing subnet is tracked.
+
+        Raises StoreDown, NodeUnavailable.
+        """
         try:
             attestation = derive_attestation(parse_p_tx(transaction.raw), self._network_id)
         except (NoMessage, UndecodableTransaction, MalformedChainBytes):

@@ -15,9 +15,13 @@ HeightSource = Literal["request", "epoch", "proposed"]
 class L1Request(Struct, frozen=True):
     """A request for the signed message of a P-Chain transaction.
 
-    tx_id: 32 bytes. quorum, buffer: percent. height: of the validator set; None: the epoch height of the manager's
-    chain if it has one, else the proposed height; 0: the proposed height. registration_tx_id, justification: the origin
-    of a removed validation, if the caller knows it (None, empty: not given). timeout_s: None: the default.
+    tx_id: 32 bytes.
+    quorum, buffer: percent.
+    height: of the validator set; None: the epoch height of the manager's chain if it has one, else
+        the proposed height; 0: the proposed height.
+    registration_tx_id, justification: the origin of a removed validation, if the caller knows it
+        (None, empty: not given).
+    timeout_s: None: the default.
     is_default_quorum: the caller named no quorum, so the manager's chain decides it if it is known.
     """
 
@@ -49,7 +53,8 @@ class PresentStatement(Resource, frozen=True, gc=False, kw_only=True):
 class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
     """What replaces a statement that is not true any more.
 
-    by_tx_hash: the transaction that changed it. message, justification: hex with 0x; the message that states it.
+    by_tx_hash: the transaction that changed it.
+    message, justification: hex with 0x; the message that states it.
     """
 
     now: PresentStatement
@@ -62,8 +67,8 @@ class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
 class L1SignedMessage(Struct, frozen=True):
     """A signed message, verified against the set at `height`.
 
-    superseded: the present statement, if it replaces the message's one. is_unchecked: no node answered whether the
-    statement still holds.
+    superseded: the present statement, if it replaces the message's one.
+    is_unchecked: no node answered whether the statement still holds.
     """
 
     signed_message: bytes

@@ -1,7 +1,9 @@
-"""The use case: returns the signed message of a P-Chain transaction, which the manager of its L1 needs.
+"""The use case: returns the signed message of a P-Chain transaction, which the manager of its L1
+needs.
 
-The subnet of the manager's chain signs, at the height at which that chain verifies. A superseded message is only served
-if it was signed before. Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go`.
+The subnet of the manager's chain signs, at the height at which that chain verifies. A superseded
+message is only served if it was signed before. Source of truth: ACP-77; avalanchego
+`vms/platformvm/network/warp.go`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import ChainID, id_text
 
-# Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.
+# Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is
+# not as stated.
 STATE_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
 # For stored signatures only the validator set may have to be fetched.
 _STORED_TIMEOUT_S: Final = 5.0
@@ -42,10 +45,12 @@ _MAX_PERCENTAGE: Final = 100
 
 
 class L1MessageService:
-    """Used from one event loop. limits: of a request's time.
+    """Used from one event loop.
 
-    on_signed: called with the id of a transaction, its message and the height of the validator set that signed, also if
-    the message was signed before.
+    limits: of a request's time.
+
+    on_signed: called with the id of a transaction, its message and the height of the validator set
+        that signed, also if the message was signed before.
     """
 
     def __init__(
@@ -74,8 +79,9 @@ class L1MessageService:
     async def get(self, request: L1Request) -> L1SignedMessage:
         """Return the signed message of a transaction.
 
-        Raises TransactionNotFound, NoMessage, UndecodableTransaction, MessageSuperseded, ProofMismatch,
-        OriginNotIndexed, UnknownChain, InvalidTimeout, NodeUnavailable, and what the aggregation raises.
+        Raises TransactionNotFound, NoMessage, UndecodableTransaction, MessageSuperseded,
+        ProofMismatch, OriginNotIndexed, UnknownChain, InvalidTimeout, NodeUnavailable, and what the
+        aggregation raises.
         """
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.timeout_s)
         try:
@@ -170,7 +176,8 @@ class L1MessageService:
                 reports.clear()
             return outcome
         except QuorumNotReached as error:
-            # Validators that refuse because of their state may know more than the node that was asked.
+            # Validators that refuse because of their state may know more than the node that was
+            # asked.
             if any(missing.error_code in STATE_REFUSALS for missing in error.shortfall.missing):
                 validity = await self._lookups.validity.refresh(
                     context.attestation, context.at_least
@@ -186,7 +193,9 @@ class L1MessageService:
     async def _superseded(
         self, request: L1Request, context: SigningContext, validity: Superseded
     ) -> L1SignedMessage:
-        """Return the message if it was signed while it was valid. Raises MessageSuperseded, StoreDown.
+        """Return the message if it was signed while it was valid.
+
+        Raises MessageSuperseded, StoreDown.
 
         Either has the justification of a removal message, if that is known.
         """
@@ -203,9 +212,11 @@ class L1MessageService:
         return _result(stored, context, superseded)
 
     async def _stored_without_node(self, request: L1Request) -> L1SignedMessage | None:
-        """Return a stored signed message for the newest set in memory while no node answers; None: it is not known.
+        """Return a stored signed message for the newest set in memory while no node answers; None:
+        it is not known.
 
-        The store has the signature and its signers' keys, but the set decides on weights and on the order of the bits.
+        The store has the signature and its signers' keys, but the set decides on weights and on the
+        order of the bits.
         """
         components = self._lookups
         try:
@@ -254,7 +265,9 @@ class L1MessageService:
             return None
 
     async def _aggregate(self, request: AggregationRequest, deadline: float) -> Aggregation:
-        """Aggregate for the chosen height; for the proposed height if the epoch height has no usable set."""
+        """Aggregate for the chosen height; for the proposed height if the epoch height has no
+        usable set.
+        """
         loop = asyncio.get_running_loop()
         request = replace(request, timeout_s=self._limits.remaining_s(deadline, loop.time()))
         try:

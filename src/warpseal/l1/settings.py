@@ -1,4 +1,6 @@
-"""Settings of the signed messages of L1 transactions, and of the P-Chain follower; node/settings.py has its limits."""
+"""Settings of the signed messages of L1 transactions, and of the P-Chain follower; node/settings.py
+has its limits.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ class L1Settings(Settings, frozen=True):
     lookup_timeout_s: timeout of one lookup of an epoch or of the validity of a message.
     validity_ttl_s: lifetime of the result of such a lookup.
     recheck_interval_s: interval of repeating it while validators are asked.
-    bootstrap_indices: initial validators of a subnet that are tried. subnets_ttl_s: lifetime of the list of subnets.
+    bootstrap_indices: initial validators of a subnet that are tried.
+    subnets_ttl_s: lifetime of the list of subnets.
     logs_timeout_s: timeout of reading the logs of the manager's chain, per request.
-    eager_quorum: percent. eager_max_concurrency: eager aggregations at the same time.
+    eager_quorum: percent.
+    eager_max_concurrency: eager aggregations at the same time.
     eager_retry_for_s: age of its block up to which a transaction is retried.
     """
 
@@ -47,7 +51,8 @@ class L1Settings(Settings, frozen=True):
 class FollowerSettings(Settings, frozen=True):
     """Durations in seconds.
 
-    retry_first_s, retry_cap_s: first and longest delay before a step is repeated while the store or all nodes are down.
+    retry_first_s, retry_cap_s: first and longest delay before a step is repeated while the store or
+        all nodes are down.
     retry_stopped_s: delay after which a stopped follower reads its blocks again.
     log_every_s: interval of the progress log line.
     """

@@ -1,7 +1,7 @@
 """Finds an accepted transaction by its hash, in the store, else at a node.
 
-A transaction is cached, because it never changes. A miss is cached for a second only, because callers wait for the
-transaction.
+A transaction is cached, because it never changes. A miss is cached for a second only, because
+callers wait for the transaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _MAX_MISSED: Final = 4_096
 
 
 class LocatedTransaction(Struct, frozen=True):
-    """An accepted transaction. height: its block's if is_exact, else an upper bound; None on the X-Chain.
+    """An accepted transaction.
+
+    height: its block's if is_exact, else an upper bound; None on the X-Chain.
 
     attestation: None if a transaction of this kind has no message.
     """
@@ -81,7 +83,10 @@ class TransactionFinder:
         self._flights: SingleFlight[bytes, LocatedTransaction] = SingleFlight()
 
     async def find(self, tx_id: bytes) -> LocatedTransaction:
-        """Return an accepted transaction. Raises TransactionNotFound, UndecodableTransaction, NodeUnavailable."""
+        """Return an accepted transaction.
+
+        Raises TransactionNotFound, UndecodableTransaction, NodeUnavailable.
+        """
         located = self._located.get(tx_id)
         if located is not None:
             return located

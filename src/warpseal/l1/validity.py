@@ -1,8 +1,11 @@
-"""Whether a transaction's message is still valid: validators sign their current state, not their history.
+"""Whether a transaction's message is still valid: validators sign their current state, not their
+history.
 
 One lookup per message and second serves all callers.
-Source of truth: avalanchego `vms/platformvm/network/warp.go`. A node below the transaction's height proves nothing.
-A superseded message never becomes valid again: nonces only grow, and a removed validation stays removed.
+Source of truth: avalanchego `vms/platformvm/network/warp.go`. A node below the transaction's height
+proves nothing.
+A superseded message never becomes valid again: nonces only grow, and a removed validation stays
+removed.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ class Valid(Struct, frozen=True):
 class Superseded(Struct, frozen=True):
     """The message is not valid any more.
 
-    now: the current state; message: the message that states it; by: the transaction that changed it;
+    now: the current state; message: the message that states it; by: the transaction that changed
+        it;
     refusal: the code with which validators refuse the old message.
     """
 
@@ -96,7 +100,10 @@ _ALL_NODES_LAG: Final = Unknown(
 
 
 class ValidityLookup:
-    """Used from one event loop. now: seconds of a monotonic clock."""
+    """Used from one event loop.
+
+    now: seconds of a monotonic clock.
+    """
 
     def __init__(
         self,
@@ -115,7 +122,10 @@ class ValidityLookup:
         self._flights: SingleFlight[tuple[MessageID, bool], Validity] = SingleFlight()
 
     async def current(self, attestation: Attestation, at_least: int) -> Validity:
-        """Return the validity of a message, at most a second old. at_least: nodes below it prove nothing."""
+        """Return the validity of a message, at most a second old.
+
+        at_least: nodes below it prove nothing.
+        """
         recent = self._recent.get(attestation.message.id)
         return (
             recent.value
@@ -150,7 +160,9 @@ class ValidityLookup:
         return await self._flights.run((attestation.message.id, at_all_nodes), look_up)
 
     def _with_earlier(self, message_id: MessageID, validity: Validity) -> Validity:
-        """Return the validity; a superseded message stays so for nodes that know less than the one that reported it."""
+        """Return the validity; a superseded message stays so for nodes that know less than the one
+        that reported it.
+        """
         if isinstance(validity, Superseded):
             self._superseded[message_id] = validity
             return validity
@@ -304,7 +316,9 @@ def _changed(
 def _combine_responses(
     attestation: Attestation, responses: Iterable[ValidationAt], at_least: int
 ) -> Validity:
-    """Return what the responses prove together: one that knows a newer change wins over those that do not."""
+    """Return what the responses prove together: one that knows a newer change wins over those that
+    do not.
+    """
     newest_first = sorted(responses, key=lambda response: -response.height)
     validities = [
         check_validity(attestation, response)
@@ -319,7 +333,9 @@ def _combine_responses(
 
 
 def _combine(reported: Validity, proof: Superseded | None) -> Validity:
-    """Return the newer one of what nodes report and what the index proves, with the transaction that the index has."""
+    """Return the newer one of what nodes report and what the index proves, with the transaction
+    that the index has.
+    """
     if proof is None:
         return reported
     if not isinstance(reported, Superseded):

@@ -1,7 +1,7 @@
 """Auto-renewed validators (Helicon): joining, configuration, the end of a cycle.
 
-Source of truth: ACP-236, avalanchego `vms/platformvm/txs/executor/proposal_tx_executor.go`. Unlike other rewards, the
-outputs of a cycle have the id of the transaction that ends it.
+Source of truth: ACP-236, avalanchego `vms/platformvm/txs/executor/proposal_tx_executor.go`. Unlike
+other rewards, the outputs of a cycle have the id of the transaction that ends it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def reward_auto_renewed(
     *,
     is_committed: bool,
 ) -> None:
-    """End a cycle: the next one begins if it is configured and this one committed; otherwise the validator leaves."""
+    """End a cycle: the next one begins if it is configured and this one committed; otherwise the
+    validator leaves.
+    """
     state = builder.state
     if tx.end_s != state.time_s:
         raise builder.error(f"it ends a cycle at {tx.end_s}, not at {state.time_s}", effects.tx)
@@ -97,8 +99,8 @@ def reward_auto_renewed(
         return
     renewal = state.renewals.pop(staker.tx_id)
     validation, delegation = staker.potential_reward, state.delegation_rewards.pop(staker.tx_id, 0)
-    # Removed first: the next cycle is another entry of the same transaction (ACP-236), and a removal after it would
-    # remove the new entry.
+    # Removed first: the next cycle is another entry of the same transaction (ACP-236), and a
+    # removal after it would remove the new entry.
     state.current.remove(staker)
     if is_committed and renewal.next_period_s:
         _renew(builder, effects, staker, renewal, (validation, delegation))
@@ -128,7 +130,10 @@ def _renew(
     renewal: Renewal,
     rewards: tuple[int, int],
 ) -> None:
-    """Begin the next cycle. rewards: rewards of the cycle that is over, for validating and of delegations."""
+    """Begin the next cycle.
+
+    rewards: rewards of the cycle that is over, for validating and of delegations.
+    """
     state, period = builder.state, staker.period
     kept_validation, kept_delegation = _kept(
         renewal, rewards, state.params.max_validator_stake - period.weight
@@ -157,7 +162,9 @@ def _renew(
 
 
 def _kept(renewal: Renewal, rewards: tuple[int, int], capacity: int) -> tuple[int, int]:
-    """Return the rewards that become weight, validation then delegation; scaled down to fit `capacity`."""
+    """Return the rewards that become weight, validation then delegation; scaled down to fit
+    `capacity`.
+    """
     validation, delegation = (
         split_reward(reward, renewal.compound_shares)[0] for reward in rewards
     )

@@ -1,6 +1,8 @@
-"""The effects of the atomic transactions of a C-Chain block on accounts and on outputs of the other chains.
+"""The effects of the atomic transactions of a C-Chain block on accounts and on outputs of the other
+chains.
 
-Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in the X-Chain's unit of the asset (nAVAX).
+Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in the X-Chain's unit of
+the asset (nAVAX).
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from warpseal.warp.ids import ChainID
 
 
 class CHeader(Struct, frozen=True):
-    """The indexed header of a C-Chain block. hash, parent_hash: 32 bytes; evm_tx_count: without atomic ones."""
+    """The indexed header of a C-Chain block.
+
+    hash, parent_hash: 32 bytes; evm_tx_count: without atomic ones.
+    """
 
     number: int
     hash: bytes
@@ -31,7 +36,8 @@ class CHeader(Struct, frozen=True):
 class CTxEffects(Struct, frozen=True):
     """The effects of an atomic transaction.
 
-    evm_inputs: amounts that an export takes from accounts; evm_outputs: amounts that an import pays to accounts.
+    evm_inputs: amounts that an export takes from accounts; evm_outputs: amounts that an import pays
+        to accounts.
     burned: inputs less outputs.
     """
 
@@ -55,8 +61,8 @@ class CTxEffects(Struct, frozen=True):
 class CBlockEffects(Struct, frozen=True):
     """The effects of a block on outputs; tx_count: its atomic transactions.
 
-    is_repeat: an earlier block accepted these transactions. Accounts changed again, outputs did not: nothing is
-    consumed or emitted, and no transaction is new.
+    is_repeat: an earlier block accepted these transactions. Accounts changed again, outputs did
+        not: nothing is consumed or emitted, and no transaction is new.
     """
 
     chain_id: ChainID

@@ -1,7 +1,8 @@
-"""The effects of time on the P-Chain: stakers start, permissioned validators end, L1 validators pay their fee.
+"""The effects of time on the P-Chain: stakers start, permissioned validators end, L1 validators pay
+their fee.
 
-Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/state_changes.go`, `block/executor/verifier.go`,
-`vms/platformvm/validators/fee/fee.go`, `vms/components/gas/gas.go`.
+Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/state_changes.go`,
+`block/executor/verifier.go`, `vms/platformvm/validators/fee/fee.go`, `vms/components/gas/gas.go`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ def advance_excess(config: L1FeeConfig, active: int, excess: int, seconds: int) 
 
 
 def l1_fee_price(config: L1FeeConfig, excess: int) -> int:
-    """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that nodes sum."""
+    """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that nodes
+    sum.
+    """
     return scaled_l1_fee_price(config, excess) // config.excess_conversion
 
 
 def scaled_l1_fee_price(config: L1FeeConfig, excess: int) -> int:
-    """Return excess_conversion times the price before it is rounded down; the price is at most 2^64 - 1."""
+    """Return excess_conversion times the price before it is rounded down; the price is at most 2^64
+    - 1.
+    """
     divisor = config.excess_conversion
     if not excess:
         return config.min_price * divisor
@@ -46,7 +51,8 @@ def scaled_l1_fee_price(config: L1FeeConfig, excess: int) -> int:
 
 
 def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
-    """Return the fee of one validator for the next `seconds`; each second's price follows from the excess after it.
+    """Return the fee of one validator for the next `seconds`; each second's price follows from the
+    excess after it.
 
     At most 2^64 - 1. Raises ValueError if it takes a sum over more than LONGEST_SUM_S seconds.
     """
@@ -69,8 +75,8 @@ def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
     state = builder.state
     if time_s < state.time_s:
         raise builder.error(f"time goes back from {state.time_s} to {time_s}")
-    # Pending stakers start before current ones leave: a period may begin and end within the time that passes
-    # (`state_changes.go`, advanceTimeTo).
+    # Pending stakers start before current ones leave: a period may begin and end within the time
+    # that passes (`state_changes.go`, advanceTimeTo).
     while (waiting := state.waiting.first()) is not None and waiting.next_s <= time_s:
         start_staker(builder, waiting)
     while (current := state.current.first()) is not None and current.next_s <= time_s:
@@ -79,15 +85,17 @@ def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
             break
         state.current.remove(current)
         builder.ended.append(current.tx_id)
-    # Fees come last and with the validators that were active until now: a transaction of the block pays from the new
-    # time on (ACP-77, continuous fee).
+    # Fees come last and with the validators that were active until now: a transaction of the block
+    # pays from the new time on (ACP-77, continuous fee).
     if time_s >= state.params.upgrades.etna_s:
         _pay_fees(builder, time_s - state.time_s)
     state.time_s = time_s
 
 
 def deactivate_unfunded(builder: BlockEffectsBuilder) -> None:
-    """Deactivate, after the transactions of a block, the L1 validators that cannot pay for another second."""
+    """Deactivate, after the transactions of a block, the L1 validators that cannot pay for another
+    second.
+    """
     state = builder.state
     if state.l1.active:
         next_second = l1_fee_cost(state.params.l1_fee, state.l1.active, state.l1_excess, 1)

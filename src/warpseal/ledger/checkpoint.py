@@ -1,7 +1,8 @@
-"""The P-Chain's state as bytes: exact, so that the same blocks have the same effects on a decoded state.
+"""The P-Chain's state as bytes: exact, so that the same blocks have the same effects on a decoded
+state.
 
-Source of truth: this module. Form: a magic, a version, SHA-256 of the rest, then MessagePack. Equal states give equal
-bytes. The parameters of the network are not part of it.
+Source of truth: this module. Form: a magic, a version, SHA-256 of the rest, then MessagePack. Equal
+states give equal bytes. The parameters of the network are not part of it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class _CheckpointFields(Struct, frozen=True):
 
 
 def encode_checkpoint(state: PChainState) -> bytes:
-    """Return the state's bytes. Raises UnusableCheckpoint for an invalid state, and for one beyond all bounds."""
+    """Return the state's bytes.
+
+    Raises UnusableCheckpoint for an invalid state, and for one beyond all bounds.
+    """
     if state.is_invalid:
         raise UnusableCheckpoint("a fault left the state invalid")
     body = msgspec.msgpack.encode(_to_fields(state))
@@ -75,7 +79,10 @@ def encode_checkpoint(state: PChainState) -> bytes:
 
 
 def decode_checkpoint(raw: bytes, params: Parameters) -> PChainState:
-    """Return the state that `encode_checkpoint` encoded. Raises UnusableCheckpoint for anything else."""
+    """Return the state that `encode_checkpoint` encoded.
+
+    Raises UnusableCheckpoint for anything else.
+    """
     if len(raw) > MAX_CHECKPOINT_BYTES + _HEADER_BYTES:
         raise UnusableCheckpoint(f"{len(raw)} bytes are more than {MAX_CHECKPOINT_BYTES}")
     header, body = raw[:_HEADER_BYTES], raw[_HEADER_BYTES:]

@@ -1,6 +1,7 @@
 """The effects of a P-Chain block, as values: everything that the index stores of it.
 
-Source of truth: the rules in docs/ledger.md. Amounts are in the asset's smallest unit, times unix seconds.
+Source of truth: the rules in docs/ledger.md. Amounts are in the asset's smallest unit, times unix
+seconds.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ class TxOutcome(Enum):
 class StakingPeriod(Struct, frozen=True):
     """The staking of the transaction tx_id.
 
-    shares: the parts per million of its delegators' rewards that a validator takes; None for a delegator.
-    potential_reward: None before the staking starts and if the supply is unknown; 0 if the staking earns nothing.
-    stake_asset_id, validation_owner, delegation_owner: None on permissioned subnets, which pay no rewards.
+    shares: the parts per million of its delegators' rewards that a validator takes; None for a
+    delegator.
+    potential_reward: None before the staking starts and if the supply is unknown; 0 if the staking
+    earns nothing.
+    stake_asset_id, validation_owner, delegation_owner: None on permissioned subnets, which pay no
+    rewards.
         A delegator's reward goes to validation_owner; its delegation_owner is None.
     auto_renewed: True for validators of ACP-236.
     """
@@ -65,12 +69,15 @@ class PeriodStarted(Struct, frozen=True):
 
 
 class PeriodClosed(Struct, frozen=True):
-    """A staking is over. is_rewarded: whether its reward was committed; end_s: chain time.
+    """A staking is over.
 
-    Amounts paid now: validation_reward, delegation_reward (a validator's own, and its part of delegations), or
-    delegator_reward with the validator_share of that delegation, paid to the validator now or (is_deferred) at its end.
-    is_known: False if the staking or its potential reward lies before the first indexed block; the rest is then
-    unknown.
+    is_rewarded: whether its reward was committed; end_s: chain time.
+
+    Amounts paid now: validation_reward, delegation_reward (a validator's own, and its part of
+    delegations), or delegator_reward with the validator_share of that delegation, paid to the
+    validator now or (is_deferred) at its end.
+    is_known: False if the staking or its potential reward lies before the first indexed block; the
+        rest is then unknown.
     """
 
     tx_id: TxID
@@ -88,7 +95,8 @@ class PeriodClosed(Struct, frozen=True):
 class PeriodRenewed(Struct, frozen=True):
     """A cycle of an auto-renewed validator is over; the next begins, with compounded rewards.
 
-    kept_validation, kept_delegation: rewards of the cycle that became weight, and are paid when the validator leaves.
+    kept_validation, kept_delegation: rewards of the cycle that became weight, and are paid when the
+        validator leaves.
     """
 
     tx_id: TxID
@@ -144,7 +152,10 @@ class ChainCreated(Struct, frozen=True):
 
 
 class L1Validator(Struct, frozen=True):
-    """One validation. end_accumulated_fee: the sum of fees that uses up its balance, nAVAX; 0 if inactive."""
+    """One validation.
+
+    end_accumulated_fee: the sum of fees that uses up its balance, nAVAX; 0 if inactive.
+    """
 
     validation_id: ValidationID
     subnet_id: SubnetID
@@ -165,7 +176,8 @@ class L1Validator(Struct, frozen=True):
 class L1ValidatorChange(Struct, frozen=True):
     """An L1 validator after a transaction, with weight 0 if it ended the validation.
 
-    balance: nAVAX, at the time of the transaction's block; 0 if inactive. balance_change: negative for a refund.
+    balance: nAVAX, at the time of the transaction's block; 0 if inactive.
+    balance_change: negative for a refund.
     is_new: whether the transaction began the validation.
     """
 
@@ -191,7 +203,10 @@ class SupplyChange(Struct, frozen=True):
 
 
 class SetChange(Struct, frozen=True):
-    """A member of a subnet's validator set after the block. weight: 0 if it left. public_key: 48 bytes, or None.
+    """A member of a subnet's validator set after the block.
+
+    weight: 0 if it left.
+    public_key: 48 bytes, or None.
 
     node_id: the empty node stands for all inactive validators of an L1, which have no key.
     """
@@ -203,13 +218,19 @@ class SetChange(Struct, frozen=True):
 
 
 class TxEffects(Struct):
-    """The effects of a transaction. The ledger fills it in while it applies the block; afterwards it does not change.
+    """The effects of a transaction.
 
-    height: of the block that holds it; position: in that block. consumed: in the order of the credentials. emitted: its
-    outputs by index, including exports and staked outputs; of a RewardValidatorTx the rewards, under the staking's id.
-    released: outputs that the staking transaction emitted as staked and that are spendable from now on. burned: inputs
-    less the outputs that they pay, less l1_balance, the nAVAX that it added to the balances of L1 validators. removed:
-    the staking that the subnet's owner ended.
+    The ledger fills it in while it applies the block; afterwards it does not change.
+
+    height: of the block that holds it; position: in that block.
+    consumed: in the order of the credentials.
+    emitted: its outputs by index, including exports and staked outputs; of a RewardValidatorTx the
+        rewards, under the staking's id.
+    released: outputs that the staking transaction emitted as staked and that are spendable from now
+        on.
+    burned: inputs less the outputs that they pay, less l1_balance, the nAVAX that it added to the
+        balances of L1 validators.
+    removed: the staking that the subnet's owner ended.
     """
 
     tx: PSignedTx
@@ -238,13 +259,19 @@ class TxEffects(Struct):
 
 
 class BlockEffects(Struct, frozen=True):
-    """The effects of a block. time_s: chain time after it, which is its own since Banff.
+    """The effects of a block.
 
-    supply: of the Primary Network after it, None without the genesis. l1_accrued_fees, l1_active, l1_excess: fee state
-    of L1 validators after it. txs: in its order; the last one of a proposal is PROPOSED. settled: the proposal of the
-    parent, committed or aborted here. emitted: outputs without a transaction (the genesis). started: stakings that had
-    been pending; ended: permissioned validators whose period is over. l1_deactivated, supplies: all changes.
-    set_changes: the members of validator sets that differ from those after the parent; None without the genesis.
+    time_s: chain time after it, which is its own since Banff.
+
+    supply: of the Primary Network after it, None without the genesis.
+    l1_accrued_fees, l1_active, l1_excess: fee state of L1 validators after it.
+    txs: in its order; the last one of a proposal is PROPOSED.
+    settled: the proposal of the parent, committed or aborted here.
+    emitted: outputs without a transaction (the genesis).
+    started: stakings that had been pending; ended: permissioned validators whose period is over.
+    l1_deactivated, supplies: all changes.
+    set_changes: the members of validator sets that differ from those after the parent; None without
+        the genesis.
     """
 
     block: PBlock
@@ -264,5 +291,7 @@ class BlockEffects(Struct, frozen=True):
 
     @property
     def executed(self) -> tuple[TxEffects, ...]:
-        """The transactions in the order in which they change outputs: the settled proposal, then the block's."""
+        """The transactions in the order in which they change outputs: the settled proposal, then
+        the block's.
+        """
         return self.txs if self.settled is None else (self.settled, *self.txs)

@@ -1,4 +1,5 @@
-"""Outputs as the ledger describes them, the source of earlier ones, and the error for a block that contradicts them.
+"""Outputs as the ledger describes them, the source of earlier ones, and the error for a block that
+contradicts them.
 
 Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo`.
 """
@@ -16,10 +17,11 @@ from warpseal.warp.ids import ChainID
 
 
 class LedgerError(ValueError):
-    """A block breaks the rules in this state: its bytes, or the blocks indexed before, are not the chain's.
+    """A block breaks the rules in this state: its bytes, or the blocks indexed before, are not the
+    chain's.
 
-    height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid afterwards: go back
-    to a checkpoint.
+    height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid
+        afterwards: go back to a checkpoint.
     """
 
     def __init__(self, height: int, tx_id: TxID | None, reason: str) -> None:
@@ -45,12 +47,14 @@ class LedgerOutput(Struct, frozen=True):
     """An output.
 
     id: follows from tx_id and output_index, for rewards and returned stake the staking's.
-    amount: in the smallest unit of the asset; 1 for an NFT, 0 for the right to mint and for a property.
+    amount: in the smallest unit of the asset; 1 for an NFT, 0 for the right to mint and for a
+    property.
     locktime: the Unix second from which the output is spendable.
     stakeable_locktime: the Unix second until which the output can only be staked; 0 without one.
     created_on, held_on: the chains of the output, which differ for exports.
     staked: True before the staking is over; the output is not spendable until then.
-    is_complete: False if the output was reconstructed from the input that spends it. Its addresses are then the
+    is_complete: False if the output was reconstructed from the input that spends it. Its addresses
+    are then the
         recovered signers, and its threshold is their number.
     """
 
@@ -74,7 +78,9 @@ class LedgerOutput(Struct, frozen=True):
 
 
 class Consumed(Struct, frozen=True):
-    """An output that a transaction spent. credential: position of the credential that allows it.
+    """An output that a transaction spent.
+
+    credential: position of the credential that allows it.
 
     reconstructed: the output as far as the input describes it, if no source knows it; else None.
     """
@@ -103,7 +109,9 @@ class UtxoSource(Protocol):
     """The unspent outputs of earlier blocks."""
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
-        """Return the output that is spendable now on chain `held_on`; None for a spent or unknown one."""
+        """Return the output that is spendable now on chain `held_on`; None for a spent or unknown
+        one.
+        """
 
 
 class UtxoChanges(Protocol):

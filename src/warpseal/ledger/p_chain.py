@@ -41,9 +41,9 @@ _Rule = Callable[[BlockEffectsBuilder, TxEffects, Any], None]
 def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) -> BlockEffects:
     """Apply the next block to `state`, and return its effects.
 
-    source: the outputs of earlier blocks; None if the block was applied before and is repeated from an older
-    checkpoint, so that its inputs need no check. The caller checks parent and height. Raises LedgerError, after which
-    the state is invalid: go back to a checkpoint.
+    source: the outputs of earlier blocks; None if the block was applied before and is repeated from
+        an older checkpoint, so that its inputs need no check. The caller checks parent and height.
+    Raises LedgerError, after which the state is invalid: go back to a checkpoint.
     """
     if state.is_invalid:
         raise LedgerError(block.height, None, "an earlier fault left the state invalid")
@@ -215,8 +215,8 @@ _PROPOSABLE: Final = _TIMELESS | {
 def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainState, BlockEffects]:
     """Return the state after block 0, and the genesis as that block's effects.
 
-    `emitted` has its outputs, `txs` its transactions (validators, then chains), though block 0 has none. Raises
-    LedgerError for a genesis that no node would accept.
+    `emitted` has its outputs, `txs` its transactions (validators, then chains), though block 0 has
+    none. Raises LedgerError for a genesis that no node would accept.
     """
     block = genesis.block
     supplies = {PRIMARY_NETWORK: genesis.initial_supply}
@@ -243,7 +243,8 @@ def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainSta
 def state_without_genesis(params: Parameters, first: PBlock) -> PChainState:
     """Return a state before block `first` in which only chain time is known.
 
-    Earlier stakers, subnets, L1s and outputs are unknown; effects that depend on them are left out and marked.
+    Earlier stakers, subnets, L1s and outputs are unknown; effects that depend on them are left out
+    and marked.
     """
     return PChainState(
         params, first.time or 0, first.height - 1, first.parent_id, {}, is_complete=False

@@ -1,4 +1,5 @@
-"""The P-Chain's state as far as effects depend on it (all but unspent outputs), and the builder of a block's effects.
+"""The P-Chain's state as far as effects depend on it (all but unspent outputs), and the builder of
+a block's effects.
 
 Source of truth: avalanchego `vms/platformvm/state`, `vms/platformvm/txs/priorities.go`, ACP-77.
 """
@@ -35,7 +36,10 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetI
 
 
 class Priority(IntEnum):
-    """The order of stakers with the same time: lower numbers first. Pending stakers, then current ones."""
+    """The order of stakers with the same time: lower numbers first.
+
+    Pending stakers, then current ones.
+    """
 
     APRICOT_DELEGATOR_PENDING = 1
     PRIMARY_VALIDATOR_PENDING = 2
@@ -61,7 +65,10 @@ STARTED: dict[int, Priority] = {
 
 
 class Staker(Struct, frozen=True):
-    """A staker. next_s: when it starts (pending) or leaves (current). stake: the outputs that are returned then.
+    """A staker.
+
+    next_s: when it starts (pending) or leaves (current).
+    stake: the outputs that are returned then.
 
     first_free_index: the output index behind base and staked outputs, where rewards begin.
     """
@@ -95,7 +102,8 @@ _Turn = tuple[int, int, TxID]
 
 
 class StakerSet(Struct):
-    """Stakers by transaction, by subnet and node, and in order of time, priority and transaction id.
+    """Stakers by transaction, by subnet and node, and in order of time, priority and transaction
+    id.
 
     sets: validator sets to which the stakers belong; None for pending stakers.
     """
@@ -159,7 +167,8 @@ class StakerSet(Struct):
 
 
 class L1Validators(Struct):
-    """All validations that were not removed; the active ones also in the order in which their balances run out.
+    """All validations that were not removed; the active ones also in the order in which their
+    balances run out.
 
     sets: validator sets to which they belong.
     """
@@ -201,7 +210,9 @@ class L1Validators(Struct):
         self.sets.add_l1_validator(validator, -1)
 
     def deactivate_below(self, accrued_fees: int) -> list[L1Validator]:
-        """Deactivate validators whose end lies below `accrued_fees`; return them as they were, by their ends."""
+        """Deactivate validators whose end lies below `accrued_fees`; return them as they were, by
+        their ends.
+        """
         deactivated: list[L1Validator] = []
         ends = self._ends
         while ends and ends[0][0] < accrued_fees:
@@ -253,7 +264,9 @@ class Proposal(Struct, frozen=True):
 
 
 class Renewal(Struct, frozen=True):
-    """The next cycle of an auto-renewed validator (Helicon). next_period_s: 0 to leave at the end of the cycle.
+    """The next cycle of an auto-renewed validator (Helicon).
+
+    next_period_s: 0 to leave at the end of the cycle.
 
     accrued_validation, accrued_delegation: compounded rewards, paid out when it leaves.
     """
@@ -267,10 +280,13 @@ class Renewal(Struct, frozen=True):
 class PChainState(Struct):
     """The state after block `height`. Only `apply_p_block` changes it.
 
-    time_s: chain time. supplies: by subnet, of the Primary Network (if known) and elastic ones. delegation_rewards: of
-    delegations that ended, to be paid to current validators (by transaction). is_complete: False if it began without
-    the genesis, so that stakers and outputs may be unknown. is_invalid: an error interrupted a block; the state is
-    unusable. sets: validator sets, which follow from current stakers and L1 validators.
+    time_s: chain time.
+    supplies: by subnet, of the Primary Network (if known) and elastic ones.
+    delegation_rewards: of delegations that ended, to be paid to current validators (by
+        transaction).
+    is_complete: False if it began without the genesis, so that stakers and outputs may be unknown.
+    is_invalid: an error interrupted a block; the state is unusable.
+    sets: validator sets, which follow from current stakers and L1 validators.
     """
 
     params: Parameters
@@ -327,7 +343,10 @@ class BlockEffectsBuilder:
     def spend(
         self, effects: TxEffects, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN
     ) -> None:
-        """Spend inputs, whose credentials follow the credentials of the inputs before. Raises LedgerError."""
+        """Spend inputs, whose credentials follow the credentials of the inputs before.
+
+        Raises LedgerError.
+        """
         effects.consumed += self.flow.consume(effects.tx, inputs, created_on, len(effects.consumed))
 
     def emit(
@@ -358,7 +377,9 @@ class BlockEffectsBuilder:
         owner: OutputOwners,
         reward: RewardType | None = None,
     ) -> None:
-        """Emit an output that the chain itself pays, a reward or a refund, as output `index` of `tx_id`."""
+        """Emit an output that the chain itself pays, a reward or a refund, as output `index` of
+        `tx_id`.
+        """
         key, owners = utxo_id(tx_id, index), (owner.addresses, owner.threshold, owner.locktime)
         output = LedgerOutput(
             key, tx_id, index, asset_id, amount, *owners, 0, P_CHAIN, P_CHAIN, reward=reward
@@ -379,7 +400,10 @@ class BlockEffectsBuilder:
         self.emit(effects, base.outputs)
 
     def finish(self, effects: TxEffects) -> TxEffects:
-        """Set the burned amounts, and return the effects. Raises LedgerError if the inputs do not pay the outputs."""
+        """Set the burned amounts, and return the effects.
+
+        Raises LedgerError if the inputs do not pay the outputs.
+        """
         payments = self._payments
         paid = (
             [output for output in effects.emitted if output.id not in payments]

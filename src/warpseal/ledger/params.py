@@ -1,6 +1,8 @@
-"""Parameters of a network: upgrade times, rewards, the fee of L1 validators, its chains and its asset.
+"""Parameters of a network: upgrade times, rewards, the fee of L1 validators, its chains and its
+asset.
 
-Source of truth: avalanchego `upgrade/upgrade.go`, `genesis/genesis_{mainnet,fuji,local}.go`. Times are unix seconds.
+Source of truth: avalanchego `upgrade/upgrade.go`, `genesis/genesis_{mainnet,fuji,local}.go`. Times
+are unix seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class UpgradeTimes(Struct, frozen=True):
 
     @classmethod
     def from_node(cls, times_s: Mapping[str, int]) -> UpgradeTimes:
-        """Return the times of info.upgrades, by the upgrade's name in its spelling ("apricotPhase5", "etna").
+        """Return the times of info.upgrades, by the upgrade's name in its spelling
+        ("apricotPhase5", "etna").
 
         A missing upgrade is active from the start; Helicon is unscheduled.
         """
@@ -50,7 +53,9 @@ class UpgradeTimes(Struct, frozen=True):
 
 
 class RewardConfig(Struct, frozen=True):
-    """The terms of staking rewards: rates in parts per million, the cap in the asset's smallest unit."""
+    """The terms of staking rewards: rates in parts per million, the cap in the asset's smallest
+    unit.
+    """
 
     max_rate: int
     min_rate: int
@@ -59,7 +64,9 @@ class RewardConfig(Struct, frozen=True):
 
 
 class L1FeeConfig(Struct, frozen=True):
-    """The fee of an active L1 validator a second: `min_price` nAVAX, rising while there are more than `target`."""
+    """The fee of an active L1 validator a second: `min_price` nAVAX, rising while there are more
+    than `target`.
+    """
 
     target: int
     min_price: int
@@ -70,7 +77,8 @@ class L1FeeConfig(Struct, frozen=True):
 class Parameters(Struct, frozen=True):
     """All parameters of a network.
 
-    repeated_c_blocks: heights of C-Chain blocks with atomic transactions that an earlier block had accepted.
+    repeated_c_blocks: heights of C-Chain blocks with atomic transactions that an earlier block had
+        accepted.
     """
 
     network_id: int
@@ -201,8 +209,9 @@ def parameters_from_node(
 ) -> Parameters:
     """Return the parameters of a network from its node's replies and its genesis.
 
-    times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. No API has the rewards: the standard ones
-    apply, as in nodes of networks without a built-in configuration. Raises ValueError without X- or C-Chain.
+    times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. No API has the rewards:
+        the standard ones apply, as in nodes of networks without a built-in configuration.
+    Raises ValueError without X- or C-Chain.
     """
     x_chain_id, c_chain_id = find_primary_chains(genesis)
     upgrades = UpgradeTimes.from_node(times_s)
@@ -212,7 +221,10 @@ def parameters_from_node(
 
 
 def find_primary_chains(genesis: PGenesis) -> tuple[ChainID, ChainID]:
-    """Return the ids of the X- and the C-Chain that a genesis creates. Raises ValueError if one is missing."""
+    """Return the ids of the X- and the C-Chain that a genesis creates.
+
+    Raises ValueError if one is missing.
+    """
     chains = {
         tx.unsigned.vm_id: ChainID(tx.id)
         for tx in genesis.chains

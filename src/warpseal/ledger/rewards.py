@@ -1,8 +1,8 @@
 """Staking rewards: their calculation, and their payment when stakers leave. Integers only.
 
 Source of truth: avalanchego `vms/platformvm/reward/calculator.go`, for Helicon ACP-285;
-`vms/platformvm/txs/executor/proposal_tx_executor.go`. Paid outputs have the id of the staking transaction, and indices
-behind its own outputs and its stake.
+`vms/platformvm/txs/executor/proposal_tx_executor.go`. Paid outputs have the id of the staking
+transaction, and indices behind its own outputs and its stake.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def split_reward(total: int, shares: int) -> tuple[int, int]:
 
 
 def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> RewardConfig:
-    """Return the Primary Network's config for a staking that starts at `start_s`; Helicon changes the minimum rate."""
+    """Return the Primary Network's config for a staking that starts at `start_s`; Helicon changes
+    the minimum rate.
+    """
     if start_s < helicon_s or config.max_rate < _HELICON_MIN_RATE:
         return config
     change = abs(config.min_rate - _HELICON_MIN_RATE)
@@ -76,7 +78,10 @@ def pay_rewards(
     first_output: tuple[TxID, int],
     payments: Iterable[Payment],
 ) -> None:
-    """Emit an output for each amount above 0. first_output: transaction and index of the first one."""
+    """Emit an output for each amount above 0.
+
+    first_output: transaction and index of the first one.
+    """
     tx_id, index = first_output
     for amount, owner, kind in payments:
         if amount and owner is not None and period.stake_asset_id is not None:
@@ -87,7 +92,10 @@ def pay_rewards(
 def reward_validator(
     builder: BlockEffectsBuilder, effects: TxEffects, tx: RewardValidatorTx, *, is_committed: bool
 ) -> None:
-    """End the staking whose turn it is. Raises LedgerError if it is another staking's turn, or too early."""
+    """End the staking whose turn it is.
+
+    Raises LedgerError if it is another staking's turn, or too early.
+    """
     staker = find_due_staker(builder, effects, tx.staking_tx_id, auto_renewed=False)
     if staker is None:
         effects.closed = PeriodClosed(
@@ -111,7 +119,10 @@ def reward_validator(
 def find_due_staker(
     builder: BlockEffectsBuilder, effects: TxEffects, staking: TxID, *, auto_renewed: bool
 ) -> Staker | None:
-    """Return the staker that leaves now; None if it joined before the first indexed block. Raises LedgerError."""
+    """Return the staker that leaves now; None if it joined before the first indexed block.
+
+    Raises LedgerError.
+    """
     state = builder.state
     if not state.is_complete and staking not in state.current.by_tx:
         return None
@@ -175,8 +186,8 @@ def _end_delegation(
     is_deferred = False
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
         share, own = split_reward(staker.potential_reward, validator.period.shares)
-        # Since Cortina a validator gets its part of all delegations at once, when it leaves itself. The start of its
-        # own staking decides (`proposal_tx_executor.go`, rewardDelegatorTx).
+        # Since Cortina a validator gets its part of all delegations at once, when it leaves itself.
+        # The start of its own staking decides (`proposal_tx_executor.go`, rewardDelegatorTx).
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
         payments = [(own, period.validation_owner, RewardType.DELEGATOR)]
         if not is_deferred:

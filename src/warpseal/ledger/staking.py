@@ -61,8 +61,8 @@ def begin_staking(builder: BlockEffectsBuilder, effects: TxEffects, tx: StakingT
     if not stake and not isinstance(tx, AddSubnetValidatorTx):
         raise builder.error("nothing is staked", effects.tx)
     staker = Staker(period, priority, period.start_s, stake, len(effects.emitted))
-    # Before Durango a transaction names a start time, until which its staker is pending. Since Durango the staker
-    # starts when the block is accepted (`standard_tx_executor.go`, putStaker).
+    # Before Durango a transaction names a start time, until which its staker is pending. Since
+    # Durango the staker starts when the block is accepted (`standard_tx_executor.go`, putStaker).
     if state.time_s < state.params.upgrades.durango_s:
         add_staker(builder, effects, state.waiting, staker)
     else:
@@ -154,7 +154,8 @@ def _started(builder: BlockEffectsBuilder, staker: Staker) -> Staker:
 
 
 def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -> int | None:
-    """Add a staking's potential reward to the subnet's supply, and return it; None if the supply is unknown.
+    """Add a staking's potential reward to the subnet's supply, and return it; None if the supply is
+    unknown.
 
     Raises LedgerError for a subnet without rewards.
     """

@@ -1,4 +1,5 @@
-"""Subnets and blockchains: creation, change of owner, transformation; L1s: conversion and their validators.
+"""Subnets and blockchains: creation, change of owner, transformation; L1s: conversion and their
+validators.
 
 Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/standard_tx_executor.go`.
 """
@@ -87,7 +88,10 @@ def transform_subnet(
 def find_subnet(
     builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID
 ) -> SubnetState | None:
-    """Return the subnet; None if it may be older than the first indexed block. Raises LedgerError otherwise."""
+    """Return the subnet; None if it may be older than the first indexed block.
+
+    Raises LedgerError otherwise.
+    """
     subnet = builder.state.subnets.get(subnet_id)
     if subnet is None and builder.state.is_complete:
         raise builder.error(f"there is no subnet {subnet_id.hex()}", effects.tx)
@@ -149,12 +153,15 @@ def register_validator(
 def set_weight(
     builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1ValidatorWeightTx
 ) -> None:
-    """Change a validator's weight, requested by the manager; 0 ends the validation and refunds its balance."""
+    """Change a validator's weight, requested by the manager; 0 ends the validation and refunds its
+    balance.
+    """
     request = _read(builder, effects, tx.change)
     validator = _known(builder, effects, request.validation_id)
     if validator is None:
         return
-    # ACP-77, SetL1ValidatorWeightTx: nonces may be skipped, never repeated, so that an old message cannot be replayed.
+    # ACP-77, SetL1ValidatorWeightTx: nonces may be skipped, never repeated, so that an old message
+    # cannot be replayed.
     if request.nonce < validator.min_nonce:
         raise builder.error(f"nonce {request.nonce} is below {validator.min_nonce}", effects.tx)
     if request.weight:
@@ -202,7 +209,8 @@ def _begin(
         raise builder.error(
             f"validation {validator.validation_id.hex()} exists already", effects.tx
         )
-    # ACP-77: the fees that all validators have paid so far mark the beginning, so that one sum serves all balances.
+    # ACP-77: the fees that all validators have paid so far mark the beginning, so that one sum
+    # serves all balances.
     effects.l1_balance += balance
     end = balance + builder.state.l1_accrued_fees if balance else 0
     funded = replace(validator, end_accumulated_fee=end)

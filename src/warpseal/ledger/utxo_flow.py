@@ -1,7 +1,8 @@
-"""The spending and making of outputs by transactions of all chains; signers recovered from credentials.
+"""The spending and making of outputs by transactions of all chains; signers recovered from
+credentials.
 
-Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifier.go`; for signatures SEC 1 4.1.6,
-avalanchego `utils/crypto/secp256k1`.
+Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifier.go`; for
+signatures SEC 1 4.1.6, avalanchego `utils/crypto/secp256k1`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _SIGNATURE_BYTES: Final = 65
 class UtxoFlow:
     """The outputs that the transactions of one block spend and make.
 
-    source: earlier outputs; None if the inputs were checked before. is_complete: whether an unknown output of this
-    chain is an error; outputs of other chains may be unknown, since each chain is indexed at its own pace.
+    source: earlier outputs; None if the inputs were checked before.
+    is_complete: whether an unknown output of this chain is an error; outputs of other chains may be
+        unknown, since each chain is indexed at its own pace.
     """
 
     __slots__ = ("chain_id", "height", "is_complete", "new_outputs", "source", "spent")
@@ -59,15 +61,18 @@ class UtxoFlow:
         created_on: ChainID,
         first_credential: int,
     ) -> tuple[Consumed, ...]:
-        """Spend `inputs` of `tx`, whose credentials begin at `first_credential`. Raises LedgerError."""
+        """Spend `inputs` of `tx`, whose credentials begin at `first_credential`.
+
+        Raises LedgerError.
+        """
         consumed: list[Consumed] = []
         digest = b""
         for credential, spending in enumerate(inputs, first_credential):
             key = utxo_id(spending.tx_id, spending.output_index)
             amount = spending.input.amount
             reconstructed = None
-            # The input of an unknown output has the amount, and its signatures give the addresses. A recovery takes 40
-            # microseconds, so known outputs are not recovered.
+            # The input of an unknown output has the amount, and its signatures give the addresses.
+            # A recovery takes 40 microseconds, so known outputs are not recovered.
             if self.spend(tx, key, spending.asset_id, amount, created_on):
                 digest = digest or hash_unsigned_tx(tx.encode_unsigned())
                 addresses = recover_signers(digest, signatures_of(tx, credential))
@@ -100,7 +105,10 @@ class UtxoFlow:
         amount: int,
         created_on: ChainID,
     ) -> bool:
-        """Spend an output; return whether it is unknown, so that only its input describes it. Raises LedgerError."""
+        """Spend an output; return whether it is unknown, so that only its input describes it.
+
+        Raises LedgerError.
+        """
         if key in self.spent:
             raise self.error(tx, f"input {key.hex()} is spent already")
         self.spent.add(key)
@@ -124,7 +132,10 @@ class UtxoFlow:
         outputs: Iterable[KnownUtxo],
         deposits: AssetSums = (),
     ) -> AssetSums:
-        """Return inputs less outputs and deposits, by asset. Raises LedgerError if the inputs do not pay them."""
+        """Return inputs less outputs and deposits, by asset.
+
+        Raises LedgerError if the inputs do not pay them.
+        """
         sums: dict[AssetID, int] = {}
         for part in inputs:
             asset_id = part.asset_id
@@ -196,8 +207,8 @@ def signatures_of(tx: SignedTx[Any, Any], credential: int) -> tuple[bytes, ...]:
 def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
     """Return the 33-byte compressed key that signed the 32-byte `digest`; None if no key did.
 
-    signature: r, s, then the recovery id, 65 bytes. Cached, since inputs of one owner repeat a signature; recovery
-    takes some forty microseconds.
+    signature: r, s, then the recovery id, 65 bytes. Cached, since inputs of one owner repeat a
+        signature; recovery takes some forty microseconds.
     """
     if len(signature) != _SIGNATURE_BYTES:
         return None
@@ -213,7 +224,9 @@ def address_from_public_key(public_key: bytes) -> Address:
 
 
 def hash_unsigned_tx(unsigned: bytes) -> bytes:
-    """Return the digest that a transaction's signatures sign: SHA-256 of its bytes without the credentials."""
+    """Return the digest that a transaction's signatures sign: SHA-256 of its bytes without the
+    credentials.
+    """
     return sha256(unsigned).digest()
 
 

@@ -1,6 +1,7 @@
 """The validator set of every subnet after a block, and the members that the block changed.
 
-Source of truth: avalanchego `vms/platformvm/state/state.go` (calculateValidatorDiffs), `state/l1_validator.go`.
+Source of truth: avalanchego `vms/platformvm/state/state.go` (calculateValidatorDiffs),
+`state/l1_validator.go`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class CurrentSets(Struct):
     _before: dict[_Place, tuple[int, bytes | None]] = field(default_factory=dict)
 
     def add_stake(self, period: StakingPeriod, sign: int = 1) -> None:
-        """Add a current staking, or (sign -1) subtract it; a delegation adds to the weight of its validator."""
+        """Add a current staking, or (sign -1) subtract it; a delegation adds to the weight of its
+        validator.
+        """
         place = (period.subnet_id, period.node_id)
         self._add_weight(place, sign * period.weight)
         if period.signer is None:
@@ -38,7 +41,8 @@ class CurrentSets(Struct):
     def add_l1_validator(self, validator: L1Validator, sign: int = 1) -> None:
         """Add a validator of an L1, or (sign -1) subtract it as it was added."""
         if not validator.end_accumulated_fee:
-            # effectiveNodeID: the weight of an inactive validator counts without its node and its key.
+            # effectiveNodeID: the weight of an inactive validator counts without its node and its
+            # key.
             self._add_weight((validator.subnet_id, EMPTY_NODE_ID), sign * validator.weight)
             return
         place = (validator.subnet_id, validator.node_id)
@@ -49,7 +53,9 @@ class CurrentSets(Struct):
             self._keys.pop(place, None)
 
     def take_changes(self) -> tuple[SetChange, ...]:
-        """Return the members that differ from those at the last call, by subnet and node, and begin the next block."""
+        """Return the members that differ from those at the last call, by subnet and node, and begin
+        the next block.
+        """
         before, self._before = self._before, {}
         if not before:
             return ()
@@ -64,8 +70,8 @@ class CurrentSets(Struct):
         weight = self._weights.get(place, 0)
         if not weight:
             return 0, None
-        # The validators of permissioned and elastic subnets inherit the key of their node's Primary Network
-        # validator, which stays longer than they do (getPublicKeyDiff).
+        # The validators of permissioned and elastic subnets inherit the key of their node's Primary
+        # Network validator, which stays longer than they do (getPublicKeyDiff).
         return weight, self._keys.get(place) or self._keys.get((PRIMARY_NETWORK, place[1]))
 
     def _add_weight(self, place: _Place, change: int) -> None:

@@ -1,7 +1,9 @@
-"""The effects of X-Chain transactions and blocks: outputs, operations, assets. The chain has no state but its outputs.
+"""The effects of X-Chain transactions and blocks: outputs, operations, assets.
 
-Source of truth: avalanchego `vms/avm/{txs,utxo}`, `vms/avm/txs/executor`, `vms/nftfx`, `vms/propertyfx`. Each operation
-has one credential, behind the credentials of the inputs.
+The chain has no state but its outputs.
+
+Source of truth: avalanchego `vms/avm/{txs,utxo}`, `vms/avm/txs/executor`, `vms/nftfx`,
+`vms/propertyfx`. Each operation has one credential, behind the credentials of the inputs.
 """
 
 from __future__ import annotations
@@ -157,7 +159,11 @@ class Cap(Enum):
 
 
 class AssetCreation(Struct, frozen=True):
-    """An asset was created; it has the ID of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
+    """An asset was created; it has the ID of the transaction.
+
+    is_nft: it has NFTs.
+    alias: only in the genesis.
+    """
 
     asset_id: AssetID
     name: str
@@ -169,10 +175,13 @@ class AssetCreation(Struct, frozen=True):
 
 
 class XTxEffects(Struct, frozen=True):
-    """The effects of a transaction. height: None for one from before Cortina, when the X-Chain was a DAG.
+    """The effects of a transaction.
 
-    consumed: base and imported inputs, then inputs of operations, in the order of the credentials. emitted: by output
-    index, exports included. burned: fungible inputs less transferable outputs.
+    height: None for one from before Cortina, when the X-Chain was a DAG.
+
+    consumed: base and imported inputs, then inputs of operations, in the order of the credentials.
+    emitted: by output index, exports included.
+    burned: fungible inputs less transferable outputs.
     """
 
     tx: XTx
@@ -204,8 +213,9 @@ def apply_x_block(
 ) -> XBlockEffects:
     """Return the effects of the next block.
 
-    is_complete: whether all outputs since the genesis are known, so that an unknown one is an error; otherwise it is
-    reconstructed from the input. Raises LedgerError.
+    is_complete: whether all outputs since the genesis are known, so that an unknown one is an
+        error; otherwise it is reconstructed from the input.
+    Raises LedgerError.
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)
     txs = tuple(

@@ -1,6 +1,10 @@
-"""The message that validators attest for an accepted P-Chain transaction, and the contract that verifies it. Pure.
+"""The message that validators attest for an accepted P-Chain transaction, and the contract that
+verifies it.
 
-Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go` for what is signed with which justification.
+Pure.
+
+Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go` for what is signed with which
+justification.
 """
 
 from __future__ import annotations
@@ -33,10 +37,12 @@ L1Payload: TypeAlias = SubnetToL1Conversion | L1ValidatorRegistration | L1Valida
 class Attestation(Struct, frozen=True):
     """The facts that the bytes of a transaction alone determine.
 
-    manager_chain_id, manager_address: the contract that will verify the message; the validators of that chain's subnet
-    sign it. subnet_id: the L1, validation_id: the validation, if the transaction names them. justification: None if it
-    depends on the validation's origin. registration: of a RegisterL1ValidatorTx. initial_validators: their number in a
-    conversion.
+    manager_chain_id, manager_address: the contract that will verify the message; the validators of
+        that chain's subnet sign it.
+    subnet_id: the L1, validation_id: the validation, if the transaction names them.
+    justification: None if it depends on the validation's origin.
+    registration: of a RegisterL1ValidatorTx.
+    initial_validators: their number in a conversion.
     """
 
     payload: L1Payload
@@ -104,7 +110,8 @@ def derive_attestation(tx: PSignedTx, network_id: int) -> Attestation:
                     validation_id=weight.validation_id,
                 )
     except MalformedMessage as error:
-        # The P-Chain does not accept such a transaction, so this would be an unknown kind of network.
+        # The P-Chain does not accept such a transaction, so this would be an unknown kind of
+        # network.
         raise UndecodableTransaction(id_text(tx.id), str(error)) from None
     raise NoMessage(tx.kind)
 

@@ -1,7 +1,8 @@
-"""Describes Warp messages and L1 transactions as JSON: signed or unsigned, of every kind, with named parts.
+"""Describes Warp messages and L1 transactions as JSON: signed or unsigned, of every kind, with
+named parts.
 
-It never fails: a part that cannot be decoded is body as bytes, with the offset and the reason. Numbers that may exceed
-2^53 are text. Source of truth: the parsers of `warp/`.
+It never fails: a part that cannot be decoded is body as bytes, with the offset and the reason.
+Numbers that may exceed 2^53 are text. Source of truth: the parsers of `warp/`.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ def describe_transaction(raw: bytes) -> Json:
 
 
 def unwrap(raw: bytes) -> tuple[bytes, str | None]:
-    """Return the bare message and the name of its wrapping: a log's data, or the storage keys of an access list."""
+    """Return the bare message and the name of its wrapping: a log's data, or the storage keys of an
+    access list.
+    """
     logged = unwrap_log_data(raw)
     if logged is not None:
         return logged, "SendWarpMessage log data"

@@ -21,14 +21,19 @@ def check_allowed(blocks: SigningBlocks, message: UnsignedMessage) -> None:
 
 
 def check_subjects(blocks: SigningBlocks, pairs: Iterable[tuple[str, str]]) -> None:
-    """Raise SigningBlocked if a block has one of these kinds and values, StoreDown until the blocks were read."""
+    """Raise SigningBlocked if a block has one of these kinds and values, StoreDown until the blocks
+    were read.
+    """
     block = blocks.find(pairs)
     if block is not None:
         raise SigningBlocked(block)
 
 
 def subjects(message: UnsignedMessage) -> Iterator[tuple[str, str]]:
-    """Yield what a block of a message may name. A Teleporter message has a sender and an id of its own."""
+    """Yield what a block of a message may name.
+
+    A Teleporter message has a sender and an id of its own.
+    """
     yield SigningBlockKind.SOURCE_CHAIN, id_text(message.source_chain_id)
     yield SigningBlockKind.MESSAGE_ID, hex_text(message.id)
     with suppress(MalformedMessage):

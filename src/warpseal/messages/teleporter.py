@@ -1,7 +1,7 @@
 """Teleporter (ICM) messages, as their contracts put them into an addressed call.
 
-Source of truth: icm-contracts `TeleporterMessenger.sol`; for the second version `TeleporterMessageV2.sol` and
-`WarpAdapter.sol`.
+Source of truth: icm-contracts `TeleporterMessenger.sol`; for the second version
+`TeleporterMessageV2.sol` and `WarpAdapter.sol`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _WORD_BYTES: Final = 32
 
 
 class TeleporterMessage(NamedTuple):
-    """A call of a contract on another chain. messenger: the contract that assigned the nonce.
+    """A call of a contract on another chain.
+
+    messenger: the contract that assigned the nonce.
 
     Version 1 sends its calls itself, version 2 through an adapter, and its fields have an origin.
     """
@@ -24,14 +26,17 @@ class TeleporterMessage(NamedTuple):
     fields: MessageFields
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
-        """Return the 32 bytes by which the contracts identify the message; not the id of the Warp message."""
+        """Return the 32 bytes by which the contracts identify the message; not the id of the Warp
+        message.
+        """
         return message_id(
             self.messenger, source_chain_id, self.fields.destination, self.fields.nonce
         )
 
 
 def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
-    """Return the message in the payload of an addressed call from `sender`, or None if the payload is something else.
+    """Return the message in the payload of an addressed call from `sender`, or None if the payload
+    is something else.
 
     The bytes must be exactly the ABI encoding of the message.
     """

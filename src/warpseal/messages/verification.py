@@ -1,4 +1,5 @@
-"""Verifies a signed message as its verifiers do: against the validator set of one subnet at one height.
+"""Verifies a signed message as its verifiers do: against the validator set of one subnet at one
+height.
 
 Source of truth: avalanchego `vms/platformvm/warp/signature.go`; for the signing subnet: subnet-evm
 `precompile/contracts/warp/config.go`.
@@ -42,8 +43,8 @@ from warpseal.warp.validator_set import (
 class SignatureRefusal(StrEnum):
     """Why a verifier refuses a signed message, in the order of its checks. The values are stable.
 
-    The first two are found before a set is read: a payload that no verifier parses, and a source chain that the P-Chain
-    does not know.
+    The first two are found before a set is read: a payload that no verifier parses, and a source
+    chain that the P-Chain does not know.
     """
 
     PAYLOAD = "payload"
@@ -66,7 +67,10 @@ class MemberWeight(Struct, frozen=True, rename="camel"):
 
 
 class VerificationReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The result of a verification for programs, with all validators of the set. The subnet id is CB58 and hex."""
+    """The result of a verification for programs, with all validators of the set.
+
+    The subnet id is CB58 and hex.
+    """
 
     signing_subnet_id: Mapping[str, str]
     p_chain_height: str
@@ -84,9 +88,12 @@ class VerificationReport(Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class MessageVerification(Struct, frozen=True):
-    """The result of a verification. signers: canonical indices that the set has, ascending.
+    """The result of a verification.
 
-    fault: why the signature is invalid for this set, whatever its weight. failed_check: the check that found it.
+    signers: canonical indices that the set has, ascending.
+
+    fault: why the signature is invalid for this set, whatever its weight.
+    failed_check: the check that found it.
     """
 
     members: CanonicalValidatorSet
@@ -170,9 +177,12 @@ def verify_signed(
     network_id: int | None = None,
     keys: Sequence[PublicKey] | None = None,
 ) -> MessageVerification:
-    """Verify against one canonical set, with the checks in the order of the verifiers. Takes milliseconds.
+    """Verify against one canonical set, with the checks in the order of the verifiers.
 
-    network_id: network of the verifier; None: any network is right. keys: the parsed keys of `members`.
+    Takes milliseconds.
+
+    network_id: network of the verifier; None: any network is right.
+    keys: the parsed keys of `members`.
     """
     bits = int.from_bytes(signed.signers, "big")
     bits_of_members = bits & ((1 << len(members)) - 1)
@@ -194,9 +204,12 @@ async def verify_at(
 ) -> VerificationReport:
     """Verify with the sets that a node returns.
 
-    subnet_id: None for the subnet that the message determines; height: None for the proposed height.
-    The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose signature is valid counts.
-    Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not determine the subnet.
+    subnet_id: None for the subnet that the message determines; height: None for the proposed
+        height.
+    The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose
+    signature is valid counts.
+    Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not
+    determine the subnet.
     """
     height = await platform.proposed_height() if height is None else height
     subnets = (
@@ -213,7 +226,9 @@ async def verify_at(
 
 
 def percentage_text(part: int, total: int) -> str:
-    """Return part of total in percent, with two decimals, rounded down: 67.00 is never less than 67."""
+    """Return part of total in percent, with two decimals, rounded down: 67.00 is never less than
+    67.
+    """
     hundredths = part * 10_000 // total if total else 0
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
@@ -226,7 +241,9 @@ def _find_refusal(
     network_id: int | None,
     keys: Sequence[PublicKey] | None,
 ) -> tuple[SignatureRefusal, str] | None:
-    """Return the first check except the weight's that fails, and why; None if the signature is valid."""
+    """Return the first check except the weight's that fails, and why; None if the signature is
+    valid.
+    """
     if network_id is not None and signed.unsigned.network_id != network_id:
         reason = f"the message is of network {signed.unsigned.network_id}, the verifier of network {network_id}"
         return SignatureRefusal.NETWORK_ID, reason
@@ -262,7 +279,9 @@ async def _signing_subnets(platform: PlatformClient, message: UnsignedMessage) -
 
 
 async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage) -> SubnetID:
-    """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a validation."""
+    """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a
+    validation.
+    """
     validation = None
     with suppress(MalformedMessage):
         validation = await platform.l1_validator(

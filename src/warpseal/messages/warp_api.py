@@ -1,7 +1,9 @@
-"""Signing blocks in front of the Warp API of nodes, which signs by id: no call for a blocked message reaches a node.
+"""Signing blocks in front of the Warp API of nodes, which signs by id: no call for a blocked
+message reaches a node.
 
-Source of truth: `warp/service.go` of subnet-evm and coreth. The first argument is the id of a message of the chain, in
-base58-check, or of an accepted block, whose message is the hash of the block.
+Source of truth: `warp/service.go` of subnet-evm and coreth. The first argument is the id of a
+message of the chain, in base58-check, or of an accepted block, whose message is the hash of the
+block.
 """
 
 from __future__ import annotations
@@ -51,14 +53,19 @@ class SigningRules(Struct, frozen=True):
 
 
 class WarpApiGuard:
-    """Finds the calls for blocked messages of one chain. rules: None while the daemon starts: then all are refused."""
+    """Finds the calls for blocked messages of one chain.
+
+    rules: None while the daemon starts: then all are refused.
+    """
 
     def __init__(self, chain_id: ChainID, rules: Callable[[], SigningRules | None]) -> None:
         self._chain_id = chain_id
         self._rules = rules
 
     def guards(self, method: str) -> bool:
-        """Return whether calls of a method have to be checked: those of the Warp API, if there may be a block."""
+        """Return whether calls of a method have to be checked: those of the Warp API, if there may
+        be a block.
+        """
         if method[: len(_PREFIX)].lower() != _PREFIX:
             return False
         rules = self._rules()
@@ -69,8 +76,8 @@ class WarpApiGuard:
     ) -> dict[int, RpcResponse]:
         """Return the responses to those of the guarded calls that no node may receive.
 
-        A block of a sender, of a destination, or of the id of a Teleporter message needs the message of a call: a node
-        returns it. If none does, the call is refused.
+        A block of a sender, of a destination, or of the id of a Teleporter message needs the
+        message of a call: a node returns it. If none does, the call is refused.
         """
         refusals: dict[int, RpcResponse] = {}
         unread: dict[int, MessageID] = {}
@@ -96,7 +103,9 @@ class WarpApiGuard:
         return refusals
 
     def _check_id(self, call: RpcCall) -> MessageID | None:
-        """Check what a call names. Return the id of the message if a block may name something else of it.
+        """Check what a call names.
+
+        Return the id of the message if a block may name something else of it.
 
         Raises StoreDown, SigningBlocked, UncheckedMessage.
         """

@@ -1,8 +1,10 @@
-"""The reference aggregator's series under its own names, so that dashboards made for it keep working.
+"""The reference aggregator's series under its own names, so that dashboards made for it keep
+working.
 
-Source of truth: `/metrics` of reference aggregator 0.5.4 (tests/vectors/localnet/reference-aggregator.jsonl).
-Its counters carry neither `_total` nor `_created`. prometheus_client adds `_total` to every counter, so the text of the
-counters is written here.
+Source of truth: `/metrics` of reference aggregator 0.5.4
+(tests/vectors/localnet/reference-aggregator.jsonl).
+Its counters carry neither `_total` nor `_created`. prometheus_client adds `_total` to every
+counter, so the text of the counters is written here.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ _SHARE_CACHE: Final = "shares"
 
 
 class ReferenceCounts(Struct):
-    """Counts that only the reference's series show. latency_ms: of the latest request that got a message."""
+    """Counts that only the reference's series show.
+
+    latency_ms: of the latest request that got a message.
+    """
 
     requests: int = 0
     latency_ms: int = 0
@@ -119,7 +124,8 @@ class ReferenceSeries(Struct, frozen=True):
             (
                 "signature_cache_hits",
                 "Number of signatures that were found in the cache",
-                # The reference aggregates again for each request; here the finished message has the signatures.
+                # The reference aggregates again for each request; here the finished message has the
+                # signatures.
                 sum(cache.hits for cache in shares)
                 + sum(cache.signatures for cache in self.snapshot.of(CacheSample)),
             ),

@@ -1,4 +1,6 @@
-"""The daemon's metrics: series that count reported events, series read at each scrape, and the page of both."""
+"""The daemon's metrics: series that count reported events, series read at each scrape, and the page
+of both.
+"""
 
 from __future__ import annotations
 
@@ -139,9 +141,12 @@ class Metrics:
     def observe_aggregation(
         self, outcome: str, stages: Mapping[str, float], trace_id: str = ""
     ) -> None:
-        """Record one aggregation, successful or not. stages: seconds by stage; "total" is the sum.
+        """Record one aggregation, successful or not.
 
-        outcome: "ok", the code of the error, or "cancelled". trace_id: of its trace, if it is sampled, as exemplar.
+        stages: seconds by stage; "total" is the sum.
+
+        outcome: "ok", the code of the error, or "cancelled".
+        trace_id: of its trace, if it is sampled, as exemplar.
         """
         for stage, seconds in stages.items():
             if stage == TOTAL_STAGE:
@@ -152,7 +157,10 @@ class Metrics:
                 self._stage_of(stage, outcome).observe(seconds)
 
     def observe_http(self, route: str, status: int) -> None:
-        """Count one HTTP response. route: the template of the path, of which there are few."""
+        """Count one HTTP response.
+
+        route: the template of the path, of which there are few.
+        """
         self._http_of(route, status).inc()
 
     def observe_call(self, method: str, outcome: str, seconds: float) -> None:
@@ -163,7 +171,10 @@ class Metrics:
     def observe_forwarding(
         self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1
     ) -> None:
-        """Count calls of an EVM chain. upstream: the node's position in its list, empty if none was asked."""
+        """Count calls of an EVM chain.
+
+        upstream: the node's position in its list, empty if none was asked.
+        """
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
     def count_disagreement(self, position: int, method: str) -> None:
@@ -185,7 +196,9 @@ class Metrics:
         self._reference.bad_shares += 1
 
     def count_reissued_message(self) -> None:
-        """Count a message that was signed again for another validator set without a request to a validator."""
+        """Count a message that was signed again for another validator set without a request to a
+        validator.
+        """
         self._reissued.inc()
 
     def observe_commit(self, rows: int, seconds: float) -> None:
@@ -214,7 +227,8 @@ class Metrics:
         self._paused_webhooks = count
 
     async def snapshot(self, *, is_openmetrics: bool = False) -> Callable[[], bytes]:
-        """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread.
+        """Read all sources, yielding to the event loop; return the function that writes the page in
+        a worker thread.
 
         is_openmetrics: whether the page is OpenMetrics, which has exemplars.
         """

@@ -1,6 +1,7 @@
 """The values that a scrape reads from other packages, and the metrics that their fields declare.
 
-They are not kept between scrapes: a thousand validators cost nothing then, and one that has left has no series.
+They are not kept between scrapes: a thousand validators cost nothing then, and one that has left
+has no series.
 """
 
 from __future__ import annotations
@@ -36,15 +37,21 @@ S = TypeVar("S", bound=Sample)
 
 
 def metric(default: Any, name: str, text: str, by: str = "") -> Any:
-    """Return a field of a Sample whose value is a metric. text: its help. A value of None has no row.
+    """Return a field of a Sample whose value is a metric.
 
-    by: the label of a value that is a mapping, with one row for each key, or of a text, with one row of value 1.
+    text: its help. A value of None has no row.
+
+    by: the label of a value that is a mapping, with one row for each key, or of a text, with one
+        row of value 1.
     """
     return _MetricField(default, name, text, by)
 
 
 class ValidatorSample(Sample, frozen=True):
-    """One wanted validator. latency_s: None before the first reply."""
+    """One wanted validator.
+
+    latency_s: None before the first reply.
+    """
 
     node_id: str
     requests: int = metric(0, "warpseal_validator_requests_total", "Requests sent to a validator")
@@ -77,7 +84,10 @@ class SubnetSample(Sample, frozen=True):
 
 
 class NetworkSample(Sample, frozen=True):
-    """All peers together; counters since the start. unanswered: requests that got no reply in time."""
+    """All peers together; counters since the start.
+
+    unanswered: requests that got no reply in time.
+    """
 
     connections: int = metric(0, "warpseal_peer_connections", "Peers whose handshake is complete")
     dials: int = metric(0, "warpseal_peer_dials_total", "Dials of peers")
@@ -121,7 +131,9 @@ class NetworkSample(Sample, frozen=True):
 
 
 class CacheSample(Sample, frozen=True):
-    """One cache: "shares", "answers", "validator_sets". Counters since the start; size_bytes is what it holds.
+    """One cache: "shares", "answers", "validator_sets".
+
+    Counters since the start; size_bytes is what it holds.
 
     signatures: in the answers that were found.
     """
@@ -136,8 +148,10 @@ class CacheSample(Sample, frozen=True):
 class FollowerSample(Sample, frozen=True):
     """One followed chain. None: not known.
 
-    height: of the newest block that was read; node_height: of the node's newest block. remaining_blocks: of the
-    backfill and of gaps. blocks_read: since the start. stopped: why it stopped.
+    height: of the newest block that was read; node_height: of the node's newest block.
+    remaining_blocks: of the backfill and of gaps.
+    blocks_read: since the start.
+    stopped: why it stopped.
     """
 
     chain: str
@@ -176,9 +190,11 @@ class FollowerSample(Sample, frozen=True):
 class IndexSample(Sample, frozen=True):
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
-    rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
-    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents,
-    requests and icm_stuck, the messages of ICM that are stuck, by destination.
+    rate, eta_s: None if there is nothing to catch up with.
+    pages: read from the index by this process.
+    waiting: what the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height,
+        trace_gap, documents, requests and icm_stuck, the messages of ICM that are stuck, by
+        destination.
     """
 
     chain: str
@@ -243,7 +259,10 @@ class IndexSample(Sample, frozen=True):
 
 
 class StoreSample(Sample, frozen=True):
-    """The store; counters since the start. size_bytes, evictable_bytes: about half a minute old."""
+    """The store; counters since the start.
+
+    size_bytes, evictable_bytes: about half a minute old.
+    """
 
     is_up: bool = metric(False, "warpseal_store_up", "1 while the store works, 0 while it is down")
     waiting_writes: int = metric(
@@ -296,7 +315,10 @@ class L1ValidatorSample(Sample, frozen=True):
 
 
 class L1QuorumSample(Sample, frozen=True):
-    """The quorum of a tracked L1. margins: by basis."""
+    """The quorum of a tracked L1.
+
+    margins: by basis.
+    """
 
     subnet_id: str
     margins: Mapping[str, float] = metric(
@@ -333,7 +355,10 @@ class CertificateSample(Sample, frozen=True):
 
 
 class HealthSample(Sample, frozen=True):
-    """The health checks. passes: by name, whether a check passed when it last ran."""
+    """The health checks.
+
+    passes: by name, whether a check passed when it last ran.
+    """
 
     passes: Mapping[str, bool] = metric(
         {},
@@ -344,7 +369,8 @@ class HealthSample(Sample, frozen=True):
 
 
 class SampleSources:
-    """The functions that a scrape calls on the event loop, by the type of the samples that they return.
+    """The functions that a scrape calls on the event loop, by the type of the samples that they
+    return.
 
     A series exists only while a source returns its sample.
     """
@@ -353,7 +379,9 @@ class SampleSources:
         self._sources: dict[type[Sample], list[Callable[[], Iterable[Sample]]]] = {}
 
     def register(self, kind: type[S], read: Callable[[], Iterable[S]]) -> None:
-        """Read these samples at each scrape, behind those of the same type that were registered before."""
+        """Read these samples at each scrape, behind those of the same type that were registered
+        before.
+        """
         self._sources.setdefault(kind, []).append(read)
 
     def read(self, kind: type[S]) -> Iterator[S]:
@@ -363,7 +391,10 @@ class SampleSources:
 
 
 class MetricsSnapshot(Sample, frozen=True):
-    """The values of all sources at one scrape, a collector of prometheus_client. samples: by their type."""
+    """The values of all sources at one scrape, a collector of prometheus_client.
+
+    samples: by their type.
+    """
 
     samples: Mapping[type[Sample], tuple[Sample, ...]]
     paused_webhooks: int | None = metric(
@@ -437,7 +468,10 @@ SCRAPED: Final[tuple[type[Sample], ...]] = (
 
 
 def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
-    """Return a metric with its rows that have a value. Its type is in its name: counters end with `_total`."""
+    """Return a metric with its rows that have a value.
+
+    Its type is in its name: counters end with `_total`.
+    """
     built = Metric(
         name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge"
     )
@@ -446,7 +480,10 @@ def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None
 
 
 def _declared(kind: DeclaredFieldsMeta, samples: Iterable[Any], *names: str) -> Iterator[Metric]:
-    """Yield the metrics that the fields of a sample type declare. names: the fields that are its labels."""
+    """Yield the metrics that the fields of a sample type declare.
+
+    names: the fields that are its labels.
+    """
     # The rows of one sample share their labels: there may be a thousand validators.
     labelled = [({name: getattr(sample, name) for name in names}, sample) for sample in samples]
     for field, declared in kind.declared_fields.items():

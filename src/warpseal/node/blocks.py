@@ -1,8 +1,9 @@
-"""Accepted blocks and transactions of the P-, X- and C-Chain from lists of nodes, for the follower and the indexer.
+"""Accepted blocks and transactions of the P-, X- and C-Chain from lists of nodes, for the follower
+and the indexer.
 
-Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`, `graft/coreth/internal/ethapi`,
-`graft/coreth/plugin/evm/customtypes`, `indexer/service.go`. The bytes of blocks are not verified. Every method raises
-NodeUnavailable if no node answered.
+Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`,
+`graft/coreth/internal/ethapi`, `graft/coreth/plugin/evm/customtypes`, `indexer/service.go`. The
+bytes of blocks are not verified. Every method raises NodeUnavailable if no node answered.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _NOT_SERVED: Final = (403, 404, 405)
 
 
 class BlocksClient:
-    """Accepted blocks of one chain, within the follower's limits of each node and the pauses that nodes ask for.
+    """Accepted blocks of one chain, within the follower's limits of each node and the pauses that
+    nodes ask for.
 
     height_call, block_call: of the last height, and of a block.
     max_concurrency, max_calls_per_s: those limits, for the follower's own pace.
@@ -77,7 +79,9 @@ class BlocksClient:
         return await self._pool.require(self._block_call(height))
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
+        """Return the distinct bytes that the nodes return for that block, in configured order;
+        possibly none.
+        """
         return await self._pool.distinct(self._block_call(height))
 
 
@@ -97,7 +101,10 @@ class PBlocksClient(BlocksClient):
         return self._agreement.quorum > 1
 
     async def agreed_block_at(self, height: int) -> bytes:
-        """Return the accepted block at `height` from the nodes that must agree. Raises NodesDisagree."""
+        """Return the accepted block at `height` from the nodes that must agree.
+
+        Raises NodesDisagree.
+        """
         try:
             return await self._agreement.call(self._block_call(height))
         except RpcRefusal as refusal:
@@ -113,7 +120,9 @@ class PBlocksClient(BlocksClient):
         )
 
     async def tips(self) -> tuple[int, ...]:
-        """Return the heights of all nodes that answer; if several must agree, only the one that these have reached."""
+        """Return the heights of all nodes that answer; if several must agree, only the one that
+        these have reached.
+        """
         return (await self.tip(),) if self.must_agree else await super().tips()
 
     async def upgrades(self) -> Mapping[str, int]:
@@ -130,7 +139,9 @@ class XChainClient(BlocksClient):
     async def transaction(
         self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER
     ) -> bytes | None:
-        """Return the signed bytes of an accepted transaction; None if no node has it, or serves the X-Chain."""
+        """Return the signed bytes of an accepted transaction; None if no node has it, or serves the
+        X-Chain.
+        """
         params, decode = {"txID": id_text(tx_id), "encoding": "hex"}, partial(decode_tx, tx_id)
         call = NodeCall(
             "avm.getTx", params, X_CHAIN_PATHS, decode, origin, large=True, optional=True
@@ -174,7 +185,10 @@ class CBlocksClient:
 
 
 class Stream(StrEnum):
-    """A sequence of the index API. X_TXS: the transactions accepted before the X-Chain was linearized."""
+    """A sequence of the index API.
+
+    X_TXS: the transactions accepted before the X-Chain was linearized.
+    """
 
     P_BLOCKS = "P/block"
     X_BLOCKS = "X/block"
@@ -182,13 +196,18 @@ class Stream(StrEnum):
 
 
 class ContainersClient:
-    """Blocks with the proposervm's wrapping. Few nodes have the index API: it must be enabled before they bootstrap."""
+    """Blocks with the proposervm's wrapping.
+
+    Few nodes have the index API: it must be enabled before they bootstrap.
+    """
 
     def __init__(self, pool: NodePool[int]) -> None:
         self._pool = pool
 
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
-        """Return at most `count` (up to 1,024) containers from index `first` on; None if no node has them."""
+        """Return at most `count` (up to 1,024) containers from index `first` on; None if no node
+        has them.
+        """
         params = {"startIndex": str(first), "numToFetch": str(count), "encoding": "hex"}
         paths, method, origin = (
             (f"/ext/index/{stream}",),

@@ -1,9 +1,11 @@
-"""The APIs that each chain has at its nodes: the RPC and the validators API of an EVM chain, the proposervm.
+"""The APIs that each chain has at its nodes: the RPC and the validators API of an EVM chain, the
+proposervm.
 
-The nodes of a chain are those of `p-chain-api` and `info-api` that run it, and those of its entry of `evm-chains`,
-which has the complete URLs of the RPC API; the other APIs are next to it. Source of truth: ACP-181; avalanchego
-`vms/proposervm/service.go`, `graft/subnet-evm/internal/ethapi/api_extra.go`, subnet-evm's validators API; the Ethereum
-JSON-RPC specification.
+The nodes of a chain are those of `p-chain-api` and `info-api` that run it, and those of its entry
+of `evm-chains`, which has the complete URLs of the RPC API; the other APIs are next to it. Source
+of truth: ACP-181; avalanchego `vms/proposervm/service.go`,
+`graft/subnet-evm/internal/ethapi/api_extra.go`, subnet-evm's validators API; the Ethereum JSON-RPC
+specification.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ class ChainApi(StrEnum):
 
 
 class ChainApiClient:
-    """The nodes of one API of all chains. shared: nodes of all chains; own: those of single chains, by chain.
+    """The nodes of one API of all chains.
+
+    shared: nodes of all chains; own: those of single chains, by chain.
 
     absent: statuses by which a node says that it does not run the chain, or forbids the call.
     """
@@ -100,10 +104,11 @@ class ChainApiClient:
         *,
         is_refusal_final: bool = False,
     ) -> T | None:
-        """Return the first usable result; None if all nodes say that they do not run the chain, or lack the method.
+        """Return the first usable result; None if all nodes say that they do not run the chain, or
+        lack the method.
 
-        A node that fails may run it, so then NodeUnavailable is raised. is_refusal_final: the first refusal is raised
-        as CallRefused.
+        A node that fails may run it, so then NodeUnavailable is raised.
+        is_refusal_final: the first refusal is raised as CallRefused.
         """
         attempts: list[NodeAttempt] = []
         has_failed = False
@@ -132,9 +137,11 @@ class ChainApiClient:
     async def call_node(
         self, node: PoolNode, call: NodeCall[T], *, first: int = 0, is_refusal_final: bool = False
     ) -> Reply[T] | NodeAttempt | None:
-        """Return the reply of a node, or its failure; None if it does not run the chain, or lacks the method.
+        """Return the reply of a node, or its failure; None if it does not run the chain, or lacks
+        the method.
 
-        first: position of node 0 of the list, for the reply. is_refusal_final: as in `call`.
+        first: position of node 0 of the list, for the reply.
+        is_refusal_final: as in `call`.
         """
         try:
             value: T = await node.call(call)
@@ -154,7 +161,9 @@ class ChainApiClient:
         return chain_id not in self._own_first
 
     def _lists(self, chain_id: ChainID) -> Sequence[tuple[NodePool[int], tuple[str, ...]]]:
-        """Return the lists of nodes in the order in which to call them, each with the paths of the API."""
+        """Return the lists of nodes in the order in which to call them, each with the paths of the
+        API.
+        """
         names = ("P", id_text(chain_id)) if chain_id == P_CHAIN else (id_text(chain_id),)
         shared = (self._shared, tuple(f"/ext/bc/{name}/{self.api.value}" for name in names))
         own = self._own.get(chain_id)
@@ -190,7 +199,9 @@ class ChainRpcClient(ChainApiClient):
         )
 
     async def eth_call(self, chain_id: ChainID, transaction: Mapping[str, Any]) -> bytes | None:
-        """Return the result of a call at the last accepted block. Raises CallRefused with a node's message and data.
+        """Return the result of a call at the last accepted block.
+
+        Raises CallRefused with a node's message and data.
 
         transaction: from, to, data, gas, in the spelling of the Ethereum JSON-RPC.
         """
@@ -201,8 +212,9 @@ class ChainRpcClient(ChainApiClient):
 class ProposerVMClient(ChainApiClient):
     """proposervm.* calls to the nodes of a chain, with the results of `call`.
 
-    quorum: how many nodes of a chain must agree, or all of those that run it if these are fewer. Methods raise
-    NodesDisagree if they differ. claim_grace_s: as of NodeAgreement.
+    quorum: how many nodes of a chain must agree, or all of those that run it if these are fewer.
+        Methods raise NodesDisagree if they differ.
+    claim_grace_s: as of NodeAgreement.
     """
 
     api = ChainApi.PROPOSERVM
@@ -225,7 +237,8 @@ class ProposerVMClient(ChainApiClient):
         if self._quorum == 1:
             return await self.call(chain_id, method, {}, _decode_epoch)
         for reading in range(_READINGS):
-            # Nodes that are up to date accept the block that ends an epoch at slightly different times.
+            # Nodes that are up to date accept the block that ends an epoch at slightly different
+            # times.
             await asyncio.sleep(_READINGS_PAUSE_S if reading else 0.0)
             replies, quorum = await self._ask_all(chain_id, method, _decode_epoch)
             agreed = find_agreement(replies, quorum, compare_fixed)
@@ -237,7 +250,8 @@ class ProposerVMClient(ChainApiClient):
         raise NodesDisagree(method, quorum, make_reply_classes(replies, compare_fixed))
 
     async def proposed_height(self, chain_id: ChainID) -> int | None:
-        """Return the P-Chain height that a node would put into the header of the chain's next block.
+        """Return the P-Chain height that a node would put into the header of the chain's next
+        block.
 
         Of several nodes it is the highest height that the quorum has reached.
         """
@@ -259,9 +273,11 @@ class ProposerVMClient(ChainApiClient):
         agreed: T,
         number_of: Callable[[T], int],
     ) -> None:
-        """Report nodes that contradict the agreed value, if there are more of them than have to agree.
+        """Report nodes that contradict the agreed value, if there are more of them than have to
+        agree.
 
-        A node contradicts it by another value with the same number, or by a number that the others do not reach.
+        A node contradicts it by another value with the same number, or by a number that the others
+        do not reach.
         """
         values = {reply.position: reply.value for reply in replies if reply.value is not None}
         numbers = {position: number_of(value) for position, value in values.items()}
@@ -284,7 +300,8 @@ class ProposerVMClient(ChainApiClient):
     async def _ask_all(
         self, chain_id: ChainID, method: str, decode: Callable[[bytes], T]
     ) -> tuple[list[Reply[T]], int]:
-        """Return the replies of all nodes that run the chain, and how many must agree; none if no node runs it.
+        """Return the replies of all nodes that run the chain, and how many must agree; none if no
+        node runs it.
 
         Raises NodeUnavailable if nodes that may run it fail, so that too few are left.
         """
@@ -306,7 +323,10 @@ class ProposerVMClient(ChainApiClient):
 
 
 class ListedValidator(msgspec.Struct, frozen=True):
-    """One validator, with the fields and their order as on the wire. Times in seconds; percentage: 0..100."""
+    """One validator, with the fields and their order as on the wire.
+
+    Times in seconds; percentage: 0..100.
+    """
 
     validation_id: str = msgspec.field(name="validationID")
     node_id: str = msgspec.field(name="nodeID")
@@ -320,7 +340,8 @@ class ListedValidator(msgspec.Struct, frozen=True):
 
 
 class ChainValidatorsClient:
-    """The validators of one chain, whose uptimes each node measures itself: the node that replied last is called first.
+    """The validators of one chain, whose uptimes each node measures itself: the node that replied
+    last is called first.
 
     now: seconds of a monotonic clock.
     has_answered: whether a node has ever replied.
@@ -346,7 +367,8 @@ class ChainValidatorsClient:
         return any(node not in self._not_serving for node in self._nodes)
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return the validators with these node ids, or all if none is given; None if no node serves them.
+        """Return the validators with these node ids, or all if none is given; None if no node
+        serves them.
 
         Raises CallRefused with a node's message, and NodeUnavailable if none answered.
         """

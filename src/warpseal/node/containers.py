@@ -9,7 +9,10 @@ from msgspec import Struct
 
 
 class CChainBlock(Struct, frozen=True):
-    """One block. hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others."""
+    """One block.
+
+    hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others.
+    """
 
     number: int
     hash: bytes
@@ -21,7 +24,10 @@ class CChainBlock(Struct, frozen=True):
 
 
 class Container(Struct, frozen=True):
-    """An accepted block or transaction. accepted_at_s: unix seconds when that node accepted it, maybe years later."""
+    """An accepted block or transaction.
+
+    accepted_at_s: unix seconds when that node accepted it, maybe years later.
+    """
 
     index: int
     raw: bytes

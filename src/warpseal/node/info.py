@@ -1,4 +1,5 @@
-"""Information of nodes about themselves, their peers and the network's upgrades, at /ext/info: hints, never proof.
+"""Information of nodes about themselves, their peers and the network's upgrades, at /ext/info:
+hints, never proof.
 
 Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upgrade/upgrade.go`.
 """
@@ -45,7 +46,10 @@ _MAX_PROTOCOL_DIGITS: Final = 9
 
 
 class PeerHint(Struct, frozen=True):
-    """An unauthenticated address of a peer from a node. host: an IP address; version: possibly empty."""
+    """An unauthenticated address of a peer from a node.
+
+    host: an IP address; version: possibly empty.
+    """
 
     node_id: NodeID
     host: str
@@ -54,14 +58,19 @@ class PeerHint(Struct, frozen=True):
 
 
 class InfoPeers(Struct, frozen=True):
-    """The hints of all info nodes that answered. complete: whether every configured one did."""
+    """The hints of all info nodes that answered.
+
+    complete: whether every configured one did.
+    """
 
     hints: tuple[PeerHint, ...]
     complete: bool
 
 
 class NetworkUpgrades(Struct, frozen=True):
-    """The upgrades that a node reports. times_s: Unix seconds by the upgrade's name in the node's spelling ("etna").
+    """The upgrades that a node reports.
+
+    times_s: Unix seconds by the upgrade's name in the node's spelling ("etna").
 
     epoch_duration_s: None of a node from before Granite.
     """
@@ -74,8 +83,8 @@ class InfoClient:
     """info.* calls of the daemon itself to a list of nodes.
 
     agreement: agreement of these nodes about the network id.
-    all_nodes: those that must agree about upgrades if there is a quorum. quorum: how many of them, or all that have the
-    method if these are fewer.
+    all_nodes: those that must agree about upgrades if there is a quorum.
+    quorum: how many of them, or all that have the method if these are fewer.
     """
 
     def __init__(
@@ -94,7 +103,8 @@ class InfoClient:
         self._flights: SingleFlight[None, int] = SingleFlight()
 
     async def network_id(self) -> int:
-        """Return the served network's id, on which `p-chain-quorum` nodes agree; of 1 the first that answers decides.
+        """Return the served network's id, on which `p-chain-quorum` nodes agree; of 1 the first
+        that answers decides.
 
         Raises NodeUnavailable.
         """
@@ -109,18 +119,24 @@ class InfoClient:
         return await self._pool.call_all(NETWORK_ID)
 
     async def upgrades(self) -> Mapping[str, int]:
-        """Return the upgrade times from nodes, in front of the builtin ones of the network. Raises NodeUnavailable.
+        """Return the upgrade times from nodes, in front of the builtin ones of the network.
 
-        They are Unix seconds, by the upgrade's name in the node's spelling, such as "etna"; empty if unknown.
+        Raises NodeUnavailable.
+
+        They are Unix seconds, by the upgrade's name in the node's spelling, such as "etna"; empty
+        if unknown.
         """
         reported = await self.reported_upgrades()
         builtin = builtin_upgrades(await self.network_id())
         return builtin if reported is None else {**builtin, **reported.times_s}
 
     async def reported_upgrades(self) -> NetworkUpgrades | None:
-        """Return the upgrades that nodes report; None if they do not have the method. Raises NodeUnavailable.
+        """Return the upgrades that nodes report; None if they do not have the method.
 
-        Nodes of different releases know different upgrades: of several nodes it is each time that a quorum reports.
+        Raises NodeUnavailable.
+
+        Nodes of different releases know different upgrades: of several nodes it is each time that a
+        quorum reports.
         Raises NodesDisagree if none does, and nodes report different times.
         """
         await self.network_id()
@@ -147,9 +163,12 @@ class InfoClient:
         return _agree_on_upgrades(replies, min(self._quorum, len(replies))) if replies else None
 
     async def epoch_duration_s(self) -> int:
-        """Return the shortest duration of an epoch from a node, else that of the network. Raises NodeUnavailable.
+        """Return the shortest duration of an epoch from a node, else that of the network.
 
-        Block times are whole seconds, so a part of a second counts as one. A node from before Granite names none.
+        Raises NodeUnavailable.
+
+        Block times are whole seconds, so a part of a second counts as one. A node from before
+        Granite names none.
         """
         reported = await self.reported_upgrades()
         if reported is not None and reported.epoch_duration_s is not None:
@@ -157,7 +176,9 @@ class InfoClient:
         return _PUBLIC_EPOCH_S if await self.network_id() in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
 
     async def is_bootstrapped(self, chain: str) -> bool:
-        """Return whether the first node that answers has bootstrapped a chain, by its alias. Raises NodeUnavailable.
+        """Return whether the first node that answers has bootstrapped a chain, by its alias.
+
+        Raises NodeUnavailable.
 
         A node that does not have the method counts as bootstrapped.
         """
@@ -169,7 +190,10 @@ class InfoClient:
             return True
 
     async def blockchain_id(self, alias: str) -> ChainID:
-        """Return the id of the chain with this alias, such as "X". Raises NodeUnavailable with the refusal."""
+        """Return the id of the chain with this alias, such as "X".
+
+        Raises NodeUnavailable with the refusal.
+        """
         method, params = "info.getBlockchainID", {"alias": alias}
         call = NodeCall(method, params, INFO_PATHS, _decode_blockchain_id, CallOrigin.DAEMON)
         refusals: list[str] = []
@@ -199,7 +223,9 @@ class InfoClient:
             return None
 
     async def versions(self) -> tuple[NodeResult[str], ...]:
-        """Return the version from each configured node, such as "avalanchego/1.14.0", or its failure."""
+        """Return the version from each configured node, such as "avalanchego/1.14.0", or its
+        failure.
+        """
         return await self._pool.call_all(_VERSION)
 
     async def peers(self) -> InfoPeers:
@@ -218,7 +244,8 @@ class InfoClient:
 
 
 class UpgradeWatch:
-    """Asks the nodes every hour which upgrades of the network they know, and every minute while they do not say it.
+    """Asks the nodes every hour which upgrades of the network they know, and every minute while
+    they do not say it.
 
     on_latest: gets the time of the latest upgrade that is scheduled, Unix seconds; 0 if none is.
     """
@@ -241,7 +268,10 @@ class UpgradeWatch:
             await asyncio.sleep(_INTERVAL_S if is_current else _RETRY_S)
 
     async def ask(self) -> bool:
-        """Ask once; return whether nodes reported upgrades. What they reported before stays until they do."""
+        """Ask once; return whether nodes reported upgrades.
+
+        What they reported before stays until they do.
+        """
         try:
             reported = await self._info.reported_upgrades()
         except NodeUnavailable:
@@ -255,7 +285,9 @@ class UpgradeWatch:
         return reported is not None
 
     def untested(self) -> Mapping[str, int]:
-        """Return the times of the upgrades that were not tested, past ones and those of the next 30 days, by name."""
+        """Return the times of the upgrades that were not tested, past ones and those of the next 30
+        days, by name.
+        """
         until_s = self._unix_clock() + AHEAD_S
         return {
             name: unix_s
@@ -360,7 +392,8 @@ def _agree_on_upgrades(replies: Sequence[Reply[NetworkUpgrades]], quorum: int) -
 def _find_agreed(times_s: Sequence[int | None], quorum: int) -> int | None:
     """Return the time of a quorum; None if fewer nodes know it. Raises _TimesDiffer.
 
-    A node of an older release does not know an upgrade, or that it is scheduled: that contradicts no other node.
+    A node of an older release does not know an upgrade, or that it is scheduled: that contradicts
+    no other node.
     """
     counts = Counter(time_s for time_s in times_s if time_s is not None)
     # Of equal counts the earlier time, since the later one may be that of no schedule.

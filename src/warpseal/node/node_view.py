@@ -1,8 +1,9 @@
 """Validators and blockchains from nodes alone, for callers of a daemon without an index.
 
-Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node also lists its delegators,
-getAllValidatorsAt), `vms/platformvm/state/state.go` (syncGenesis adds the transactions of the genesis),
-`vms/platformvm/reward/calculator.go` (Split), `api/info/service.go`, `network/peer/info.go`.
+Source of truth: avalanchego `vms/platformvm/service.go` (getCurrentValidators of one node also
+lists its delegators, getAllValidatorsAt), `vms/platformvm/state/state.go` (syncGenesis adds the
+transactions of the genesis), `vms/platformvm/reward/calculator.go` (Split), `api/info/service.go`,
+`network/peer/info.go`.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class NodeViewClient:
         )
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
-        """Return the ids of the primary chains: builtin ones of the public networks, else from nodes."""
+        """Return the ids of the primary chains: builtin ones of the public networks, else from
+        nodes.
+        """
         public = PUBLIC_CHAINS.get(network_id)
         if public is not None:
             return public
@@ -100,7 +103,8 @@ class NodeViewClient:
     async def _created_primary_chains(self) -> PrimaryChains:
         """Return the ids of the X- and C-Chain by the transactions that created them.
 
-        An id is the hash of its transaction, so that no node can say that a chain runs another virtual machine.
+        An id is the hash of its transaction, so that no node can say that a chain runs another
+        virtual machine.
         """
         chain_ids = await self._platform.blockchains_of(PRIMARY_NETWORK)
         created = [await self.blockchain(chain_id) for chain_id in chain_ids[:_MAX_PRIMARY_CHAINS]]
@@ -122,14 +126,18 @@ class NodeViewClient:
         return await self._p_chain.require_checked(_STAKING_ASSET, compare_fixed)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
-        """Return a blockchain from the transaction that created it, which nodes also have of those of the genesis."""
+        """Return a blockchain from the transaction that created it, which nodes also have of those
+        of the genesis.
+        """
         if chain_id == P_CHAIN:
             return p_chain()
         transaction = await self._platform.transaction(chain_id)
         return None if transaction is None else _created_blockchain(chain_id, transaction.raw)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
-        """Return the current validations of a node: the Primary Network's and, if it has one, those of subnets."""
+        """Return the current validations of a node: the Primary Network's and, if it has one, those
+        of subnets.
+        """
         validations = await self._validations(node_id, PRIMARY_NETWORK)
         if validations:
             # They are fetched for all nodes together.
@@ -169,7 +177,9 @@ class NodeViewClient:
         return subnets
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
-        """Return the connectivity of a validator at a node, or the last known one if no node answers."""
+        """Return the connectivity of a validator at a node, or the last known one if no node
+        answers.
+        """
         now = asyncio.get_running_loop().time()
         cached = self._connectivity_cache.get(node_id)
         if cached is not None and now - cached.value[1] < CACHE_TTL_S:
@@ -213,13 +223,19 @@ class NodeViewClient:
 
 
 class NodeValidation(NamedTuple):
-    """An active validation at a node, whose total stake is not known yet. uptime: percent, as the node sees it."""
+    """An active validation at a node, whose total stake is not known yet.
+
+    uptime: percent, as the node sees it.
+    """
 
     validation: Validation
     uptime: float | None
 
     def with_total_stake(self, total_stake: int) -> Validation:
-        """Return it as the Data API describes it. total_stake: of the subnet."""
+        """Return it as the Data API describes it.
+
+        total_stake: of the subnet.
+        """
         return replace(
             self.validation, state=replace(self.validation.state, total_stake=total_stake)
         )
@@ -228,7 +244,9 @@ class NodeValidation(NamedTuple):
 def _compare_validations(
     first: Sequence[NodeValidation], second: Sequence[NodeValidation]
 ) -> Difference:
-    """Compare validations of a node at two nodes, in any order; each node has observed an uptime of its own."""
+    """Compare validations of a node at two nodes, in any order; each node has observed an uptime of
+    its own.
+    """
     return compare_amounts(
         {entry.validation for entry in first}, {entry.validation for entry in second}
     )
@@ -273,7 +291,8 @@ class _Validator(msgspec.Struct, rename="camel", kw_only=True):
     validation_reward_owner: _Owner | None = None
     potential_reward: int | str = 0
     accrued_delegatee_reward: int | str = 0
-    # Of an auto-renewed validator since 1.15.2: rewards of ended cycles, which it gets when it leaves.
+    # Of an auto-renewed validator since 1.15.2: rewards of ended cycles, which it gets when it
+    # leaves.
     restaked_validation_rewards: int | str = 0
     restaked_delegatee_rewards: int | str = 0
     delegation_fee: str | None = None
@@ -291,7 +310,10 @@ class _Peer(msgspec.Struct):
 
 
 def decode_validations(subnet_id: SubnetID, result: bytes) -> tuple[NodeValidation, ...]:
-    """Return the validations of getCurrentValidators without those of L1s, which have no stake. Raises ValueError."""
+    """Return the validations of getCurrentValidators without those of L1s, which have no stake.
+
+    Raises ValueError.
+    """
     return tuple(
         _validation(subnet_id, validator)
         for validator in _decode_validators(result)
@@ -300,7 +322,10 @@ def decode_validations(subnet_id: SubnetID, result: bytes) -> tuple[NodeValidati
 
 
 def decode_connectivity(result: bytes) -> Connectivity:
-    """Return the peer's status in the result of info.peers, empty if it is not connected. Raises ValueError."""
+    """Return the peer's status in the result of info.peers, empty if it is not connected.
+
+    Raises ValueError.
+    """
     peer, *_ = *_decode_peers(result), _Peer()
     uptime, version = (
         float(min(100, u64(peer.observed_uptime))),

@@ -1,7 +1,7 @@
 """Values of the P-Chain, and strict decoders of the JSON in which nodes return them.
 
-Source of truth: avalanchego `vms/platformvm/service.go` and `vms/platformvm/api`; the obsolete shapes of its service.md
-are accepted. Every decoder raises ValueError for JSON of another shape.
+Source of truth: avalanchego `vms/platformvm/service.go` and `vms/platformvm/api`; the obsolete
+shapes of its service.md are accepted. Every decoder raises ValueError for JSON of another shape.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ _IDS_BETWEEN_YIELDS: Final = 256
 
 
 class CurrentValidation(Struct, frozen=True):
-    """One current validation. A node may have several: a permissioned one may outlive the conversion to an L1.
+    """One current validation.
+
+    A node may have several: a permissioned one may outlive the conversion to an L1.
 
     validation_id: 32 bytes; of a permissioned one the id of the transaction that added it.
-    balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned one, which pays no fee.
-    end_unix_s: end of a stake; None of an L1 validator, and of a stake that renews itself. delegated: weight that
-    delegators add to `weight`.
+    balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned one, which
+        pays no fee.
+    end_unix_s: end of a stake; None of an L1 validator, and of a stake that renews itself.
+    delegated: weight that delegators add to `weight`.
     """
 
     validation_id: bytes
@@ -68,7 +71,10 @@ class CurrentValidation(Struct, frozen=True):
 
 
 class Subnet(Struct, frozen=True):
-    """The P-Chain's record of a subnet. All fields but subnet_id are empty until it is converted to an L1."""
+    """The P-Chain's record of a subnet.
+
+    All fields but subnet_id are empty until it is converted to an L1.
+    """
 
     subnet_id: SubnetID
     conversion_id: bytes | None = None
@@ -82,7 +88,11 @@ class Subnet(Struct, frozen=True):
 
 
 class L1FeeState(Struct, frozen=True):
-    """The fee of active L1 validators after a block. price: nAVAX a second. time_s: of the block, before 2106."""
+    """The fee of active L1 validators after a block.
+
+    price: nAVAX a second.
+    time_s: of the block, before 2106.
+    """
 
     excess: int
     price: int
@@ -100,7 +110,9 @@ class TxStatus(StrEnum):
 
 
 class FoundTransaction(Struct, frozen=True):
-    """A transaction from one node. raw: the signed bytes, the hash of which is its id.
+    """A transaction from one node.
+
+    raw: the signed bytes, the hash of which is its id.
 
     height: that node's tip right after it, so that a committed transaction is at or below it.
     """
@@ -111,7 +123,11 @@ class FoundTransaction(Struct, frozen=True):
 
 
 class L1ValidatorState(Struct, frozen=True):
-    """An existing validation. min_nonce: the lowest nonce of the next change. balance: nAVAX, 0 when inactive."""
+    """An existing validation.
+
+    min_nonce: the lowest nonce of the next change.
+    balance: nAVAX, 0 when inactive.
+    """
 
     subnet_id: SubnetID
     weight: int
@@ -120,7 +136,10 @@ class L1ValidatorState(Struct, frozen=True):
 
 
 class ValidationAt(Struct, frozen=True):
-    """A validation from one node. state: None if it does not exist in the node's state at `height` or later."""
+    """A validation from one node.
+
+    state: None if it does not exist in the node's state at `height` or later.
+    """
 
     height: int
     state: L1ValidatorState | None
@@ -251,7 +270,9 @@ def decode_l1_validator(result: bytes) -> ValidationAt:
 
 
 def _current_validation(entry: _Current) -> CurrentValidation:
-    """Return one entry; a validation id marks a validator of an L1, which may have permissioned ones as well."""
+    """Return one entry; a validation id marks a validator of an L1, which may have permissioned
+    ones as well.
+    """
     is_l1 = entry.validation_id is not None
     name = entry.validation_id if entry.validation_id is not None else entry.tx_id
     if name is None:
@@ -360,7 +381,9 @@ def compare_validations(
 
 
 def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
-    """Compare two states of an L1 validation: it stays with its L1, and its balance falls with the fee."""
+    """Compare two states of an L1 validation: it stays with its L1, and its balance falls with the
+    fee.
+    """
     before, after = first.state, second.state
     if before == after:
         return Difference.NONE

@@ -1,4 +1,5 @@
-"""P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of L1s.
+"""P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of
+L1s.
 
 Replies that decide who signs are those of `p-chain-quorum` nodes; see agreement.py.
 
@@ -56,9 +57,9 @@ _FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 class PlatformClient:
     """P-Chain calls to a list of nodes. Every method raises NodeUnavailable if no node answered.
 
-    agreement: of the nodes of the pool; methods that use it also raise NodesDisagree. check_key: called with each
-    distinct public key of a set, on a worker thread for large sets; a ValueError from it makes the reply unusable, so
-    that the next node is called.
+    agreement: of the nodes of the pool; methods that use it also raise NodesDisagree.
+    check_key: called with each distinct public key of a set, on a worker thread for large sets; a
+        ValueError from it makes the reply unusable, so that the next node is called.
     """
 
     def __init__(
@@ -85,9 +86,11 @@ class PlatformClient:
     async def confirmed_height(
         self, margin: int, origin: CallOrigin, *, has_stalled: bool
     ) -> int | None:
-        """Return the proposed height that a second node has reached, up to `margin` blocks; None if none replies.
+        """Return the proposed height that a second node has reached, up to `margin` blocks; None if
+        none replies.
 
-        has_stalled: whether the second of two nodes may have stalled, so that its chain time is read.
+        has_stalled: whether the second of two nodes may have stalled, so that its chain time is
+            read.
         """
         call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
         time_call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp, origin)
@@ -130,7 +133,9 @@ class PlatformClient:
     async def validators_at_each(
         self, subnet_id: SubnetID, height: int
     ) -> tuple[NodeResult[tuple[ValidatorEntry, ...]], ...]:
-        """Return the members at `height` from each configured node, ordered, or its failure; for the operator."""
+        """Return the members at `height` from each configured node, ordered, or its failure; for
+        the operator.
+        """
         params = {"height": height, "subnetID": id_text(subnet_id)}
         method, decode = "platform.getValidatorsAt", _decode_sorted_set
         return await self._pool.call_all(
@@ -142,8 +147,9 @@ class PlatformClient:
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]]:
         """Return the members of every subnet at `height`.
 
-        Of nodes that share a key, the first carries the weight of all; weight without a key is one entry of
-        the empty node id. Raises MethodMissing if no node has the method (older ones), HeightAhead.
+        Of nodes that share a key, the first carries the weight of all; weight without a key is one
+        entry of the empty node id. Raises MethodMissing if no node has the method (older ones),
+        HeightAhead.
         """
         method, params = "platform.getAllValidatorsAt", {"height": height}
         return await self._agreement.call(
@@ -171,7 +177,9 @@ class PlatformClient:
         )
 
     async def subnet_each(self, subnet_id: SubnetID) -> tuple[NodeResult[Subnet], ...]:
-        """Return the record of a subnet from each configured node, or its failure; for the operator."""
+        """Return the record of a subnet from each configured node, or its failure; for the
+        operator.
+        """
         params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
         return await self._pool.call_all(
             _call("platform.getSubnet", params, decode, CallOrigin.DAEMON)
@@ -180,7 +188,9 @@ class PlatformClient:
     async def current_validations(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[CurrentValidation, ...]:
-        """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
+        """Return the validations of a subnet now, with ids and start times; an unknown subnet has
+        none.
+        """
         method, params = "platform.getCurrentValidators", {"subnetID": id_text(subnet_id)}
         call = _call(method, params, p_chain.decode_current_validations, origin, large=True)
         return await self._agreement.require_checked(call, p_chain.compare_validations)
@@ -198,7 +208,8 @@ class PlatformClient:
     async def subnets(self) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them.
 
-        While too few nodes have the deprecated list, they are those of the subnets that have validators.
+        While too few nodes have the deprecated list, they are those of the subnets that have
+        validators.
         """
         try:
             return await self._agreement.call(_SUBNETS, compare_grown)
@@ -210,7 +221,9 @@ class PlatformClient:
             raise NodeUnavailable("platform.getAllValidatorsAt") from None
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
-        """Return a transaction from the first node for which it is final, else from any; None if no node has it."""
+        """Return a transaction from the first node for which it is final, else from any; None if no
+        node has it.
+        """
 
         def is_final(transaction: FoundTransaction | None) -> bool:
             return transaction is not None and transaction.status in _FINAL
@@ -225,7 +238,9 @@ class PlatformClient:
     async def l1_validator(
         self, validation_id: ValidationID, at_least: int = 0
     ) -> ValidationAt | None:
-        """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
+        """Return a validation from the first node at height `at_least` or later; None if all that
+        answered lag.
+        """
         method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id)
         if self._agreement.quorum == 1:
             results = await self._pool.try_each(
@@ -247,7 +262,10 @@ class PlatformClient:
             return None
 
     async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
-        """Return the validation from every node that answers, possibly none. Never raises for a node."""
+        """Return the validation from every node that answers, possibly none.
+
+        Never raises for a node.
+        """
 
         async def attempt(node: PoolNode) -> ValidationAt | None:
             with suppress(CallFailure, RpcRefusal):
@@ -262,7 +280,9 @@ class PlatformClient:
         return tuple(validation for validation in validations if validation is not None)
 
     async def indexed_l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
-        """Return a validation as an index has it, without a call; None: there is no index, or it lacks the row."""
+        """Return a validation as an index has it, without a call; None: there is no index, or it
+        lacks the row.
+        """
         return None
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
@@ -328,7 +348,8 @@ async def _validation_at(validation_id: ValidationID, node: PoolNode) -> Validat
         return await node.call(call)
     except NotFoundByNode:
         pass
-    # This reply names no height. If the validation is still missing after the height is known, it is missing there.
+    # This reply names no height. If the validation is still missing after the height is known, it
+    # is missing there.
     height = await node.call(height_call())
     try:
         return await node.call(call)

@@ -82,12 +82,16 @@ def address(value: Any, path: str) -> str:
 
 
 def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
-    """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL as text."""
+    """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL as
+    text.
+    """
     return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
 
 
 def l1s_node(value: Any, path: str) -> L1sNode | None:
-    """Accept the endpoint of an upstream node, whose object may have `holders`; an empty text counts as not given."""
+    """Accept the endpoint of an upstream node, whose object may have `holders`; an empty text
+    counts as not given.
+    """
     if value in ("", None):
         return None
     has_holders = False
@@ -102,7 +106,8 @@ def l1s_node(value: Any, path: str) -> L1sNode | None:
 def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
     """Accept a list of chains, each once: {blockchain-id, rpc} and optional parts of `parsers`.
 
-    rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
+    rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?,
+    http-headers?}.
     """
     chain_ids = set[ChainID]()
 
@@ -268,9 +273,11 @@ def _nodes(key: str, help: str) -> Any:
 class NodeSettings(Settings, frozen=True):
     """Upstream nodes in order of preference, and the limits of calls to each of them.
 
-    background_eighths: the share of the limits of one node that background work of this process has: 1 for the P-Chain
-    follower of the daemon, 3 for the index process. Calls of requests have 4, so that nothing delays signing.
-    height_claim_grace_s: how long a node may report a height that too few others reach while theirs grows.
+    background_eighths: the share of the limits of one node that background work of this process
+        has: 1 for the P-Chain follower of the daemon, 3 for the index process. Calls of requests
+        have 4, so that nothing delays signing.
+    height_claim_grace_s: how long a node may report a height that too few others reach while theirs
+        grows.
     max_set_bytes: size of responses with validator sets or peers; max_answer_bytes: of all others.
     """
 

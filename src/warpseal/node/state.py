@@ -1,4 +1,5 @@
-"""The current state of the chains at one node: parameters, supply, outputs; several replies of the same node.
+"""The current state of the chains at one node: parameters, supply, outputs; several replies of the
+same node.
 
 Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 """
@@ -54,7 +55,9 @@ class NodeState:
         )
 
     async def fee_config(self) -> L1FeeConfig | None:
-        """Return the fee parameters of active L1 validators; None from a node that is too old to have them."""
+        """Return the fee parameters of active L1 validators; None from a node that is too old to
+        have them.
+        """
         return await self._find(
             _Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, decode_fee_config)
         )
@@ -66,23 +69,33 @@ class NodeState:
         )
 
     async def l1_balance(self, validation_id: ValidationID) -> int | None:
-        """Return the remaining balance of an L1 validator, nAVAX; None if there is no such validation."""
+        """Return the remaining balance of an L1 validator, nAVAX; None if there is no such
+        validation.
+        """
         params = {"validationID": id_text(validation_id)}
         call = _Call("platform.getL1Validator", params, P_CHAIN_PATHS, _decode_l1_balance)
         return await self._find(call, NotFoundByNode)
 
     async def p_outputs(self, address: str) -> tuple[Utxo[Output], ...]:
-        """Return the unspent outputs of the P-Chain that an address owns or shares. address: in its text form."""
+        """Return the unspent outputs of the P-Chain that an address owns or shares.
+
+        address: in its text form.
+        """
         return await self._outputs("platform.getUTXOs", P_CHAIN_PATHS, _P_UTXO, address)
 
     async def x_outputs(self, address: str) -> tuple[XUtxo, ...]:
-        """Return the unspent outputs of the X-Chain that an address owns or shares. address: in its text form."""
+        """Return the unspent outputs of the X-Chain that an address owns or shares.
+
+        address: in its text form.
+        """
         return await self._outputs("avm.getUTXOs", X_CHAIN_PATHS, _X_UTXO, address)
 
     async def _outputs(
         self, method: str, paths: tuple[str, ...], codec: StructCodec[Utxo[T]], address: str
     ) -> tuple[Utxo[T], ...]:
-        """Return the outputs of all pages, which are of one height only if the caller finds the height unchanged."""
+        """Return the outputs of all pages, which are of one height only if the caller finds the
+        height unchanged.
+        """
         outputs: dict[UtxoID, Utxo[T]] = {}
         params: dict[str, Any] = {"addresses": [address], "limit": _PAGE, "encoding": "hex"}
         for _ in range(_MAX_PAGES):

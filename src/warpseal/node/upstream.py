@@ -58,8 +58,9 @@ def connect_upstream(
 ) -> Upstream:
     """Build the clients; no node is called yet.
 
-    executor: decodes large replies; it should have a single thread, since decoding holds the interpreter lock and
-    several threads would keep the event loop waiting. check_key: see PlatformClient.
+    executor: decodes large replies; it should have a single thread, since decoding holds the
+        interpreter lock and several threads would keep the event loop waiting.
+    check_key: see PlatformClient.
     """
     served, limits = ServedNetwork(), settings.limits
     nodes: list[UpstreamNode] = []
@@ -101,7 +102,8 @@ def connect_upstream(
         return [build_node(endpoint) for endpoint in endpoints if endpoint]
 
     def own_pools(api: ChainApi) -> dict[ChainID, NodePool[int]]:
-        # The URLs of an entry are those of one chain: its nodes need not say to which network they belong.
+        # The URLs of an entry are those of one chain: its nodes need not say to which network they
+        # belong.
         return {
             chain.blockchain_id: NodePool(members, ServedNetwork(), limits)
             for chain in settings.evm_chains

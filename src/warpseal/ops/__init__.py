@@ -1,1 +1,3 @@
-"""Operation of the daemon: health checks, profiles, plugins, logs and commands between its processes."""
+"""Operation of the daemon: health checks, profiles, plugins, logs and commands between its
+processes.
+"""

@@ -1,8 +1,9 @@
-"""A backup of a daemon's data: a tar file with its identity, store and metrics database, written while it runs.
+"""A backup of a daemon's data: a tar file with its identity, store and metrics database, written
+while it runs.
 
-The first member lists the others with sizes and hashes, so that a damaged archive is refused before anything is
-restored. An archive is read as hostile input: only plain members with known names count, which is stricter than
-tarfile's data filter, and bounds the memory.
+The first member lists the others with sizes and hashes, so that a damaged archive is refused before
+anything is restored. An archive is read as hostile input: only plain members with known names
+count, which is stricter than tarfile's data filter, and bounds the memory.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """The content of a backup. program: the version of the program that wrote it; schema_version: of the store."""
+    """The content of a backup.
+
+    program: the version of the program that wrote it; schema_version: of the store.
+    """
 
     format: str
     version: int
@@ -86,9 +90,11 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 def write_backup(
     target: Path, network_id: int, sources: Mapping[str, Path], progress: Progress = ignore_progress
 ) -> Manifest:
-    """Write an archive, or replace it, completely or not at all; the file is private from its first byte.
+    """Write an archive, or replace it, completely or not at all; the file is private from its first
+    byte.
 
-    sources: files by their names in the archive; those that do not exist are remaining out. Raises StartupError.
+    sources: files by their names in the archive; those that do not exist are remaining out.
+    Raises StartupError.
     """
     for name in _MIGRATIONS.keys() & sources.keys():
         if reason := unusable_reason(sources[name]):
@@ -258,7 +264,10 @@ class BackupArchive:
             raise BadBackup(self._path, f"its {name!r} is damaged")
 
     def extract(self, name: str, target: Path) -> None:
-        """Write a file to a new place with the mode that it had, private until it is complete. Raises OSError."""
+        """Write a file to a new place with the mode that it had, private until it is complete.
+
+        Raises OSError.
+        """
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             for chunk in self._chunks(name, "restoring"):
@@ -283,8 +292,10 @@ class BackupArchive:
 def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, Path]) -> None:
     """Write the files of an archive, completely or not at all, where nothing is.
 
-    folder: of the network, in the data folder. If root restores, the files belong to the owner of the data folder.
-    targets: where each file goes, by its name in the archive. Raises StartupError.
+    folder: of the network, in the data folder. If root restores, the files belong to the owner of
+        the data folder.
+    targets: where each file goes, by its name in the archive.
+    Raises StartupError.
     """
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(os.listdir(folder)) if folder.exists() else set()
@@ -312,14 +323,19 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
 
 
 def _give(owner: os.stat_result, paths: Iterable[Path]) -> None:
-    """Give files to the owner of the data folder, the user of the daemon, which could not read those of root."""
+    """Give files to the owner of the data folder, the user of the daemon, which could not read
+    those of root.
+    """
     for path in paths:
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 @contextmanager
 def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
-    """Hold the lock of a network's folder, which has this content besides locks. Raises StartupError if it has any."""
+    """Hold the lock of a network's folder, which has this content besides locks.
+
+    Raises StartupError if it has any.
+    """
     refusal = StartupError(
         f"{folder} is not empty ({', '.join(sorted(content)[:3])}): a backup is restored only where nothing is"
     )

@@ -1,4 +1,6 @@
-"""Settings of the health checks, of the logs, and of VM plugins, about which docs/node-interfaces.md says more."""
+"""Settings of the health checks, of the logs, and of VM plugins, about which
+docs/node-interfaces.md says more.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from warpseal.runtime.settings import (
 
 
 class HealthSettings(Settings, frozen=True):
-    """max_lag_s: age of the first missing block of a followed chain. *_disk_percent: free space of data-dir's disk."""
+    """max_lag_s: age of the first missing block of a followed chain. *_disk_percent: free space of
+    data-dir's disk.
+    """
 
     check_frequency_s: float = setting(
         30.0,
@@ -109,8 +113,9 @@ class OutputBounds(Struct, frozen=True):
 class PluginSettings(Settings, frozen=True):
     """Durations in seconds.
 
-    plugin_dir: None is the folder `plugins` in the daemon's own, which need not exist. output: bounds of the output of
-    one process in the log. handshake_s: timeout until a plugin reports its address; call_s: timeout of one call to it;
+    plugin_dir: None is the folder `plugins` in the daemon's own, which need not exist.
+    output: bounds of the output of one process in the log.
+    handshake_s: timeout until a plugin reports its address; call_s: timeout of one call to it;
     stop_s: time between asking a process to end and killing it.
     """
 

@@ -1,7 +1,8 @@
-"""Export of traces by OTLP over HTTP: the only module that knows OpenTelemetry, loaded if a collector is configured.
+"""Export of traces by OTLP over HTTP: the only module that knows OpenTelemetry, loaded if a
+collector is configured.
 
-Source of truth: W3C Trace Context, 3.2 and 3.3; OpenTelemetry's environment variables, of which the SDK itself reads
-those of exporter, batches and resource.
+Source of truth: W3C Trace Context, 3.2 and 3.3; OpenTelemetry's environment variables, of which the
+SDK itself reads those of exporter, batches and resource.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class TraceExporter:
-    """Samples requests, and sends their spans to the collector that the environment names. Raises StartupError."""
+    """Samples requests, and sends their spans to the collector that the environment names.
+
+    Raises StartupError.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._bound, self._follows_parent = _read_sampler(environ)
@@ -72,7 +76,9 @@ class TraceExporter:
 
     @asynccontextmanager
     async def opened(self, grace_s: float) -> AsyncIterator[None]:
-        """Trace requests inside the block; then send what is left, for two seconds and the grace period at most."""
+        """Trace requests inside the block; then send what is left, for two seconds and the grace
+        period at most.
+        """
         for library in ("opentelemetry", "urllib3"):
             # One logs each try, the other the path of the URL, which may hold a key.
             logging.getLogger(library).setLevel(OFF)
@@ -95,11 +101,14 @@ class TraceExporter:
             flushing.start()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(grace_s, _FLUSH_S)):
-                    while flushing.is_alive():  # noqa: ASYNC110 - a thread that has an event may outlive the loop
+                    # A thread that has an event may outlive the loop.
+                    while flushing.is_alive():  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
 
     def _begin(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace | None:
-        """Begin the trace of a request; None: it is not sampled, and has no parent that nodes should know."""
+        """Begin the trace of a request; None: it is not sampled, and has no parent that nodes
+        should know.
+        """
         parents = [value for name, value in headers if name == b"traceparent"]
         match = _PARENT.fullmatch(parents[0]) if len(parents) == 1 else None
         if match is None or (match[1] == b"00" and match[5] is not None):
@@ -144,7 +153,10 @@ class TraceExporter:
 
 
 def _read_sampler(environ: Mapping[str, str]) -> tuple[int, bool]:
-    """Return below which number an id is sampled, and whether a caller's flag comes first. Raises StartupError."""
+    """Return below which number an id is sampled, and whether a caller's flag comes first.
+
+    Raises StartupError.
+    """
     name = environ.get("OTEL_TRACES_SAMPLER") or "parentbased_always_on"
     kind, ratio = name.removeprefix("parentbased_"), -1.0
     text = _FIXED_RATIOS.get(kind) or environ.get("OTEL_TRACES_SAMPLER_ARG") or "1"
@@ -159,7 +171,9 @@ def _read_sampler(environ: Mapping[str, str]) -> tuple[int, bool]:
 
 
 def _encode_attribute(name: str, value: Any) -> str | bool | int | float:
-    """Return a value as OTLP has it: scalars as they are, others as text, and weights, which may need 64 bits."""
+    """Return a value as OTLP has it: scalars as they are, others as text, and weights, which may
+    need 64 bits.
+    """
     if isinstance(value, float) or (
         isinstance(value, int) and value < 1 << 63 and not name.endswith("weight")
     ):

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class AddressPersister(msgspec.Struct, eq=False):
-    """Loads the address book from the store and saves it there. folder: where earlier versions wrote their file."""
+    """Loads the address book from the store and saves it there.
+
+    folder: where earlier versions wrote their file.
+    """
 
     _book: AddressBook
     _storage: Addresses
@@ -56,7 +59,9 @@ class AddressPersister(msgspec.Struct, eq=False):
             self._book.changed = self._book.changed or not is_saved
 
     async def _import_legacy_file(self, folder: Path) -> None:
-        """Move the addresses of the file to the store; if that fails, the file stays for the next start."""
+        """Move the addresses of the file to the store; if that fails, the file stays for the next
+        start.
+        """
         rows = await asyncio.to_thread(load_legacy_file, folder)
         if not rows:
             return
@@ -70,7 +75,9 @@ class AddressPersister(msgspec.Struct, eq=False):
 
 
 def load_legacy_file(folder: Path) -> list[AddressRow]:
-    """Return the addresses in the file of an earlier version; nothing if it does not exist or is damaged."""
+    """Return the addresses in the file of an earlier version; nothing if it does not exist or is
+    damaged.
+    """
     path = folder / LEGACY_FILE_NAME
     try:
         with path.open("rb") as file:
@@ -104,7 +111,10 @@ class _File(msgspec.Struct):
 
 
 def _decode(raw: bytes) -> Iterator[AddressRow]:
-    """Yield the entries of a file. Raises ValueError, of which the errors of msgspec and of IDs are subclasses."""
+    """Yield the entries of a file.
+
+    Raises ValueError, of which the errors of msgspec and of IDs are subclasses.
+    """
     file = msgspec.json.decode(raw, type=_File)
     if file.format != _FORMAT:
         raise ValueError(f"format {file.format}, not {_FORMAT}")

@@ -1,7 +1,8 @@
 """The known addresses of each node, best first, and the gossip that adds addresses.
 
-The order is: configured by the operator, reached before, signed by the node, unsigned hints. An address that the node
-signed after another one was reached comes before that one. `now` is Unix time.
+The order is: configured by the operator, reached before, signed by the node, unsigned hints. An
+address that the node signed after another one was reached comes before that one. `now` is Unix
+time.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class SignedAddress(Struct, frozen=True):
 
 
 class ReachedAddress(Struct, frozen=True):
-    """The address at which the node was reached last. signed_at: of the newest signed address at that time, else 0."""
+    """The address at which the node was reached last.
+
+    signed_at: of the newest signed address at that time, else 0.
+    """
 
     endpoint: Endpoint
     reached_at: float
@@ -80,8 +84,9 @@ class _Entry(Struct, eq=False):
 class AddressBook:
     """The addresses of all relevant nodes.
 
-    tracked: the nodes to connect to, a live view. max_nodes: limit of nodes that are neither tracked nor known.
-    changed: whether addresses have changed since they were stored.
+    tracked: the nodes to connect to, a live view.
+    max_nodes: limit of nodes that are neither tracked nor known. changed: whether addresses have
+        changed since they were stored.
     """
 
     def __init__(self, tracked: Container[NodeID], *, allow_private: bool, max_nodes: int) -> None:
@@ -95,7 +100,9 @@ class AddressBook:
     # Known nodes.
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
-        """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses of all others."""
+        """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses
+        of all others.
+        """
         self._validators = frozenset(node_ids)
         for node_id in [
             n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)
@@ -120,7 +127,10 @@ class AddressBook:
         entry.manual = (*(e for e in entry.manual if e != endpoint), endpoint)
 
     def add_hint(self, node_id: NodeID, endpoint: Endpoint) -> bool:
-        """Add an unauthenticated address; the newest two per node are kept. Returns whether it was new."""
+        """Add an unauthenticated address; the newest two per node are kept.
+
+        Returns whether it was new.
+        """
         entry = self._entry(node_id)
         if endpoint in entry.hints:
             return False
@@ -134,7 +144,10 @@ class AddressBook:
         return entry.signed[0].signed_at if entry is not None and entry.signed else 0
 
     def learn(self, node_id: NodeID, signed: SignedAddress) -> bool:
-        """Add an address with a verified signature if it is newer than the known one. Returns whether it was."""
+        """Add an address with a verified signature if it is newer than the known one.
+
+        Returns whether it was.
+        """
         if not self.is_known(node_id) or signed.signed_at <= self.newest_signed_at(node_id):
             return False
         entry = self._entry(node_id)
@@ -174,7 +187,9 @@ class AddressBook:
         return next(iter((*self.candidates(node_id), *self._ordered(node_id))), None)
 
     def other_node_at(self, node_id: NodeID, endpoint: Endpoint) -> NodeID | None:
-        """Return the other node that answered last at this address of `node_id`; None if there is none."""
+        """Return the other node that answered last at this address of `node_id`; None if there is
+        none.
+        """
         entry = self._entries.get(node_id)
         return entry.other_nodes.get(endpoint) if entry is not None else None
 
@@ -213,10 +228,12 @@ class AddressBook:
         return rows
 
     def load(self, rows: Iterable[AddressRow], unix_s: float) -> None:
-        """Add the addresses that an earlier process stored, unless better ones are known. Damaged rows are left out.
+        """Add the addresses that an earlier process stored, unless better ones are known.
 
-        Addresses signed after `unix_s` are also left out: they would suppress all addresses that the node signs until
-        then.
+        Damaged rows are left out.
+
+        Addresses signed after `unix_s` are also left out: they would suppress all addresses that
+        the node signs until then.
         """
         for row in rows:
             if not 0 <= row.signed_at <= unix_s + MAX_CLOCK_SKEW_S:
@@ -278,8 +295,8 @@ def _row(
 class Gossip:
     """Adds gossiped addresses to the address book.
 
-    Source of truth: avalanchego `network/network.go` and `ip_tracker.go`: a node asks one validator of the Primary
-    Network every few seconds, and sends no peer list if nothing is missing.
+    Source of truth: avalanchego `network/network.go` and `ip_tracker.go`: a node asks one validator
+    of the Primary Network every few seconds, and sends no peer list if nothing is missing.
 
     known_peers: the filter of all known signed addresses, which peers receive.
     """
@@ -296,7 +313,8 @@ class Gossip:
     def learn(self, addresses: Iterable[ClaimedIpPort], unix_s: float) -> list[NodeID]:
         """Add the entries of one peer list; return the nodes with a new address.
 
-        Only newer addresses of known nodes are verified. The rest of the list is ignored after the first forgery.
+        Only newer addresses of known nodes are verified. The rest of the list is ignored after the
+        first forgery.
         """
         learned: list[NodeID] = []
         for claim in islice(self._newer(addresses), _MAX_VERIFIED):
@@ -329,7 +347,8 @@ class Gossip:
             fresh.add(gossip_id(node_id, signed_at))
             if position % _ADDED_PER_TURN == _ADDED_PER_TURN - 1:
                 await asyncio.sleep(0)
-        # Addresses that were added in the meantime are only in the old filter: peers may send them once more.
+        # Addresses that were added in the meantime are only in the old filter: peers may send them
+        # once more.
         self.known_peers = fresh
 
     def _newer(self, addresses: Iterable[ClaimedIpPort]) -> Iterator[ClaimedIpPort]:

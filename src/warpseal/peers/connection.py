@@ -1,4 +1,6 @@
-"""Runs one `PeerProtocol` over one TLS connection: bytes in, events out, pongs at the end of a burst of reads."""
+"""Runs one `PeerProtocol` over one TLS connection: bytes in, events out, pongs at the end of a
+burst of reads.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +73,10 @@ class ConnectionContext(Struct, frozen=True):
 class PeerConnection:
     """One attempt to connect to a node, and the resulting connection.
 
-    expected_node_id: the node to reach; nothing is sent to any other node. actual_node_id: the node that answered.
-    handshake_done: True once the handshake has succeeded, False if the connection ended before (see `failure` and
-    `detail`). received_at, sent_at: times of the last bytes, on the loop's clock.
+    expected_node_id: the node to reach; nothing is sent to any other node. actual_node_id: the node
+        that answered. handshake_done: True once the handshake has succeeded, False if the
+        connection ended before (see `failure` and `detail`). received_at, sent_at: times of the
+        last bytes, on the loop's clock.
     """
 
     __slots__ = (
@@ -133,7 +136,9 @@ class PeerConnection:
 
     @property
     def clock_offset_s(self) -> int | None:
-        """The peer's clock minus ours in its handshake, in seconds; also known of a refused handshake."""
+        """The peer's clock minus ours in its handshake, in seconds; also known of a refused
+        handshake.
+        """
         return self._protocol.clock_offset_s if self._protocol is not None else None
 
     @property
@@ -167,7 +172,10 @@ class PeerConnection:
         return self._protocol.release_at(now) if self._protocol is not None else None
 
     def send_request(self, request: PeerRequest, now: float) -> bool | None:
-        """Send a request. Returns True if it was written, False if it is queued, None if it was refused."""
+        """Send a request.
+
+        Returns True if it was written, False if it is queued, None if it was refused.
+        """
         frames = self._protocol.send_request(request, now) if self._protocol is not None else None
         if frames is None:
             return None
@@ -183,7 +191,9 @@ class PeerConnection:
             self.tls.write(frame)
 
     def tick(self, now: float) -> None:
-        """Let time pass: pings, timeouts, queued requests, and the timeout of a peer that does not read."""
+        """Let time pass: pings, timeouts, queued requests, and the timeout of a peer that does not
+        read.
+        """
         protocol, paused_at = self._protocol, self.tls.write_paused_at
         if protocol is None:
             return
@@ -212,7 +222,9 @@ class PeerConnection:
         return True
 
     def skip_pong(self) -> None:
-        """Leave the pings read so far unanswered: nodes tolerate a missing pong, but not an extra one."""
+        """Leave the pings read so far unanswered: nodes tolerate a missing pong, but not an extra
+        one.
+        """
         if self._protocol is not None:
             self._protocol.pong_owed = False
 

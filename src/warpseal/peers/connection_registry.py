@@ -1,4 +1,6 @@
-"""All connections: who is connected, what that means for the next dials, and which listeners are notified."""
+"""All connections: who is connected, what that means for the next dials, and which listeners are
+notified.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ log = logging.getLogger(__name__)
 class ConnectionRegistry(Struct, eq=False):
     """The open connections, and the listener of each.
 
-    context: what new connections share. max_connections: the limit of sockets. wake_dialer: set whenever the dial
-    schedule or the number of free slots changes.
+    context: what new connections share.
+    max_connections: the limit of sockets.
+    wake_dialer: set whenever the dial schedule or the number of free slots changes.
     """
 
     _schedule: DialSchedule
@@ -57,7 +60,9 @@ class ConnectionRegistry(Struct, eq=False):
     clocks: PeerClocks = field(default_factory=PeerClocks)
 
     def subscribe(self, listener: ConnectivityListener) -> Callable[[], None]:
-        """Call `listener` at each change from now on; returns a function that ends the subscription."""
+        """Call `listener` at each change from now on; returns a function that ends the
+        subscription.
+        """
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -71,7 +76,8 @@ class ConnectionRegistry(Struct, eq=False):
         for listener in tuple(self._listeners):
             try:
                 listener(node_id, connected)
-            except Exception:  # The connection is made or lost all the same, and the other listeners must learn it.
+            # The connection is made or lost all the same, and the other listeners must learn it.
+            except Exception:
                 log.exception("internal error in a connectivity listener")
 
     async def tick_all(self, tracked: Container[NodeID]) -> None:
@@ -213,7 +219,9 @@ class ConnectionRegistry(Struct, eq=False):
         self.wake_dialer.set()
 
     def _on_wrong_identity(self, connection: PeerConnection, actual: NodeID, now: float) -> None:
-        """Remember which node answered at the address, and dial it there if it is tracked and not connected."""
+        """Remember which node answered at the address, and dial it there if it is tracked and not
+        connected.
+        """
         endpoint = connection.endpoint
         self._book.record_other_node(connection.expected_node_id, endpoint, actual)
         if actual in self.connected or actual not in self._schedule:

@@ -19,7 +19,10 @@ _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM}) | _DISK_FULL
 
 
 class InUse(StartupError):
-    """Another process holds the folder or the key. Nodes refuse two connections of the same node ID."""
+    """Another process holds the folder or the key.
+
+    Nodes refuse two connections of the same node ID.
+    """
 
     def __init__(self, path: Path, setting: str, pid: int | None = None) -> None:
         holder = f"another daemon (pid {pid})" if pid else "another daemon"
@@ -46,7 +49,8 @@ def is_disk_full(error: OSError) -> bool:
 def find_files(data_dir: Path, *names: str) -> list[Path]:
     """Return the files of these names in the folders of networks, sorted.
 
-    Raises StartupError for a folder that the user may not read, whose files a glob would take for missing.
+    Raises StartupError for a folder that the user may not read, whose files a glob would take for
+    missing.
     """
     try:
         folders = sorted(
@@ -69,7 +73,9 @@ def find_files(data_dir: Path, *names: str) -> list[Path]:
 
 
 def may_be_in_use(data_dir: Path) -> bool:
-    """Return whether a process that runs has locked the folder of a network; it may be that of another network."""
+    """Return whether a process that runs has locked the folder of a network; it may be that of
+    another network.
+    """
     try:
         locks = find_files(data_dir, LOCK_NAME)
     except StartupError:
@@ -84,7 +90,8 @@ def may_be_in_use(data_dir: Path) -> bool:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[bool]:
-    """Create `path` (0700) and hold its lock; yield False, without a lock, if it is read-only or the disk is full.
+    """Create `path` (0700) and hold its lock; yield False, without a lock, if it is read-only or
+    the disk is full.
 
     Raises InUse if another process holds the lock, and UnusableFolder for every other failure.
     """
@@ -100,7 +107,8 @@ def locked_folder(path: Path) -> Iterator[bool]:
 
 
 def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
-    """Acquire the exclusive lock of an open file, also of a read-only one; closing the file releases it.
+    """Acquire the exclusive lock of an open file, also of a read-only one; closing the file
+    releases it.
 
     Returns False if the file system has no such locks (some network mounts). Raises InUse.
     """

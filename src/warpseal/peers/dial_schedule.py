@@ -1,7 +1,11 @@
-"""The tracked nodes, and when each is dialed: immediately at first, then with backoff and a minimum gap. Pure.
+"""The tracked nodes, and when each is dialed: immediately at first, then with backoff and a minimum
+gap.
 
-Source of truth: avalanchego `network/tracked_ip.go` for the delays, and its inbound throttle for the gap between two
-attempts at one node (one upgrade in 10 s per source address, loopback exempt). `now`: the event loop's time.
+Pure.
+
+Source of truth: avalanchego `network/tracked_ip.go` for the delays, and its inbound throttle for
+the gap between two attempts at one node (one upgrade in 10 s per source address, loopback exempt).
+`now`: the event loop's time.
 """
 
 from __future__ import annotations
@@ -31,7 +35,10 @@ class DialStage(Enum):
 
 
 class DialLimits(Struct, frozen=True):
-    """Limits of dialing. gap_s: least time between two attempts at one node; burst: dials at the same moment."""
+    """Limits of dialing.
+
+    gap_s: least time between two attempts at one node; burst: dials at the same moment.
+    """
 
     dials_per_s: float = 500.0
     burst: int = 50
@@ -40,10 +47,14 @@ class DialLimits(Struct, frozen=True):
 
 
 class DialState(Struct, eq=False):
-    """The dial state of one tracked node. due_at: when the next dial may start (WAITING only).
+    """The dial state of one tracked node.
 
-    failures: in a row. failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
-    reason, detail, address: of the last dial or connection that failed. disconnected_at: start of the disconnection.
+    due_at: when the next dial may start (WAITING only).
+
+    failures: in a row.
+    failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
+    reason, detail, address: of the last dial or connection that failed.
+    disconnected_at: start of the disconnection.
     """
 
     stage: DialStage = DialStage.WAITING
@@ -68,7 +79,8 @@ class DialSchedule:
         self._limits = limits
         self._random = random
         self._states: dict[NodeID, DialState] = {}
-        # Start of the last attempt at nodes that are no longer tracked: the gap still applies to them.
+        # Start of the last attempt at nodes that are no longer tracked: the gap still applies to
+        # them.
         self._recent_attempts: dict[NodeID, float] = {}
         self._queue: list[tuple[float, int, NodeID]] = []
         self._tickets = count()
@@ -120,13 +132,18 @@ class DialSchedule:
                 self._recent_attempts[node_id] = state.started_at
 
     def record_new_address(self, node_id: NodeID, now: float) -> None:
-        """Dial a node that waits or has no address as soon as the gap allows, because a new address is known."""
+        """Dial a node that waits or has no address as soon as the gap allows, because a new address
+        is known.
+        """
         state = self._states.get(node_id)
         if state is not None and state.stage in (DialStage.WAITING, DialStage.NO_ADDRESS):
             self._pull_forward(node_id, state, now)
 
     def redial_soon(self, node_ids: Iterable[NodeID], now: float) -> float | None:
-        """Move redials forward as far as the gap allows. Returns the time of the earliest dial, if any."""
+        """Move redials forward as far as the gap allows.
+
+        Returns the time of the earliest dial, if any.
+        """
         dial_times = []
         for node_id in node_ids:
             state = self._states.get(node_id)
@@ -157,7 +174,9 @@ class DialSchedule:
         return due
 
     def next_dial_at(self, now: float) -> float | None:
-        """Return the earliest time at which `take_due` returns a node; None if no dial is scheduled."""
+        """Return the earliest time at which `take_due` returns a node; None if no dial is
+        scheduled.
+        """
         self._drop_stale()
         if not self._queue:
             return None
@@ -194,7 +213,9 @@ class DialSchedule:
         address: str = "",
         detail: str = "",
     ) -> None:
-        """Record a failed attempt. tcp_accepted: whether the TCP connection was accepted before.
+        """Record a failed attempt.
+
+        tcp_accepted: whether the TCP connection was accepted before.
 
         address: the last one that was dialed; detail: why it failed, for people.
         """
@@ -243,7 +264,8 @@ class DialSchedule:
     def _pull_forward(self, node_id: NodeID, state: DialState, now: float) -> None:
         gap_ends_at = state.started_at + state.gap_s
         if state.stage is DialStage.NO_ADDRESS:
-            # It keeps its place in the queue: nodes that were tracked later are not dialed before it.
+            # It keeps its place in the queue: nodes that were tracked later are not dialed before
+            # it.
             self._enqueue(node_id, max(state.due_at, gap_ends_at), state.ticket)
         elif max(now, gap_ends_at) < state.due_at:
             self._enqueue(node_id, max(now, gap_ends_at))
@@ -286,7 +308,10 @@ class _TrackedSubnet(Struct, frozen=True):
 
 
 class TrackedNodes:
-    """The nodes of all tracked subnets and the manual peers. own: the daemon's node ID, which is never dialed."""
+    """The nodes of all tracked subnets and the manual peers.
+
+    own: the daemon's node ID, which is never dialed.
+    """
 
     def __init__(self, own: NodeID, manual: Iterable[NodeID]) -> None:
         self._excluded = frozenset((own, EMPTY_NODE_ID))
@@ -313,7 +338,10 @@ class TrackedNodes:
     def track(
         self, subnet_id: SubnetID, node_ids: Iterable[NodeID], now: float
     ) -> tuple[list[NodeID], list[NodeID]]:
-        """Replace the nodes of a subnet. Returns (newly tracked nodes in the given order, no longer tracked nodes)."""
+        """Replace the nodes of a subnet.
+
+        Returns (newly tracked nodes in the given order, no longer tracked nodes).
+        """
         before = self._subnets.get(subnet_id) or _TrackedSubnet(frozenset(), now)
         after = dict.fromkeys(node_id for node_id in node_ids if node_id not in self._excluded)
         self._subnets[subnet_id] = replace(before, node_ids=frozenset(after))
@@ -332,7 +360,9 @@ class TrackedNodes:
         )
 
     def pop_tracked_since_before(self, time_s: float) -> list[NodeID]:
-        """Return the nodes of the subnets that are tracked since before `time_s`; each subnet is returned once."""
+        """Return the nodes of the subnets that are tracked since before `time_s`; each subnet is
+        returned once.
+        """
         subnets = [
             (s, subnet)
             for s, subnet in self._subnets.items()

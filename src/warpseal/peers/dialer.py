@@ -1,4 +1,6 @@
-"""Carries out the dial schedule: TCP to each address in turn, TLS and the peer handshake, each with its timeout."""
+"""Carries out the dial schedule: TCP to each address in turn, TLS and the peer handshake, each with
+its timeout.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ class Dialer(Struct, eq=False):
                 slots = min(self._settings.dial_concurrency - dialing, free_sockets)
                 for node_id in self._schedule.take_due(loop.time(), slots):
                     if not self._book.candidates(node_id):
-                        # Without a task: all nodes without an address are parked, in order, before one is found.
+                        # Without a task: all nodes without an address are parked, in order, before
+                        # one is found.
                         self._schedule.wait_for_address(node_id)
                         continue
                     task = group.create_task(self._attempt(node_id))
@@ -71,7 +74,8 @@ class Dialer(Struct, eq=False):
     async def _attempt(self, node_id: NodeID) -> None:
         try:
             await self._dial(node_id)
-        except Exception:  # Nothing awaits this task, and without a recorded failure the node is never dialed again.
+        # Nothing awaits this task, and without a recorded failure the node is never dialed again.
+        except Exception:
             log.exception("internal error while dialing a peer")
             now = asyncio.get_running_loop().time()
             self._schedule.record_failure(
@@ -79,7 +83,9 @@ class Dialer(Struct, eq=False):
             )
 
     async def _dial(self, node_id: NodeID) -> None:
-        """Try the addresses of a node in turn until one accepts TCP; that connection decides the attempt."""
+        """Try the addresses of a node in turn until one accepts TCP; that connection decides the
+        attempt.
+        """
         state = self._schedule.get(node_id)
         endpoints = self._book.candidates(node_id)
         if state is None or not endpoints:
@@ -105,7 +111,9 @@ class Dialer(Struct, eq=False):
         self._registry.on_dial_failed(connection, tcp_accepted=False)
 
     def _is_taken(self, node_id: NodeID, endpoint: Endpoint) -> bool:
-        """Return whether a node that is or will be connected listens there: it would refuse a second connection."""
+        """Return whether a node that is or will be connected listens there: it would refuse a
+        second connection.
+        """
         other = self._book.other_node_at(node_id, endpoint)
         return other is not None and (
             other in self._registry.connected or self._schedule.is_promising(other)

@@ -1,4 +1,5 @@
-"""The identity of the daemon in the peer network: one certificate and key, stored, locked and never replaced.
+"""The identity of the daemon in the peer network: one certificate and key, stored, locked and never
+replaced.
 
 Source of truth for the certificate's shape: avalanchego `staking/tls.go` and `staking/parse.go`.
 """
@@ -46,7 +47,10 @@ log = logging.getLogger(__name__)
 
 
 class UnusableIdentity(StartupError):
-    """The configured or stored certificate and key cannot be used. They are never replaced by new ones."""
+    """The configured or stored certificate and key cannot be used.
+
+    They are never replaced by new ones.
+    """
 
     def __init__(self, file: PemFile, reason: str) -> None:
         super().__init__(f"{file.setting}: {file.path} {reason}")
@@ -62,8 +66,11 @@ class PemFile(Struct, frozen=True):
 class Identity(Struct, frozen=True):
     """A certificate and its key.
 
-    certificate: DER. context: for TLS 1.3 client connections that present it. sign: returns the key's signature over
-    SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1 v1.5). temporary: whether it is lost at the end of the process.
+    certificate: DER.
+    context: for TLS 1.3 client connections that present it.
+    sign: returns the key's signature over SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1
+        v1.5).
+    temporary: whether it is lost at the end of the process.
     """
 
     certificate: bytes
@@ -74,7 +81,10 @@ class Identity(Struct, frozen=True):
 
     @property
     def expires_at(self) -> int | None:
-        """Unix seconds at which the certificate expires; None if its dates cannot be read. Nodes ignore them."""
+        """Unix seconds at which the certificate expires; None if its dates cannot be read.
+
+        Nodes ignore them.
+        """
         try:
             return int(
                 x509.load_der_x509_certificate(self.certificate).not_valid_after_utc.timestamp()
@@ -84,7 +94,9 @@ class Identity(Struct, frozen=True):
 
 
 class LockedIdentity(Struct, frozen=True):
-    """An identity that is locked against other processes, and the data folder of its network (None: read-only)."""
+    """An identity that is locked against other processes, and the data folder of its network (None:
+    read-only).
+    """
 
     identity: Identity
     folder: Path | None
@@ -92,7 +104,8 @@ class LockedIdentity(Struct, frozen=True):
 
 @contextmanager
 def lock_identity(settings: PeerSettings, network_id: int) -> Iterator[LockedIdentity]:
-    """Hold the daemon's identity for `network_id`: the configured files, else the stored pair, created on first use.
+    """Hold the daemon's identity for `network_id`: the configured files, else the stored pair,
+    created on first use.
 
     Raises StartupError with the path if another process holds it or if it cannot be used.
     """
@@ -138,7 +151,9 @@ def create_configured_identity(settings: PeerSettings) -> None:
         creating = certificate
         write_atomically(certificate.path, certificate_pem, mode=0o644, must_be_new=True)
     except FileExistsError:
-        return  # Another process created them at the same time; the lock on the key decides between the two.
+        # Another process created them at the same time; the lock on the key decides between the
+        # two.
+        return
     except OSError as error:
         raise UnusableIdentity(creating, f"cannot be created: {os_error_text(error)}") from error
 
@@ -202,7 +217,10 @@ def _load(
     *,
     temporary: bool = False,
 ) -> Identity:
-    """Return the identity of two PEM texts. Raises UnusableIdentity if they are damaged or do not belong together."""
+    """Return the identity of two PEM texts.
+
+    Raises UnusableIdentity if they are damaged or do not belong together.
+    """
     der = _parse_certificate_pem(certificate_file, certificate_pem)
     key = _parse_key(key_file, key_pem)
     try:
@@ -276,9 +294,11 @@ def issue_certificate() -> tuple[bytes, bytes]:
 
 
 def client_context(certificate: bytes, key: _PrivateKey) -> ssl.SSLContext:
-    """Return a TLS 1.3 client context that presents `certificate` (DER) and does not verify the peer's.
+    """Return a TLS 1.3 client context that presents `certificate` (DER) and does not verify the
+    peer's.
 
-    The caller compares the node ID instead. Raises ssl.SSLError if certificate and key do not match.
+    The caller compares the node ID instead. Raises ssl.SSLError if certificate and key do not
+    match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -299,7 +319,9 @@ def _key_pem(key: _PrivateKey) -> bytes:
 
 @contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """Yield the name of a file that only this process can open; OpenSSL loads certificates only from files."""
+    """Yield the name of a file that only this process can open; OpenSSL loads certificates only
+    from files.
+    """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("identity", os.MFD_CLOEXEC), "wb", buffering=0) as memory:
             memory.write(content)

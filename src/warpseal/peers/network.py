@@ -1,4 +1,6 @@
-"""The interface of the peer client: which nodes to connect to, who is connected or reachable, and requests to many."""
+"""The interface of the peer client: which nodes to connect to, who is connected or reachable, and
+requests to many.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,11 @@ _NOT_DIALED: Final = "not_dialed_yet"
 class PeerNetwork:
     """The connections to validators. It belongs to one event loop; times are on the loop's clock.
 
-    address_storage: persists addresses across restarts. unix_clock: the wall clock, in seconds. random: for jitter, the
-    choice of peers and the first request ID. connected: the nodes that may be asked now, a live view. totals: counters
-    since the start. file_limit: the limit of open files in force since then.
+    address_storage: persists addresses across restarts.
+    unix_clock: the wall clock, in seconds.
+    random: for jitter, the choice of peers and the first request ID. connected: the nodes that may
+        be asked now, a live view. totals: counters since the start. file_limit: the limit of open
+        files in force since then.
     """
 
     def __init__(
@@ -135,14 +139,18 @@ class PeerNetwork:
     # Tracked nodes.
 
     def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
-        """Connect to exactly these nodes for a subnet from now on; new ones are dialed in this order."""
+        """Connect to exactly these nodes for a subnet from now on; new ones are dialed in this
+        order.
+        """
         now = self._now()
         added, dropped = self._tracked.track(subnet_id, node_ids, now)
         self._add_nodes(added, now)
         self._drop_nodes(dropped, now)
 
     def untrack(self, subnet_id: SubnetID) -> None:
-        """Connect to no node for a subnet; connections that serve no other subnet are closed once they are idle."""
+        """Connect to no node for a subnet; connections that serve no other subnet are closed once
+        they are idle.
+        """
         self._drop_nodes(self._tracked.untrack(subnet_id), self._now())
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
@@ -170,11 +178,15 @@ class PeerNetwork:
         return node_id in self._registry.connected
 
     def subscribe(self, listener: ConnectivityListener) -> Callable[[], None]:
-        """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; return an unsubscriber."""
+        """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; return
+        an unsubscriber.
+        """
         return self._registry.subscribe(listener)
 
     def unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> Unreachable | None:
-        """Return why a node cannot be reached now; None if it is connected or may connect in a moment."""
+        """Return why a node cannot be reached now; None if it is connected or may connect in a
+        moment.
+        """
         state = self._schedule.get(node_id)
         if node_id in self._registry.connected:
             return None
@@ -193,7 +205,9 @@ class PeerNetwork:
         return Unreachable(UnreachableReason.NO_ADDRESS) if is_late else None
 
     def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
-        """Return why a tracked node is not connected; None for a connected node and for this daemon itself."""
+        """Return why a tracked node is not connected; None for a connected node and for this daemon
+        itself.
+        """
         state = self._schedule.get(node_id)
         if state is None or node_id in self._registry.connected:
             return None
@@ -216,7 +230,9 @@ class PeerNetwork:
         return 0.0 if self._started_at is None else self._now() - self._started_at
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
-        """Move redials forward, to 10 s after the last attempt; return the time of the earliest one, if any."""
+        """Move redials forward, to 10 s after the last attempt; return the time of the earliest
+        one, if any.
+        """
         self._registry.wake_dialer.set()
         return self._schedule.redial_soon(node_ids, self._now())
 
@@ -232,7 +248,9 @@ class PeerNetwork:
     # Requests.
 
     def is_congested(self, node_id: NodeID) -> bool:
-        """Return whether a connected node answers, and has more requests queued than it will answer soon."""
+        """Return whether a connected node answers, and has more requests queued than it will answer
+        soon.
+        """
         connection = self._registry.connected.get(node_id)
         return connection is not None and (self._requests.is_backed_up or connection.is_congested)
 
@@ -246,16 +264,20 @@ class PeerNetwork:
         is_reask: bool,
         on_response: ResponseHandler,
     ) -> PeerRequest:
-        """Send one request to all of these nodes that are connected; `on_response` is called on the loop.
+        """Send one request to all of these nodes that are connected; `on_response` is called on the
+        loop.
 
-        Nodes that are not connected or do not respond are not reported. is_reask: first asks are sent before it.
-        Responses count until `deadline`, or until the request is closed.
+        Nodes that are not connected or do not respond are not reported.
+        is_reask: first asks are sent before it. Responses count until `deadline`, or until the
+            request is closed.
         """
         now = self._now()
-        # network/p2p/router.go: requests of the p2p SDK have odd IDs. EVM chains read even ones as sync requests.
+        # network/p2p/router.go: requests of the p2p SDK have odd IDs. EVM chains read even ones as
+        # sync requests.
         request_id = self._next_request_id
         self._next_request_id = (request_id + 2) & _REQUEST_ID_MASK
-        # A deadline of 0 on the wire expires at once; network-maximum-inbound-timeout caps it at 10 s.
+        # A deadline of 0 on the wire expires at once; network-maximum-inbound-timeout caps it at 10
+        # s.
         wire_deadline_s = min(self._settings.request_deadline_s, max(deadline - now, 0.001))
         frame = encode_app_request(chain_id, request_id, app_bytes, wire_deadline_s, self._zstd)
         request = PeerRequest(
@@ -327,11 +349,15 @@ class PeerNetwork:
         return self._version.current
 
     def record_upgrade_time(self, upgrade_time: int) -> None:
-        """Advertise the time of the latest upgrade that the configured nodes know, Unix seconds; 0: none."""
+        """Advertise the time of the latest upgrade that the configured nodes know, Unix seconds; 0:
+        none.
+        """
         self._own_handshake.upgrade_time = upgrade_time
 
     def unknown_upgrade_time(self) -> int | None:
-        """Return the time of an upgrade that a third of the weight knows and the configured nodes do not; else None."""
+        """Return the time of an upgrade that a third of the weight knows and the configured nodes
+        do not; else None.
+        """
         shared = self._weights.find_shared(
             (node_id, handshake.upgrade_time)
             for node_id, handshake in self._handshakes()
@@ -348,7 +374,9 @@ class PeerNetwork:
                 yield node_id, connection.handshake
 
     def _newer_version(self) -> Version | None:
-        """Return a newer release than the advertised one that a third of the weight runs or exceeds; else None."""
+        """Return a newer release than the advertised one that a third of the weight runs or
+        exceeds; else None.
+        """
         advertised = self._version.current
         return self._weights.find_shared(
             (node_id, handshake.version)
@@ -357,7 +385,9 @@ class PeerNetwork:
         )
 
     def _update_version(self) -> None:
-        """Advertise the release that the peers demand to new connections, and repeat the dials that they refused."""
+        """Advertise the release that the peers demand to new connections, and repeat the dials that
+        they refused.
+        """
         if not self._version.update():
             return
         version = self._own_handshake.version = self._version.current
@@ -412,7 +442,9 @@ class PeerNetwork:
             self._warnings.check_version(self._newer_version(), self._version.current, now)
 
     async def _keep_gossiping(self) -> None:
-        """Ask validators of the Primary Network for addresses while a tracked node is not connected."""
+        """Ask validators of the Primary Network for addresses while a tracked node is not
+        connected.
+        """
         while True:
             await asyncio.sleep(self._settings.gossip_interval_s)
             missing = len(self._schedule) - len(self._registry.connected)

@@ -1,4 +1,6 @@
-"""Conditions that an operator can fix: a wrong clock, too few open files, an outdated advertised version."""
+"""Conditions that an operator can fix: a wrong clock, too few open files, an outdated advertised
+version.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class PeerClocks:
-    """The clock of each peer in its latest handshake, relative to a monotonic clock of this process.
+    """The clock of each peer in its latest handshake, relative to a monotonic clock of this
+    process.
 
     A later correction of the wall clock is therefore visible at once.
     """
@@ -36,11 +39,15 @@ class PeerClocks:
         self._unix_minus_now: FIFOCache[NodeID, float] = FIFOCache(_MAX_CLOCK_SAMPLES)
 
     def add(self, node_id: NodeID, offset_s: int, unix_s: float, now: float) -> None:
-        """Record the offset (the peer's clock minus ours) of a handshake, whether it succeeded or not."""
+        """Record the offset (the peer's clock minus ours) of a handshake, whether it succeeded or
+        not.
+        """
         self._unix_minus_now[node_id] = unix_s + offset_s - now
 
     def median_offset_s(self, unix_s: float, now: float) -> float | None:
-        """Return the median of the peers' clocks minus ours, in seconds; None while too few are known."""
+        """Return the median of the peers' clocks minus ours, in seconds; None while too few are
+        known.
+        """
         if len(self._unix_minus_now) < _MIN_CLOCK_SAMPLES:
             return None
         return median(self._unix_minus_now.values()) - (unix_s - now)
@@ -62,7 +69,9 @@ class FileLimit(Struct, frozen=True):
 
 
 def raise_file_limit() -> FileLimit:
-    """Raise the soft limit of open files towards the hard one, as far as the system permits; return the result."""
+    """Raise the soft limit of open files towards the hard one, as far as the system permits; return
+    the result.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for files in (_finite(hard), _MACOS_FILES):
         if soft != resource.RLIM_INFINITY and files > soft:
@@ -79,7 +88,10 @@ def _finite(limit: int) -> int:
 
 
 class PeerWarnings(Struct, eq=False):
-    """Logs each warning at most every ten minutes. tolerance_s: clock offset from the peers' median to warn above."""
+    """Logs each warning at most every ten minutes.
+
+    tolerance_s: clock offset from the peers' median to warn above.
+    """
 
     _clocks: PeerClocks
     _tolerance_s: float
@@ -100,7 +112,10 @@ class PeerWarnings(Struct, eq=False):
     def check_connection_limit(
         self, limit: FileLimit, max_connections: int, tracked: int, now: float
     ) -> bool:
-        """Warn if not all tracked nodes can be connected at the same time. Returns whether they can."""
+        """Warn if not all tracked nodes can be connected at the same time.
+
+        Returns whether they can.
+        """
         needed = limit.needed_for(tracked)
         if needed is not None:
             self._warn(
@@ -113,7 +128,10 @@ class PeerWarnings(Struct, eq=False):
         return tracked <= min(max_connections, limit.connections)
 
     def check_version(self, newer: Version | None, advertised: Version, now: float) -> bool:
-        """Warn if a third of the weight runs a newer version than the advertised one. Returns whether it does not."""
+        """Warn if a third of the weight runs a newer version than the advertised one.
+
+        Returns whether it does not.
+        """
         if newer is None:
             return True
         self._warn(

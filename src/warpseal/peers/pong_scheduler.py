@@ -1,12 +1,13 @@
 """When the pong that a connection owes is sent: once, after everything that has arrived was read.
 
-A node that sent two pings treats a second pong as an attack and disconnects. After a stall of the event loop two pings
-may wait in the socket, and a callback may run before the loop has read it. A pong is therefore sent only if the loop
-has polled all sockets between two checks of the connection that are close together.
+A node that sent two pings treats a second pong as an attack and disconnects. After a stall of the
+event loop two pings may wait in the socket, and a callback may run before the loop has read it. A
+pong is therefore sent only if the loop has polled all sockets between two checks of the connection
+that are close together.
 
-After a long stall that is not enough: a late pong may cross the next ping of the node, and the pong to that ping would
-be an extra one. Pings that may have waited for long are therefore not answered, whether one stall or several short ones
-held up the pong; our own pings keep the connection open.
+After a long stall that is not enough: a late pong may cross the next ping of the node, and the pong
+to that ping would be an extra one. Pings that may have waited for long are therefore not answered,
+whether one stall or several short ones held up the pong; our own pings keep the connection open.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ _HEARTBEATS: Final = 2
 
 
 class PongScheduler(Struct, eq=False):
-    """The connections that owe a pong. delay_s: from a ping to the first check; one timer serves all connections.
+    """The connections that owe a pong.
 
-    late_s: pings that may have waited for longer than this before they were read, or since, get no pong. Twice this
-    time is short compared with the ping interval of nodes.
+    delay_s: from a ping to the first check; one timer serves all connections.
+
+    late_s: pings that may have waited for longer than this before they were read, or since, get no
+    pong. Twice this time is short compared with the ping interval of nodes.
     """
 
     _delay_s: float
@@ -45,7 +48,9 @@ class PongScheduler(Struct, eq=False):
     _late_until: float = 0.0
 
     def start(self) -> None:
-        """Watch for stalls, which may be over when the first ping is read; call it before the first connection."""
+        """Watch for stalls, which may be over when the first ping is read; call it before the first
+        connection.
+        """
         if self._heartbeat_timer is None:
             self._heartbeat()
 
@@ -72,7 +77,9 @@ class PongScheduler(Struct, eq=False):
         self._timer = self._heartbeat_timer = None
 
     def _heartbeat(self) -> None:
-        """Record that the loop runs: a late heartbeat reveals a stall, whatever callback runs first after it."""
+        """Record that the loop runs: a late heartbeat reveals a stall, whatever callback runs first
+        after it.
+        """
         if self._heartbeat_timer is not None:
             self._may_be_late()
         self._heartbeat_at = monotonic()
@@ -99,7 +106,8 @@ class PongScheduler(Struct, eq=False):
         self._timer = asyncio.get_running_loop().call_soon(self._poll_sockets)
 
     def _poll_sockets(self) -> None:
-        # In whatever order a loop runs timers, callbacks and sockets: after two callbacks it has polled the sockets.
+        # In whatever order a loop runs timers, callbacks and sockets: after two callbacks it has
+        # polled the sockets.
         self._timer = asyncio.get_running_loop().call_soon(self._decide)
 
     def _decide(self) -> None:

@@ -1,4 +1,6 @@
-"""One request to many peers: one request ID, one encoded frame, in turns that do not hold the event loop."""
+"""One request to many peers: one request ID, one encoded frame, in turns that do not hold the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _BACKED_UP: Final = 8
 
 
 class RequestQueue(Struct, eq=False):
-    """The requests that are still being written to peers: first asks before re-asks, then oldest first."""
+    """The requests that are still being written to peers: first asks before re-asks, then oldest
+    first.
+    """
 
     _connected: Mapping[NodeID, PeerConnection]
     _schedule_release: Callable[[PeerConnection], None]

@@ -71,7 +71,8 @@ def _host_and_port(value: Any, path: str) -> tuple[str, int]:
 class PeerSettings(Settings, frozen=True):
     """Durations in seconds.
 
-    data_dir: holds one folder per network id. tls_cert_path, tls_key_path: both or none; they win over data_dir.
+    data_dir: holds one folder per network id.
+    tls_cert_path, tls_key_path: both or none; they win over data_dir.
     max_connections: None is as many as the limit of open files allows.
     """
 
@@ -128,7 +129,8 @@ class PeerSettings(Settings, frozen=True):
         group=Group.NETWORK,
     )
 
-    # Of one peer. A node handles the requests of a chain two at a time; sixteen keep it busy for a round trip.
+    # Of one peer. A node handles the requests of a chain two at a time; sixteen keep it busy for a
+    # round trip.
     max_outstanding: int = 16
     max_sent_per_s: int = 500
     max_queued: int = 1_000
@@ -157,6 +159,8 @@ class PeerSettings(Settings, frozen=True):
 
     @property
     def is_configured_identity_missing(self) -> bool:
-        """Whether tls-cert-path and tls-key-path name files that both do not exist, so that the daemon creates them."""
+        """Whether tls-cert-path and tls-key-path name files that both do not exist, so that the
+        daemon creates them.
+        """
         paths = (self.tls_cert_path, self.tls_key_path)
         return all(path is not None and not path.exists() for path in paths)

@@ -1,4 +1,6 @@
-"""Counters of the peer client: per node and in total, and the reasons by which failures are counted."""
+"""Counters of the peer client: per node and in total, and the reasons by which failures are
+counted.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class UnreachableReason(StrEnum):
 
 
 class Unreachable(NamedTuple):
-    """A node that cannot be reached now. retry_at: of its next dial, on the loop's clock; inf if none is scheduled."""
+    """A node that cannot be reached now.
+
+    retry_at: of its next dial, on the loop's clock; inf if none is scheduled.
+    """
 
     reason: str
     retry_at: float = inf
@@ -51,9 +56,10 @@ class Unreachable(NamedTuple):
 class PeerStatistics(Struct, eq=False):
     """Counters of one node since it became tracked.
 
-    requests: written or queued; responses: with app bytes; errors: application errors; refused: requests for which the
-    node's queue was full. latency_s: exponentially weighted average, None before the first response. responded_at: time
-    of the last response or error, on the loop's clock.
+    requests: written or queued; responses: with app bytes; errors: application errors; refused:
+        requests for which the node's queue was full.
+    latency_s: exponentially weighted average, None before the first response.
+    responded_at: time of the last response or error, on the loop's clock.
     """
 
     requests: int = 0
@@ -79,9 +85,11 @@ class PeerStatistics(Struct, eq=False):
 class NetworkStatistics(Struct, eq=False):
     """Totals of the peer client since its start.
 
-    dials: started attempts; dial_failures: attempts without a connection, by reason; disconnects: ends of connections
-    with a completed handshake, by reason. requests: one for each peer. timeouts: requests without a response in time,
-    even if it comes later. addresses_learned, forged_addresses: gossiped addresses by validity of the signature.
+    dials: started attempts; dial_failures: attempts without a connection, by reason; disconnects:
+        ends of connections with a completed handshake, by reason.
+    requests: one for each peer.
+    timeouts: requests without a response in time, even if it comes later.
+    addresses_learned, forged_addresses: gossiped addresses by validity of the signature.
     """
 
     dials: int = 0
@@ -96,13 +104,19 @@ class NetworkStatistics(Struct, eq=False):
 
 
 class PeerStatus(Struct, frozen=True):
-    """The connection to one tracked node, up or down, for the status page. None: not known, or never.
+    """The connection to one tracked node, up or down, for the status page.
 
-    Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a connection that is down.
+    None: not known, or never.
 
-    stage: connected, dialing, waiting (for the next dial), no_address. address: of the connection, else the one to dial
-    next. failure: why the last dial failed, or that there was none; detail: the same in the system's or the library's
-    words. next_dial_at: while waiting. version: version of the node's handshake.
+    Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a
+    connection that is down.
+
+    stage: connected, dialing, waiting (for the next dial), no_address.
+    address: of the connection, else the one to dial next.
+    failure: why the last dial failed, or that there was none; detail: the same in the system's or
+        the library's words.
+    next_dial_at: while waiting.
+    version: version of the node's handshake.
     """
 
     stage: str

@@ -1,7 +1,8 @@
 """TLS 1.3 over memory BIOs in an asyncio protocol.
 
-All connections share one receive buffer, so a connection takes a tenth of the memory of asyncio's own TLS. A peer whose
-bytes take long to handle is read less often, so that no peer can hold the event loop.
+All connections share one receive buffer, so a connection takes a tenth of the memory of asyncio's
+own TLS. A peer whose bytes take long to handle is read less often, so that no peer can hold the
+event loop.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class TlsListener(Protocol):
     """Receives the events of a TLS connection, synchronously and in this order."""
 
     def on_tls_established(self, certificate: bytes) -> None:
-        """The TLS handshake is complete and writing is possible. certificate: the peer's leaf in DER."""
+        """The TLS handshake is complete and writing is possible.
+
+        certificate: the peer's leaf in DER.
+        """
 
     def on_data(self, data: bytes) -> None:
         """At most READ_BYTES of plaintext arrived."""
@@ -57,8 +61,8 @@ class ReceiveBuffer:
 class TlsConnection(asyncio.BufferedProtocol):
     """One outgoing TLS connection.
 
-    write_paused_at: the loop's time at which the peer stopped reading, None while it reads. is_throttled: whether
-    received bytes wait until the connection may use the loop again.
+    write_paused_at: the loop's time at which the peer stopped reading, None while it reads.
+    is_throttled: whether received bytes wait until the connection may use the loop again.
     """
 
     __slots__ = (

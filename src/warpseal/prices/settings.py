@@ -1,4 +1,6 @@
-"""Settings of the prices of AVAX, with placeholders in braces; docs/data-api.md says how the sources look."""
+"""Settings of the prices of AVAX, with placeholders in braces; docs/data-api.md says how the
+sources look.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ PATH_NAMES: Final = ("currency", "CURRENCY")
 
 
 def price_url(value: Any, path: str) -> str:
-    """Accept the URL of a JSON document, behind a # the place of the price in it, with placeholders in braces."""
+    """Accept the URL of a JSON document, behind a # the place of the price in it, with placeholders
+    in braces.
+    """
     template = text(value, path)
     if template:
         url("http", "https")(template, path)
@@ -44,8 +48,8 @@ def display_host(template: str) -> str:
 class PriceSettings(Settings, frozen=True):
     """The URL of prices, which is asked after the file; without either, no price is ever reported.
 
-    url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that lead to the price in
-    the JSON document, with dots between them.
+    url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that
+        lead to the price in the JSON document, with dots between them.
     """
 
     url: str = setting(
@@ -64,7 +68,10 @@ class PriceSettings(Settings, frozen=True):
 
 
 def fill_template(template: str, currency: str, day: date) -> str:
-    """Return the template with its placeholders replaced. timestamp: unix seconds of the day's beginning (UTC)."""
+    """Return the template with its placeholders replaced.
+
+    timestamp: unix seconds of the day's beginning (UTC).
+    """
     values = {
         "currency": currency,
         "CURRENCY": currency.upper(),

@@ -1,6 +1,8 @@
-"""Daily prices of AVAX from prices.csv in the data folder, read once, and a configured URL, fetched on demand.
+"""Daily prices of AVAX from prices.csv in the data folder, read once, and a configured URL, fetched
+on demand.
 
-Source of truth of the file: its header `date,currency,price`, dates as 2026-11-21 (UTC), prices as plain decimals.
+Source of truth of the file: its header `date,currency,price`, dates as 2026-11-21 (UTC), prices as
+plain decimals.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ class AvaxPrices:
 async def open_price_sources(
     settings: PriceSettings, data_dir: Path
 ) -> AsyncIterator[tuple[PriceSource, ...]]:
-    """Hold the sources that there are, in the order in which they are asked: file, URL. Raises StartupError."""
+    """Hold the sources that there are, in the order in which they are asked: file, URL.
+
+    Raises StartupError.
+    """
     sources: list[PriceSource] = []
     async with AsyncExitStack() as stack:
         file = data_dir / FILE_NAME
@@ -101,7 +106,10 @@ class WebPrices:
         self._cache: TtlCache[Key, str | None] = TtlCache(settings.max_remembered)
 
     async def price(self, key: Key) -> str | None:
-        """Return the price of a day; None if the source does not return it now. Never raises for the source."""
+        """Return the price of a day; None if the source does not return it now.
+
+        Never raises for the source.
+        """
         cached = self._cache.get(key)
         if cached is not None:
             return cached.value

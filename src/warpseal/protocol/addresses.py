@@ -1,6 +1,7 @@
 """Signed IP addresses of nodes: encoding, verification, and which addresses are public.
 
-Source of truth: avalanchego `network/peer/ip.go` (signed bytes) and `utils/ips/ip.go` (encodings, public addresses).
+Source of truth: avalanchego `network/peer/ip.go` (signed bytes) and `utils/ips/ip.go` (encodings,
+public addresses).
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ _PRIVATE_IPV6: Final = IPv6Network("fc00::/7")
 
 
 class MalformedAddress(ValueError):
-    """An address of other than 4 or 16 bytes, a port of 0, or a certificate or signature that is too long."""
+    """An address of other than 4 or 16 bytes, a port of 0, or a certificate or signature that is
+    too long.
+    """
 
 
 class ClaimedIpPort(Struct, frozen=True):
-    """The address at which the owner of a certificate claims to listen; unverified until `verify` returns True.
+    """The address at which the owner of a certificate claims to listen; unverified until `verify`
+    returns True.
 
-    certificate_der: as received, up to 2,048 bytes. port: 1 to 65,535. timestamp: time of the signature, unix seconds.
+    certificate_der: as received, up to 2,048 bytes.
+    port: 1 to 65,535.
+    timestamp: time of the signature, unix seconds.
     """
 
     certificate_der: bytes
@@ -44,11 +50,15 @@ class ClaimedIpPort(Struct, frozen=True):
 
     @property
     def node_id(self) -> NodeID:
-        """The node ID of the certificate. It is cheap: claims of unknown nodes are dropped before any verification."""
+        """The node ID of the certificate.
+
+        It is cheap: claims of unknown nodes are dropped before any verification.
+        """
         return node_id_of(self.certificate_der)
 
     def verify(self, unix_s: float) -> bool:
-        """Return whether the certificate is acceptable and its key signed this, at most 60 s in the future.
+        """Return whether the certificate is acceptable and its key signed this, at most 60 s in the
+        future.
 
         It takes about 100 microseconds.
         """
@@ -71,7 +81,10 @@ def signed_bytes(ip: IPAddress, port: int, timestamp: int) -> bytes:
 
 
 def parse_ip(raw: bytes) -> IPAddress:
-    """Return the address of 4 or 16 bytes; an IPv4-mapped IPv6 address becomes IPv4. Raises MalformedAddress."""
+    """Return the address of 4 or 16 bytes; an IPv4-mapped IPv6 address becomes IPv4.
+
+    Raises MalformedAddress.
+    """
     # ips.AddrFromSlice and Addr.Unmap.
     if len(raw) == 4:
         return IPv4Address(raw)
@@ -105,7 +118,9 @@ def parse_claimed_ip_port(entry: p2p_pb2.ClaimedIpPort) -> ClaimedIpPort:
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Return whether nodes treat an address as public; carrier-grade NAT and documentation networks are public."""
+    """Return whether nodes treat an address as public; carrier-grade NAT and documentation networks
+    are public.
+    """
     # ips.IsPublic: Go's global unicast and not private, which differs from Python's `is_global`.
     if ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local:
         return False

@@ -1,7 +1,8 @@
 """Bloom filters of known peers, so that peers do not send known addresses again.
 
-Source of truth: avalanchego `utils/bloom` and `utils/ips/claimed_ip_port.go`. Marshalled: the number of hashes
-(one byte), their seeds (8 bytes each, big-endian), the bits (at least one byte, least significant bit first).
+Source of truth: avalanchego `utils/bloom` and `utils/ips/claimed_ip_port.go`. Marshalled: the
+number of hashes (one byte), their seeds (8 bytes each, big-endian), the bits (at least one byte,
+least significant bit first).
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class BloomFilter:
         return all(self._bits[bit >> 3] & 1 << (bit & 7) for bit in self._bits_of(key))
 
     def encode(self) -> bytes:
-        """Return the marshalled filter without its salt, which messages carry in a field of its own."""
+        """Return the marshalled filter without its salt, which messages carry in a field of its
+        own.
+        """
         return (
             bytes((len(self.seeds),))
             + b"".join(s.to_bytes(_SEED_BYTES, "big") for s in self.seeds)
@@ -105,7 +108,9 @@ def key_hash(key: bytes, salt: bytes) -> int:
 
 
 def check_filter(raw: bytes, salt: bytes) -> None:
-    """Raise MalformedFilter unless there are 1 to 16 hashes, at least one byte of bits and at most 32 bytes of salt."""
+    """Raise MalformedFilter unless there are 1 to 16 hashes, at least one byte of bits and at most
+    32 bytes of salt.
+    """
     # utils/bloom/read_filter.go, Parse; the bound of the salt is maxBloomSaltLen of peer.go.
     if not raw or not 1 <= raw[0] <= MAX_FILTER_HASHES:
         raise MalformedFilter(f"{raw[0] if raw else 'no'} hashes")

@@ -1,8 +1,8 @@
 """Leaf certificates of peers: acceptance rules, node ID, and verification of signatures by the key.
 
-Source of truth: avalanchego `staking/parse.go`, `staking/verify.go` and `ids/node_id.go`. Only the public
-key is read; nodes ignore dates, names, extensions and the signature of the certificate. DER is read as strictly as
-nodes read it (X.690, with lengths of at most four bytes).
+Source of truth: avalanchego `staking/parse.go`, `staking/verify.go` and `ids/node_id.go`. Only the
+public key is read; nodes ignore dates, names, extensions and the signature of the certificate. DER
+is read as strictly as nodes read it (X.690, with lengths of at most four bytes).
 """
 
 from __future__ import annotations
@@ -35,14 +35,19 @@ class MalformedCertificate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A leaf certificate that passed the rules. der: as received, up to 2,048 bytes; equality goes by it."""
+    """A leaf certificate that passed the rules.
+
+    der: as received, up to 2,048 bytes; equality goes by it.
+    """
 
     der: bytes
     node_id: NodeID
     public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey = field(compare=False, repr=False)
 
     def verify_signature(self, message: bytes, signature: bytes) -> bool:
-        """Return whether this key signed SHA-256 of `message` with RSA PKCS#1 v1.5, or with ECDSA in DER."""
+        """Return whether this key signed SHA-256 of `message` with RSA PKCS#1 v1.5, or with ECDSA
+        in DER.
+        """
         try:
             if isinstance(self.public_key, rsa.RSAPublicKey):
                 self.public_key.verify(signature, message, padding.PKCS1v15(), hashes.SHA256())
@@ -55,7 +60,9 @@ class Certificate:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def node_id_of(der: bytes) -> NodeID:
-    """Return the 20-byte NodeID of a certificate in DER, whether the certificate is acceptable or not."""
+    """Return the 20-byte NodeID of a certificate in DER, whether the certificate is acceptable or
+    not.
+    """
     return node_id_from_certificate(der)
 
 
@@ -167,7 +174,10 @@ class DerReader(Struct, eq=False):
         return int.from_bytes(content, "big", signed=True)
 
     def read_bits(self) -> bytes:
-        """Return the next element, a bit string, shifted right by its unused bits. Raises MalformedDer."""
+        """Return the next element, a bit string, shifted right by its unused bits.
+
+        Raises MalformedDer.
+        """
         content = self.read(BIT_STRING)
         if not content or content[0] > 7 or (len(content) == 1 and content[0]):
             raise MalformedDer("a bit string with an impossible number of unused bits")
@@ -177,7 +187,9 @@ class DerReader(Struct, eq=False):
         return (bits >> unused).to_bytes(len(content) - 1, "big")
 
     def _length(self, offset: int) -> tuple[int, int]:
-        """Return the length at `offset`, which must be in its shortest form, and the offset behind it."""
+        """Return the length at `offset`, which must be in its shortest form, and the offset behind
+        it.
+        """
         if offset >= len(self._raw):
             raise MalformedDer("cut off before a length")
         first = self._raw[offset]

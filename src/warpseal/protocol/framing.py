@@ -1,7 +1,9 @@
-"""Frames: a 4-byte big-endian length, then that many bytes of one serialized message; and zstd of message bodies.
+"""Frames: a 4-byte big-endian length, then that many bytes of one serialized message; and zstd of
+message bodies.
 
-Source of truth: avalanchego `network/peer/msg_length.go` and `utils/compression/zstd_compressor.go`; at most 2 MiB, the
-length field not counted, compressed or not.
+Source of truth: avalanchego `network/peer/msg_length.go` and
+`utils/compression/zstd_compressor.go`; at most 2 MiB, the length field not counted, compressed or
+not.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from warpseal.runtime.zstd import Compressor, Decompressor, ZstdError
 from warpseal.warp.protobuf import DecodeError
 
 LENGTH_BYTES: Final = 4
-# The window that every decoder supports (RFC 8878, 3.1.1.1.2); a larger one would be allocated for the peer.
+# The window that every decoder supports (RFC 8878, 3.1.1.1.2); a larger one would be allocated for
+# the peer.
 _WINDOW_LIMIT_LOG: Final = 23
 _LEVEL: Final = 3
 
@@ -28,9 +31,11 @@ def encode_frame(message: bytes) -> bytes:
 class FrameDecoder:
     """Splits a byte stream into frames, for any chunking, in time linear in the number of bytes.
 
-    limit: a longer announced frame sets `overflow` to its length before any of it is buffered, and ends decoding.
-    keep: longer frames (within the limit) are legal but skipped as they arrive, so that a peer occupies at most `keep`
-    bytes of memory; None keeps all frames. skipped_bytes: bytes of skipped frames so far.
+    limit: a longer announced frame sets `overflow` to its length before any of it is buffered, and
+        ends decoding.
+    keep: longer frames (within the limit) are legal but skipped as they arrive, so that a peer
+        occupies at most `keep` bytes of memory; None keeps all frames. skipped_bytes: bytes of
+        skipped frames so far.
     """
 
     __slots__ = ("_buffer", "_keep", "_limit", "_needed", "_to_skip", "overflow", "skipped_bytes")
@@ -72,7 +77,8 @@ class FrameDecoder:
         while end - offset >= LENGTH_BYTES:
             body = offset + LENGTH_BYTES
             length = int.from_bytes(data[offset:body], "big")
-            # peer.go readMessages reads frames one after the other; an empty one is legal and does not parse.
+            # peer.go readMessages reads frames one after the other; an empty one is legal and does
+            # not parse.
             if length > self._keep:
                 offset = self._skip(length, body, end)
             elif body + length <= end:
@@ -86,7 +92,9 @@ class FrameDecoder:
         return frames
 
     def _skip(self, length: int, body: int, end: int) -> int:
-        """Skip the available part of a long frame and return the offset behind it, or `end` if it overflows."""
+        """Skip the available part of a long frame and return the offset behind it, or `end` if it
+        overflows.
+        """
         # msg_length.go, readMsgLen: 2 MiB, the length itself not counted.
         if length > self._limit:
             self.overflow = length
@@ -100,7 +108,8 @@ class FrameDecoder:
 class Zstd:
     """Compresses and decompresses message bodies. Use one instance per thread.
 
-    zstd contexts must not be shared between threads, and take about 100 KiB, too much for one per connection.
+    zstd contexts must not be shared between threads, and take about 100 KiB, too much for one per
+    connection.
     """
 
     __slots__ = ("_compressor", "_decompressor")

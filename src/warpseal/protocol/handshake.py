@@ -1,7 +1,8 @@
 """The handshake message of this daemon, and the checks of a peer's handshake.
 
-Source of truth: avalanchego `network/peer/peer.go` (handleHandshake) and `ip.go`. The checks and their order are those
-of a node, with two exceptions: no version is refused, and supported and objected ACPs are not read.
+Source of truth: avalanchego `network/peer/peer.go` (handleHandshake) and `ip.go`. The checks and
+their order are those of a node, with two exceptions: no version is refused, and supported and
+objected ACPs are not read.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ ReportT = TypeVar("ReportT", int, Version)
 
 TESTED_VERSION: Final[Version] = (1, 15, 3)
 """The newest release of avalanchego that this version of Warpseal was tested with."""
-# The daemon does not listen. Like the reference aggregator it claims the unspecified address and a port nodes accept.
+# The daemon does not listen. Like the reference aggregator it claims the unspecified address and a
+# port nodes accept.
 _UNSPECIFIED_IP: Final = IPv4Address("0.0.0.0")
 _UNUSED_PORT: Final = 1
 _CLIENT_NAME: Final = "avalanchego"
@@ -45,9 +47,10 @@ _CLIENT_NAME: Final = "avalanchego"
 class OwnHandshake(Struct, eq=False):
     """The constant part of this daemon's handshakes.
 
-    tls_sign: returns the TLS key's signature over SHA-256 of its argument (RSA PKCS#1 v1.5, or ECDSA in DER).
-    version: the advertised avalanchego release. upgrade_time: Unix seconds of the latest upgrade that is scheduled; 0:
-    none is known.
+    tls_sign: returns the TLS key's signature over SHA-256 of its argument (RSA PKCS#1 v1.5, or
+    ECDSA in DER).
+    version: the advertised avalanchego release.
+    upgrade_time: Unix seconds of the latest upgrade that is scheduled; 0: none is known.
     """
 
     network_id: int
@@ -59,10 +62,12 @@ class OwnHandshake(Struct, eq=False):
     _signatures: tuple[bytes, bytes] = (b"", b"")
 
     def encode(self, unix_s: float, known_peers: BloomFilter) -> bytes:
-        """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all subnets.
+        """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all
+        subnets.
 
-        The claimed address is signed once (two milliseconds), and again only if the clock was ahead at that time: nodes
-        disconnect from a peer whose claim is from the future, so a corrected clock would cost every connection.
+        The claimed address is signed once (two milliseconds), and again only if the clock was ahead
+        at that time: nodes disconnect from a peer whose claim is from the future, so a corrected
+        clock would cost every connection.
         """
         if self._signed_at is None or self._signed_at > unix_s:
             self._signed_at = int(unix_s)
@@ -88,7 +93,8 @@ class OwnHandshake(Struct, eq=False):
 
 
 class PeerWeights:
-    """The weights of the Primary Network's validators, by which their claims about the network count.
+    """The weights of the Primary Network's validators, by which their claims about the network
+    count.
 
     Liars may be the first peers and may be many, but they cannot have a third of the weight.
     """
@@ -102,24 +108,31 @@ class PeerWeights:
         self.by_node, self.total = weights, sum(weights.values())
 
     def find_shared(self, reports: Iterable[tuple[NodeID, ReportT]]) -> ReportT | None:
-        """Return the highest value that validators with more than a third of all weight report or exceed."""
+        """Return the highest value that validators with more than a third of all weight report or
+        exceed.
+        """
         weighed = ((value, self.by_node.get(node_id, 0)) for node_id, value in reports)
         return _find_exceeded(weighed, self.total // 3)
 
 
 class _PeerRelease(Struct, frozen=True):
-    """The release of a peer. has_refused: whether it hung up because an older one was advertised."""
+    """The release of a peer.
+
+    has_refused: whether it hung up because an older one was advertised.
+    """
 
     version: Version
     has_refused: bool
 
 
 class AdvertisedVersion:
-    """The release that handshakes advertise: that of the setting, else the newest tested one, unless that is refused.
+    """The release that handshakes advertise: that of the setting, else the newest tested one,
+    unless that is refused.
 
-    Source of truth: avalanchego `version/compatibility.go`. A node refuses a peer whose release is older than the
-    lowest compatible one, which an upgrade raises, or has a newer major number; any other newer release it only logs.
-    A node sends its own handshake before it reads ours, so that the release of one that refuses is known.
+    Source of truth: avalanchego `version/compatibility.go`. A node refuses a peer whose release is
+    older than the lowest compatible one, which an upgrade raises, or has a newer major number; any
+    other newer release it only logs. A node sends its own handshake before it reads ours, so that
+    the release of one that refuses is known.
     """
 
     def __init__(self, setting: Version | None, weights: PeerWeights) -> None:
@@ -130,7 +143,8 @@ class AdvertisedVersion:
 
     def record_accepted(self, node_id: NodeID, version: Version) -> None:
         """Note the release of a peer that accepted our handshake."""
-        # A peer that accepts a raised release would refuse the tested one as before, until it runs that itself.
+        # A peer that accepts a raised release would refuse the tested one as before, until it runs
+        # that itself.
         self._record(
             node_id,
             version,
@@ -149,7 +163,9 @@ class AdvertisedVersion:
             self._peers.pop(node_id, None)
 
     def update(self) -> bool:
-        """Choose the release by what the peers have accepted and refused; return whether it is another one."""
+        """Choose the release by what the peers have accepted and refused; return whether it is
+        another one.
+        """
         version = self.current if self._is_setting else self._find_demanded() or TESTED_VERSION
         has_changed = version != self.current
         self.current = version
@@ -164,8 +180,9 @@ class AdvertisedVersion:
     def _find_demanded(self) -> Version | None:
         """Return the release that most of the refusing weight runs or exceeds.
 
-        The refusing peers need more than a third of all weight, which liars do not have, and more than half of the
-        weight whose releases are known: a new major number costs the connections to the others.
+        The refusing peers need more than a third of all weight, which liars do not have, and more
+        than half of the weight whose releases are known: a new major number costs the connections
+        to the others.
         """
         weights = self._weights.by_node
         peers = [(release, weights.get(node_id, 0)) for node_id, release in self._peers.items()]
@@ -180,7 +197,9 @@ class AdvertisedVersion:
 
 
 def _find_exceeded(weighed: Iterable[tuple[ReportT, int]], limit: int) -> ReportT | None:
-    """Return the highest value such that the weights of it and of higher ones add up to more than `limit`."""
+    """Return the highest value such that the weights of it and of higher ones add up to more than
+    `limit`.
+    """
     reached = 0
     for value, weight in sorted(weighed, reverse=True):
         reached += weight
@@ -192,9 +211,10 @@ def _find_exceeded(weighed: Iterable[tuple[ReportT, int]], limit: int) -> Report
 class PeerHandshake(Struct, frozen=True):
     """A peer's handshake that passed the checks.
 
-    claim: its address, signed by the certificate of the connection. clock_offset_s: the peer's clock minus ours, in
-    whole seconds, including the time that the message travelled. upgrade_time: of the latest upgrade that its release
-    knows, Unix seconds.
+    claim: its address, signed by the certificate of the connection.
+    clock_offset_s: the peer's clock minus ours, in whole seconds, including the time that the
+        message travelled.
+    upgrade_time: of the latest upgrade that its release knows, Unix seconds.
     """
 
     version: Version
@@ -207,7 +227,8 @@ def check_handshake(
     message: p2p_pb2.Handshake, certificate: Certificate, network_id: int, unix_s: float
 ) -> PeerHandshake:
     """Return what a peer's handshake says. Raises ProtocolError. It takes about 200 microseconds."""
-    # handleHandshake has the same order: the first rule that a peer breaks is the reason that both sides log.
+    # handleHandshake has the same order: the first rule that a peer breaks is the reason that both
+    # sides log.
     if message.network_id != network_id:
         raise ProtocolError(
             CloseReason.WRONG_NETWORK, f"network {message.network_id}, ours is {network_id}"
@@ -231,8 +252,9 @@ def check_handshake(
         except MalformedFilter as error:
             raise ProtocolError(CloseReason.MALFORMED_FILTER, str(error)) from None
     claim = _check_claim(message, certificate, unix_s)
-    # signature.go, SignatureFromBytes: a point of the subgroup, for peers that are no validators as well. Whether the
-    # validator's key signed it is not checked: TLS and the certificate prove the node.
+    # signature.go, SignatureFromBytes: a point of the subgroup, for peers that are no validators as
+    # well. Whether the validator's key signed it is not checked: TLS and the certificate prove the
+    # node.
     if not bls.is_signature(message.ip_bls_sig):
         raise ProtocolError(CloseReason.MALFORMED_BLS_PROOF, f"{len(message.ip_bls_sig)} bytes")
     client = message.client
@@ -249,7 +271,8 @@ def _check_claim(
         ip, port = parse_ip(message.ip_addr), parse_port(message.ip_port)
     except MalformedAddress as error:
         raise ProtocolError(CloseReason.MALFORMED_ADDRESS, str(error)) from None
-    # ip.go, SignedIP.Verify: at most 60 s from the future, then the signature of the TLS key; old claims are valid.
+    # ip.go, SignedIP.Verify: at most 60 s from the future, then the signature of the TLS key; old
+    # claims are valid.
     ahead_s = message.ip_signing_time - unix_s
     if ahead_s > MAX_CLOCK_SKEW_S:
         raise ProtocolError(CloseReason.ADDRESS_FROM_THE_FUTURE, f"signed in {ahead_s:.0f} s")
@@ -281,7 +304,9 @@ class CloseReason(StrEnum):
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol in a way that ends the connection; the protocol turns it into an event."""
+    """The peer broke the protocol in a way that ends the connection; the protocol turns it into an
+    event.
+    """
 
     def __init__(self, reason: CloseReason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason.value)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# utils/constants/networking.go, DefaultMaxMessageSize: of a frame without its length, and of its decompressed message.
+# utils/constants/networking.go, DefaultMaxMessageSize: of a frame without its length, and of its
+# decompressed message.
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 # network/peer/peer.go, maxNumTrackedSubnets and maxBloomSaltLen.
 MAX_TRACKED_SUBNETS: Final = 16
@@ -16,8 +17,9 @@ MAX_SALT_BYTES: Final = 32
 MAX_FILTER_HASHES: Final = 16
 # staking/parse.go, MaxCertificateLen.
 MAX_CERTIFICATE_BYTES: Final = 2 * 1024
-# utils/constants/networking.go: DefaultNetworkMaxClockDifference, DefaultNetworkPeerListNumValidatorIPs,
-# DefaultInboundConnUpgradeThrottlerCooldown, and DefaultPingPongTimeout, within which a node must hear from a peer.
+# utils/constants/networking.go: DefaultNetworkMaxClockDifference,
+# DefaultNetworkPeerListNumValidatorIPs, DefaultInboundConnUpgradeThrottlerCooldown, and
+# DefaultPingPongTimeout, within which a node must hear from a peer.
 MAX_CLOCK_SKEW_S: Final = 60
 ADDRESSES_PER_PEER_LIST: Final = 15
 MIN_REDIAL_S: Final = 10.0

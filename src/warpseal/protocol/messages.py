@@ -1,8 +1,9 @@
-"""Decoding of received peer messages and encoding of sent ones, with the signature requests of ACP-118 in them.
+"""Decoding of received peer messages and encoding of sent ones, with the signature requests of
+ACP-118 in them.
 
-Source of truth: proto/warpseal/pb/p2p.proto. Envelopes are opened without building objects. Responses, of which a round
-brings a thousand, are sliced directly if they have the encoding that nodes write, and go through the generated parser
-otherwise.
+Source of truth: proto/warpseal/pb/p2p.proto. Envelopes are opened without building objects.
+Responses, of which a round brings a thousand, are sliced directly if they have the encoding that
+nodes write, and go through the generated parser otherwise.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ _LONGEST_SHARE_BYTES: Final = _AFTER_CHAIN + 1 + 5 + len(_SHARE_FOLLOWS) + RESPO
 def open_envelope(frame: bytes, zstd: Zstd) -> tuple[int, bytes]:
     """Return (field number, body) of the message in a frame, decompressed if necessary.
 
-    The number may be unknown. Raises DecodeError, also for a compressed message inside a compressed message.
+    The number may be unknown. Raises DecodeError, also for a compressed message inside a compressed
+    message.
     """
     number, body = _single_field(frame)
     if number != MessageType.COMPRESSED:
@@ -109,7 +111,8 @@ def _single_field(raw: bytes) -> tuple[int, bytes]:
 
 @lru_cache(maxsize=_CACHED_HEADS)
 def _field_head(first: bytes) -> tuple[int, int, int] | None:
-    """Return (field number, offset of the value, end of the value) from the first bytes of a message, else None.
+    """Return (field number, offset of the value, end of the value) from the first bytes of a
+    message, else None.
 
     It is cached because a thousand responses begin alike.
     """
@@ -132,7 +135,8 @@ def decode_app_response(body: bytes) -> tuple[bytes, int, bytes]:
 
 @lru_cache(maxsize=_CACHED_HEADS)
 def _share_head(head: bytes) -> tuple[bytes, int] | None:
-    """Return (chain id, request id) if `head` is everything before the share of an AppResponse, else None.
+    """Return (chain id, request id) if `head` is everything before the share of an AppResponse,
+    else None.
 
     It is cached because all responses to a request share it.
     """
@@ -154,8 +158,8 @@ def _share_head(head: bytes) -> tuple[bytes, int] | None:
 def decode_app_error(body: bytes) -> tuple[bytes, int, int, str]:
     """Return (chain id, request id, code, readable text). Raises DecodeError.
 
-    The text is cut to 200 bytes. Control characters and invalid UTF-8 are escaped; the generated parser would refuse
-    the whole message for them.
+    The text is cut to 200 bytes. Control characters and invalid UTF-8 are escaped; the generated
+    parser would refuse the whole message for them.
     """
     chain_id, request_id, code, text = b"", 0, 0, b""
     for number, value in iter_fields(body, _ERROR_FIELDS):
@@ -218,7 +222,9 @@ def encode_handshake(handshake: p2p_pb2.Handshake) -> bytes:
 
 
 def encode_get_peer_list(known_peers: bytes, salt: bytes, zstd: Zstd) -> bytes:
-    """Return the frame that asks for addresses of all subnets that are not in a marshalled bloom filter."""
+    """Return the frame that asks for addresses of all subnets that are not in a marshalled bloom
+    filter.
+    """
     request = p2p_pb2.GetPeerList(
         known_peers=p2p_pb2.BloomFilter(filter=known_peers, salt=salt), all_subnets=True
     )
@@ -260,7 +266,9 @@ class NoSignature(StrEnum):
 
 
 def encode_signature_request(message: bytes, justification: bytes) -> bytes:
-    """Return the app bytes that ask for a signature of an unsigned Warp message: they begin with the handler ID."""
+    """Return the app bytes that ask for a signature of an unsigned Warp message: they begin with
+    the handler ID.
+    """
     request = sdk_pb2.SignatureRequest(message=message, justification=justification)
     return _SIGNATURE_REQUEST_HANDLER + request.SerializeToString()
 
@@ -268,7 +276,8 @@ def encode_signature_request(message: bytes, justification: bytes) -> bytes:
 def decode_signature_response(body: bytes) -> bytes | NoSignature:
     """Return the 96 bytes of a share, unchecked; a response has no handler ID.
 
-    Returns EMPTY for a response without a signature, and MALFORMED for other bytes or another length.
+    Returns EMPTY for a response without a signature, and MALFORMED for other bytes or another
+    length.
     """
     if len(body) == RESPONSE_BYTES and body.startswith(_SIGNATURE_PREFIX):
         return body[len(_SIGNATURE_PREFIX) :]
@@ -276,7 +285,8 @@ def decode_signature_response(body: bytes) -> bytes | NoSignature:
         signature = sdk_pb2.SignatureResponse.FromString(body).signature
     except ProtobufError:
         return NoSignature.MALFORMED
-    # A handler of before ACP-118, or one that has not seen the message yet, answers without a signature.
+    # A handler of before ACP-118, or one that has not seen the message yet, answers without a
+    # signature.
     if not signature:
         return NoSignature.EMPTY
     return signature if len(signature) == SIGNATURE_BYTES else NoSignature.MALFORMED

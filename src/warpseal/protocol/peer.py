@@ -1,7 +1,8 @@
 """One peer connection after its TLS handshake: received bytes in, events and bytes to write out.
 
-Source of truth: avalanchego `network/peer/peer.go`, to whose functions the comments refer; docs/protocol.md says which
-messages are spoken. Pure: `now` is any monotonic clock and `unix_s` the wall clock, both in seconds.
+Source of truth: avalanchego `network/peer/peer.go`, to whose functions the comments refer;
+docs/protocol.md says which messages are spoken. Pure: `now` is any monotonic clock and `unix_s` the
+wall clock, both in seconds.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ from warpseal.protocol.messages import (
 from warpseal.protocol.requests import PeerRequest, PeerResponse, RequestLimits, RequestTable
 from warpseal.warp.protobuf import DecodeError
 
-# The messages that this daemon reads are far smaller; longer frames within the protocol's limit are skipped.
+# The messages that this daemon reads are far smaller; longer frames within the protocol's limit are
+# skipped.
 _KEPT_FRAME_BYTES: Final = 256 * 1024
 _MAX_ADDRESSES: Final = 1_000
-# A late tick adds at most this fraction of the silence timeout: a stall of this process is not silence of the peer.
+# A late tick adds at most this fraction of the silence timeout: a stall of this process is not
+# silence of the peer.
 _TICKS_PER_SILENCE: Final = 4
 
 # The flood rule of docs/protocol.md. Points stand for work: the cheapest frames cost one point.
@@ -67,13 +70,18 @@ class ProtocolSettings(Struct, frozen=True):
 
 
 class PeersGossiped(Struct, frozen=True):
-    """The peer sent a peer list. The entries are well-formed, not verified, and may be of unknown nodes."""
+    """The peer sent a peer list.
+
+    The entries are well-formed, not verified, and may be of unknown nodes.
+    """
 
     addresses: tuple[ClaimedIpPort, ...]
 
 
 class ConnectionClosed(Struct, frozen=True):
-    """The caller must close the connection; the protocol ignores all further input and writes nothing."""
+    """The caller must close the connection; the protocol ignores all further input and writes
+    nothing.
+    """
 
     reason: CloseReason
     detail: str
@@ -86,13 +94,15 @@ Event = PeerHandshake | PeersGossiped | PeerResponse | ConnectionClosed
 class PeerProtocol:
     """The state of one connection.
 
-    The caller writes the bytes that `output`, `send_request` and `pong` return, in the order of the calls, `output`
-    first: it begins with the handshake. The caller feeds `receive`; calls `tick` at least four times per silence
-    timeout and at `release_at`; and closes the connection at the ConnectionClosed event.
+    The caller writes the bytes that `output`, `send_request` and `pong` return, in the order of the
+    calls, `output` first: it begins with the handshake. The caller feeds `receive`; calls `tick` at
+    least four times per silence timeout and at `release_at`; and closes the connection at the
+    ConnectionClosed event.
 
     is_connected: whether both sides have accepted each other and the connection is open.
-    clock_offset_s: the peer's clock minus ours, also of a refused handshake. undecodable, unexpected: numbers of frames
-    that could not be decoded, and of messages that this daemon does not read or did not expect.
+    clock_offset_s: the peer's clock minus ours, also of a refused handshake. undecodable,
+    unexpected: numbers of frames that could not be decoded, and of messages that this daemon does
+    not read or did not expect.
     """
 
     __slots__ = (
@@ -141,8 +151,9 @@ class PeerProtocol:
         self._zstd = zstd
         self._decoder = FrameDecoder(keep=_KEPT_FRAME_BYTES)
         self.requests = RequestTable(settings.limits)
-        # peer.Start, writeMessages: both sides send their handshake at once. The empty peer list that finishes it
-        # follows without a wait for the peer's handshake: peers read in order (handlePeerList).
+        # peer.Start, writeMessages: both sides send their handshake at once. The empty peer list
+        # that finishes it follows without a wait for the peer's handshake: peers read in order
+        # (handlePeerList).
         self._out = [own.encode(unix_s, known_peers), EMPTY_PEER_LIST_FRAME]
         self._started_at = self._ticked_at = now
         self._unix_offset_s = unix_s - now
@@ -161,14 +172,17 @@ class PeerProtocol:
     def send_request(self, request: PeerRequest, now: float) -> bytes | None:
         """Return the bytes to write now, empty if the request is queued.
 
-        Returns None if the request is refused because the queue is full or the peer is not connected.
+        Returns None if the request is refused because the queue is full or the peer is not
+        connected.
         """
         if not self.is_connected:
             return None
         return self.requests.submit(request, now)
 
     def output(self) -> bytes:
-        """Return the bytes to write since the last call; call it at once, and after each `receive` and `tick`."""
+        """Return the bytes to write since the last call; call it at once, and after each `receive`
+        and `tick`.
+        """
         if not self._out:
             return b""
         out = b"".join(self._out)
@@ -176,10 +190,13 @@ class PeerProtocol:
         return out
 
     def pong(self) -> bytes:
-        """Return the Pong that is owed, or nothing. Call it when everything that has arrived was received.
+        """Return the Pong that is owed, or nothing.
 
-        One Pong answers all Pings that were read since the last call. handlePong: a node clears the time of its last
-        Ping at the first Pong, and disconnects from a peer whose Pong comes while no Ping is outstanding.
+        Call it when everything that has arrived was received.
+
+        One Pong answers all Pings that were read since the last call. handlePong: a node clears the
+        time of its last Ping at the first Pong, and disconnects from a peer whose Pong comes while
+        no Ping is outstanding.
         """
         if not self.pong_owed or self.closed is not None:
             return b""
@@ -219,11 +236,13 @@ class PeerProtocol:
             now - self._ticked_at, settings.silence_timeout_s / _TICKS_PER_SILENCE
         )
         self._ticked_at = now
-        # readMessages: any bytes within the read deadline of 30 s keep the connection, a Pong is not required.
+        # readMessages: any bytes within the read deadline of 30 s keep the connection, a Pong is
+        # not required.
         if self._silent_s >= settings.silence_timeout_s:
             self._close(ProtocolError(CloseReason.SILENT), events)
             return events
-        # Nodes have no deadline of the handshake; a peer that only sends Pings would occupy its node's address.
+        # Nodes have no deadline of the handshake; a peer that only sends Pings would occupy its
+        # node's address.
         if not self.is_connected and now >= self._started_at + settings.handshake_timeout_s:
             self._close(ProtocolError(CloseReason.HANDSHAKE_TIMEOUT), events)
             return events
@@ -250,7 +269,8 @@ class PeerProtocol:
             else:
                 self._handle_message(number, body, now, events)
         except DecodeError:
-            # readMessages: bytes that cannot be parsed, and unknown types, are skipped; the connection stays.
+            # readMessages: bytes that cannot be parsed, and unknown types, are skipped; the
+            # connection stays.
             self.undecodable += 1
             self._add_cost(_MALFORMED_POINTS, now)
 
@@ -300,7 +320,8 @@ class PeerProtocol:
         entries = decode_peer_list(body, _MAX_ADDRESSES)
         self._add_cost(_FRAME_POINTS + _ENTRY_POINTS * len(entries), now)
         if not self.is_connected and self.handshake is not None:
-            # handlePeerList: the first list behind the peer's handshake finishes it, an empty one as well.
+            # handlePeerList: the first list behind the peer's handshake finishes it, an empty one
+            # as well.
             self.is_connected = True
             events.append(self.handshake)
         addresses: list[ClaimedIpPort] = []
@@ -308,13 +329,15 @@ class PeerProtocol:
             try:
                 addresses.append(parse_claimed_ip_port(entry))
             except MalformedAddress:
-                # A node would disconnect (handlePeerList). The other entries and the peer's shares are worth more.
+                # A node would disconnect (handlePeerList). The other entries and the peer's shares
+                # are worth more.
                 self._add_cost(_MALFORMED_POINTS, now)
         if addresses:
             events.append(PeersGossiped(tuple(addresses)))
 
     def _refuse_request(self, body: bytes, now: float) -> None:
-        # network/p2p/router.go: a handler ID that is not registered is refused with an AppError of code -2.
+        # network/p2p/router.go: a handler ID that is not registered is refused with an AppError of
+        # code -2.
         chain_id, request_id = decode_app_request_ids(body)
         self._add_cost(_REQUEST_POINTS, now)
         error = encode_app_error(

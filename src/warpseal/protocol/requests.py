@@ -1,4 +1,5 @@
-"""Requests of one connection: which may be written now, which are queued, and matching responses to requests.
+"""Requests of one connection: which may be written now, which are queued, and matching responses to
+requests.
 
 Source of truth: docs/protocol.md (limits). Pure: `now` is any monotonic clock in seconds.
 """
@@ -14,16 +15,21 @@ from msgspec import Struct
 from warpseal.warp.ids import NodeID
 
 _RATE_WINDOW_S: Final = 1.0
-# A full queue is purged of expired and cancelled requests at most this often, because a purge reads all of it.
+# A full queue is purged of expired and cancelled requests at most this often, because a purge reads
+# all of it.
 _PURGE_INTERVAL_S: Final = 0.1
-# A peer is silent if it has answered nothing between this many checks, a second or more apart. Checks are counted, not
-# seconds: between two of them the event loop has read whatever came, however slow this machine is.
+# A peer is silent if it has answered nothing between this many checks, a second or more apart.
+# Checks are counted, not seconds: between two of them the event loop has read whatever came,
+# however slow this machine is.
 _SILENT_CHECKS: Final = 4
 _SILENCE_CHECK_S: Final = 1.0
 
 
 class RequestLimits(Struct, frozen=True):
-    """Limits per peer. slot_timeout_s: the time after which an unanswered request no longer occupies a slot."""
+    """Limits per peer.
+
+    slot_timeout_s: the time after which an unanswered request no longer occupies a slot.
+    """
 
     outstanding: int = 16
     sent_per_s: int = 500
@@ -34,9 +40,10 @@ class RequestLimits(Struct, frozen=True):
 class PeerRequest(Struct, eq=False):
     """One request, shared by all the peers to which its bytes are sent.
 
-    request_id: unique among the open requests of a connection, and seen by the peers. deadline: on the clock of `now`;
-    later responses do not count. is_reask: whether first asks overtake it in the queue. on_response: called for each
-    response; None once the request is closed.
+    request_id: unique among the open requests of a connection, and seen by the peers.
+    deadline: on the clock of `now`; later responses do not count.
+    is_reask: whether first asks overtake it in the queue.
+    on_response: called for each response; None once the request is closed.
     """
 
     chain_id: bytes
@@ -52,13 +59,17 @@ class PeerRequest(Struct, eq=False):
         self.deadline = max(self.deadline, deadline)
 
     def close(self) -> None:
-        """Accept no more responses and stop writing; slots of peers stay occupied until they respond or time out."""
+        """Accept no more responses and stop writing; slots of peers stay occupied until they
+        respond or time out.
+        """
         self.on_response = None
         self.frame = b""
 
 
 class PeerResponse(Struct, frozen=True, eq=False):
-    """The response of one peer: app bytes (body), or an application error (error_code, error_message), never both."""
+    """The response of one peer: app bytes (body), or an application error (error_code,
+    error_message), never both.
+    """
 
     node_id: NodeID
     body: bytes | None
@@ -77,8 +88,9 @@ ResponseHandler = Callable[[PeerResponse], None]
 class RequestTable(Struct, eq=False):
     """The requests of one connection.
 
-    A request is registered before its bytes are returned, so no response can come too early. It stays in flight until
-    its response or its deadline; its slot is free again `slot_timeout_s` after writing.
+    A request is registered before its bytes are returned, so no response can come too early. It
+    stays in flight until its response or its deadline; its slot is free again `slot_timeout_s`
+    after writing.
     """
 
     _limits: RequestLimits
@@ -126,7 +138,8 @@ class RequestTable(Struct, eq=False):
         return timed_out
 
     def submit(self, request: PeerRequest, now: float) -> bytes | None:
-        """Return the bytes to write now, empty if the request is queued, or None if the queue is full.
+        """Return the bytes to write now, empty if the request is queued, or None if the queue is
+        full.
 
         If the queue is full, a first ask replaces the youngest queued re-ask.
         """
@@ -135,7 +148,9 @@ class RequestTable(Struct, eq=False):
         return self._register(request, now)
 
     def release(self, now: float) -> bytes:
-        """Return the bytes of all queued requests that may be written now: first asks first, then oldest first."""
+        """Return the bytes of all queued requests that may be written now: first asks first, then
+        oldest first.
+        """
         frames = []
         while (self._asks or self._reasks) and self._may_write(now):
             request = (self._asks or self._reasks).pop(0)
@@ -146,8 +161,8 @@ class RequestTable(Struct, eq=False):
     def match_response(self, chain_id: bytes, request_id: int, now: float) -> PeerRequest | None:
         """Return the request of a response and free its slot; None if the response is unexpected.
 
-        A response is unexpected if there is no such request, if it is the second one, or if it comes after the
-        deadline. The request may have been cancelled.
+        A response is unexpected if there is no such request, if it is the second one, or if it
+        comes after the deadline. The request may have been cancelled.
         """
         request = self._in_flight.get(request_id)
         if request is None or request.chain_id != chain_id:
@@ -158,7 +173,9 @@ class RequestTable(Struct, eq=False):
         return request if request.deadline > now else None
 
     def release_at(self, now: float) -> float | None:
-        """Return when `release` can return bytes without a response before; None if the queue is empty."""
+        """Return when `release` can return bytes without a response before; None if the queue is
+        empty.
+        """
         if not self.queued:
             return None
         at = now
@@ -169,7 +186,9 @@ class RequestTable(Struct, eq=False):
         return at
 
     def forget_expired(self, now: float) -> None:
-        """Drop requests behind their deadline and free timed-out slots; call it about once a second."""
+        """Drop requests behind their deadline and free timed-out slots; call it about once a
+        second.
+        """
         if not self._in_flight:
             self._silent_checks = 0
         elif now >= self._silence_checked_at + _SILENCE_CHECK_S:

@@ -1,7 +1,8 @@
 """Aliases of blockchain ids, and the order in which a name is resolved.
 
-Source of truth: avalanchego `ids/aliases.go` (one alias, one id; the first alias of an id is its primary one) and
-`genesis/aliases.go`. An alias never hides a blockchain id, a name of the specification or an EVM chain id.
+Source of truth: avalanchego `ids/aliases.go` (one alias, one id; the first alias of an id is its
+primary one) and `genesis/aliases.go`. An alias never hides a blockchain id, a name of the
+specification or an EVM chain id.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class ChainAliases:
         self._put(chain_id, alias)
 
     def find(self, name: str) -> ChainID | None:
-        """Return the chain of a name: a blockchain id, a name of the specification, an EVM chain id, or an alias."""
+        """Return the chain of a name: a blockchain id, a name of the specification, an EVM chain
+        id, or an alias.
+        """
         try:
             return ChainID(parse_id(name))
         except MalformedID:
@@ -92,7 +95,9 @@ class ChainAliases:
         return chain_id
 
     def aliases_of(self, chain_id: ChainID) -> tuple[str, ...]:
-        """Return the aliases of a chain in the order in which they were added, with its id if the chain is known."""
+        """Return the aliases of a chain in the order in which they were added, with its id if the
+        chain is known.
+        """
         return tuple(self._aliases.get(chain_id, ()))
 
     def _add_primary(self, chain_id: ChainID, chain: PrimaryChain) -> None:
@@ -114,7 +119,10 @@ def is_reserved(name: str) -> bool:
 
 
 def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:
-    """Return the aliases of a JSON file: an object of lists by blockchain id. Raises StartupError naming the file."""
+    """Return the aliases of a JSON file: an object of lists by blockchain id.
+
+    Raises StartupError naming the file.
+    """
     if file is None:
         return {}
     try:

@@ -1,9 +1,10 @@
 """The common parts of all resources of the Data API, and their closed lists of values.
 
-Resources are structs of responses: the index fills them, the Data API encodes them. Keys are in camel case. A field
-that may be left out is `UNSET` by default, and then absent from the JSON: the published SDKs take null for an error.
-Source of truth: the specification's conventions, and the enumerations that the published SDKs agree on. An SDK refuses
-a whole page for one value that it does not know.
+Resources are structs of responses: the index fills them, the Data API encodes them. Keys are in
+camel case. A field that may be left out is `UNSET` by default, and then absent from the JSON: the
+published SDKs take null for an error. Source of truth: the specification's conventions, and the
+enumerations that the published SDKs agree on. An SDK refuses a whole page for one value that it
+does not know.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ _PLATFORM_VM: Final = b"platformvm".ljust(32, b"\x00")
 
 
 class Proposer(Struct, frozen=True, gc=False, array_like=True):
-    """The proposervm header of a block. node_id: None if the block is not signed."""
+    """The proposervm header of a block.
+
+    node_id: None if the block is not signed.
+    """
 
     block_id: bytes
     parent_id: bytes
@@ -24,7 +27,9 @@ class Proposer(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
-    """A blockchain of any subnet. height, time: of the block that created it; None if only a node was asked.
+    """A blockchain of any subnet.
+
+    height, time: of the block that created it; None if only a node was asked.
 
     genesis: None if it is not known; empty for the P-Chain, which no transaction created.
     """
@@ -39,7 +44,10 @@ class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
 
 
 def p_chain(genesis_time: int | None = None) -> Blockchain:
-    """Return the P-Chain itself. genesis_time: unix seconds, if known."""
+    """Return the P-Chain itself.
+
+    genesis_time: unix seconds, if known.
+    """
     return Blockchain(
         chain_id=P_CHAIN,
         subnet_id=PRIMARY_NETWORK,

@@ -1,6 +1,8 @@
-"""The three primary chains: their names, their blockchain ids on a network, and how far each is read and indexed.
+"""The three primary chains: their names, their blockchain ids on a network, and how far each is
+read and indexed.
 
-Source of truth: avalanchego `genesis/` for the ids of mainnet and fuji; the P-Chain's id is the same on every network.
+Source of truth: avalanchego `genesis/` for the ids of mainnet and fuji; the P-Chain's id is the
+same on every network.
 """
 
 from __future__ import annotations
@@ -38,10 +40,15 @@ class PrimaryChains(Struct, frozen=True):
 
 
 class ChainFreshness(Struct, frozen=True):
-    """How far one chain is indexed. node_height: the tip that the node reported last. time: unix seconds of `height`.
+    """How far one chain is indexed.
 
-    is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.
-    first_height: no block below it is indexed. block_id: ID of the block at `height`, 32 bytes, if known.
+    node_height: the tip that the node reported last.
+    time: unix seconds of `height`.
+
+    is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves
+        nothing.
+    first_height: no block below it is indexed.
+    block_id: ID of the block at `height`, 32 bytes, if known.
     """
 
     chain: PrimaryChain
@@ -53,17 +60,23 @@ class ChainFreshness(Struct, frozen=True):
     block_id: bytes | None = None
 
     def lag_s(self, now: float) -> int:
-        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has no newer one."""
+        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has
+        no newer one.
+        """
         if self.height >= self.node_height and not self.is_node_behind:
             return 0
         return max(0, int(now) - self.time)
 
 
 class IndexedChainState(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a chain is indexed. waiting: why it waits. stopped: why no more blocks are read.
+    """How far a chain is indexed.
 
-    internal_height: of an EVM chain, the block up to which creations inside of transactions are complete. internal_gap:
-    the first block that no node can trace.
+    waiting: why it waits.
+    stopped: why no more blocks are read.
+
+    internal_height: of an EVM chain, the block up to which creations inside of transactions are
+        complete.
+    internal_gap: the first block that no node can trace.
     """
 
     height: str | UnsetType = UNSET
@@ -82,9 +95,13 @@ class IndexedChainState(Struct, frozen=True, kw_only=True, rename="camel"):
 class FollowerState(Struct, frozen=True, kw_only=True, rename="camel"):
     """How far the daemon has read the P-Chain for L1 transactions; unknown fields are left out.
 
-    off: it does not read it. first_height: all blocks from there to `height` were read. target_height: the end of the
-    backfill. backfilled: 0 to 1. leader: whether this daemon reads for all that share the store. stopped: why it reads
-    no more blocks. waiting_for: nodes or store.
+    off: it does not read it.
+    first_height: all blocks from there to `height` were read.
+    target_height: the end of the backfill.
+    backfilled: 0 to 1.
+    leader: whether this daemon reads for all that share the store.
+    stopped: why it reads no more blocks.
+    waiting_for: nodes or store.
     """
 
     off: bool | UnsetType = UNSET

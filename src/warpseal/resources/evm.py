@@ -1,7 +1,7 @@
 """Queries and resources of the indexed EVM chains: endpoints 9 to 15.
 
-The index fills the resources and the Data API encodes them. Addresses are in EIP-55. Source of truth: the
-specification's EVM endpoints, and the enumerations of the published SDKs.
+The index fills the resources and the Data API encodes them. Addresses are in EIP-55. Source of
+truth: the specification's EVM endpoints, and the enumerations of the published SDKs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ class ErcType(StrEnum):
 
 
 class EvmFreshness(Struct, frozen=True):
-    """How far one EVM chain is indexed. node_height: the head that its nodes reported last; time: of block `height`.
+    """How far one EVM chain is indexed.
 
-    is_node_behind: no node reported lately, or the nodes lag. first_height: no block below it is indexed.
-    traced_height: internal creations are complete up to it; None: no node traces. trace_gap: the lowest block that no
-    node could trace, because they were pruned; None without one. stopped: the reason why indexing stopped, "" while it
-    runs. icm_first: messages of ICM are known from this block on; -1: they are not kept.
+    node_height: the head that its nodes reported last; time: of block `height`.
+
+    is_node_behind: no node reported lately, or the nodes lag.
+    first_height: no block below it is indexed.
+    traced_height: internal creations are complete up to it; None: no node traces.
+    trace_gap: the lowest block that no node could trace, because they were pruned; None without
+        one.
+    stopped: the reason why indexing stopped, "" while it runs.
+    icm_first: messages of ICM are known from this block on; -1: they are not kept.
     """
 
     chain_id: int
@@ -46,7 +51,9 @@ class EvmFreshness(Struct, frozen=True):
     icm_first: int = -1
 
     def lag_s(self, now: float) -> int:
-        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has no newer one."""
+        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has
+        no newer one.
+        """
         if self.height >= self.node_height and not self.is_node_behind:
             return 0
         return max(0, int(now) - self.time)
@@ -60,8 +67,10 @@ def describe_trace_gap(height: int | str) -> str:
 class DailyTps(Struct, frozen=True):
     """Average transactions per second of a chain, by UTC day since 1970.
 
-    first_day: the first one that is indexed completely, None before block 1; last_day: the newest block's.
-    values: of the days with blocks. advanced_at: unix seconds at which the index last advanced.
+    first_day: the first one that is indexed completely, None before block 1; last_day: the newest
+        block's.
+    values: of the days with blocks.
+    advanced_at: unix seconds at which the index last advanced.
     """
 
     first_day: int | None
@@ -84,7 +93,11 @@ class Erc1155Query(Struct, frozen=True):
 
 
 class CollectibleQuery(Struct, frozen=True):
-    """NFTs that an address holds. contract: only NFTs of this contract. hidden: contracts that are left out."""
+    """NFTs that an address holds.
+
+    contract: only NFTs of this contract.
+    hidden: contracts that are left out.
+    """
 
     owner: bytes
     contract: bytes | None = None
@@ -92,7 +105,8 @@ class CollectibleQuery(Struct, frozen=True):
 
 
 class HolderQuery(Struct, frozen=True):
-    """Addresses whose balance of an ERC-20 token was above a threshold, strictly, after any block of a time range.
+    """Addresses whose balance of an ERC-20 token was above a threshold, strictly, after any block
+    of a time range.
 
     threshold: in base units. The balance before the first block of the range counts as well.
     """
@@ -103,14 +117,18 @@ class HolderQuery(Struct, frozen=True):
 
 
 class Holder(Struct, frozen=True):
-    """An address, and its balance of an ERC-20 token or its number of NFTs at the block of the first page."""
+    """An address, and its balance of an ERC-20 token or its number of NFTs at the block of the
+    first page.
+    """
 
     address: bytes
     balance: int
 
 
 class IcmStatus(StrEnum):
-    """Whether a message was received, as far as the indexes know; or only that, if its source is not indexed."""
+    """Whether a message was received, as far as the indexes know; or only that, if its source is
+    not indexed.
+    """
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -118,7 +136,10 @@ class IcmStatus(StrEnum):
 
 
 class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):
-    """A block of an EVM chain. Amounts in wei. cumulativeTransactions: of the chain, this block included."""
+    """A block of an EVM chain.
+
+    Amounts in wei. cumulativeTransactions: of the chain, this block included.
+    """
 
     chain_id: str
     block_number: str
@@ -135,7 +156,10 @@ class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class NftMetadata(Resource, frozen=True, gc=False, kw_only=True):
-    """Metadata of a token. attributes: of collectibles and tokens; decimals, properties: of ERC-1155."""
+    """Metadata of a token.
+
+    attributes: of collectibles and tokens; decimals, properties: of ERC-1155.
+    """
 
     index_status: str
     metadata_last_updated_timestamp: int | UnsetType = UNSET
@@ -152,7 +176,9 @@ class NftMetadata(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class TokenHolder(Resource, frozen=True, gc=False, kw_only=True):
-    """Sender or receiver of a transfer; name, symbol, decimals and logo if it is a known token contract."""
+    """Sender or receiver of a transfer; name, symbol, decimals and logo if it is a known token
+    contract.
+    """
 
     address: str
     name: str | UnsetType = UNSET
@@ -188,7 +214,8 @@ class Erc1155Transfer(Resource, frozen=True, gc=False, kw_only=True):
 class NftToken(Resource, frozen=True, gc=False, kw_only=True):
     """A token of a collection. ownerAddress: of ERC-721 only.
 
-    eventsInconsistent: true if the contract's events gave a token twice, or took more than there was.
+    eventsInconsistent: true if the contract's events gave a token twice, or took more than there
+    was.
     """
 
     address: str
@@ -203,14 +230,20 @@ class NftToken(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class CollectibleBalance(NftToken, frozen=True, gc=False, kw_only=True):
-    """A token that an address holds. balance: of ERC-1155."""
+    """A token that an address holds.
+
+    balance: of ERC-1155.
+    """
 
     chain_id: str
     balance: str | UnsetType = UNSET
 
 
 class DeploymentDetails(Resource, frozen=True, gc=False, kw_only=True):
-    """The creation of a contract. deployerAddress: sender of the transaction; deployerContractAddress: the factory."""
+    """The creation of a contract.
+
+    deployerAddress: sender of the transaction; deployerContractAddress: the factory.
+    """
 
     tx_hash: str
     deployer_address: str
@@ -270,7 +303,10 @@ class ContractDescription(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class DeployedContract(ContractDescription, frozen=True, gc=False, kw_only=True):
-    """A contract that an address deployed. decimals: of ERC-20."""
+    """A contract that an address deployed.
+
+    decimals: of ERC-20.
+    """
 
     address: str
     erc_type: ErcType

@@ -1,8 +1,8 @@
 """The genesis of an EVM chain as a resource, and its parser; any other genesis stays bytes.
 
-Source of truth: the specification's "Genesis data" for the keys, go-ethereum's `core/genesis.go` for the spellings of a
-file (numbers as hex, decimal text or plain). Any caller may create a chain, so the parser trusts nothing. Four keys may
-be null, and are null if the genesis has them so.
+Source of truth: the specification's "Genesis data" for the keys, go-ethereum's `core/genesis.go`
+for the spellings of a file (numbers as hex, decimal text or plain). Any caller may create a chain,
+so the parser trusts nothing. Four keys may be null, and are null if the genesis has them so.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class GenesisAccount(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class GenesisData(Resource, frozen=True, gc=False, kw_only=True):
-    """The genesis of an EVM chain; numbers are hex with 0x. Two of them are numbers for SDKs, which insist on it."""
+    """The genesis of an EVM chain; numbers are hex with 0x.
+
+    Two of them are numbers for SDKs, which insist on it.
+    """
 
     airdrop_amount: str | float | UnsetType | None = UNSET
     airdrop_hash: str | UnsetType = UNSET
@@ -141,7 +144,9 @@ def evm_genesis(raw: bytes | None) -> GenesisData | None:
 
 
 def sdk_genesis(genesis: GenesisData) -> GenesisData:
-    """Return a genesis in the SDKs' dialect: two of its texts as numbers, as exactly as JavaScript holds them."""
+    """Return a genesis in the SDKs' dialect: two of its texts as numbers, as exactly as JavaScript
+    holds them.
+    """
     return replace(
         genesis,
         airdrop_amount=_as_number(genesis.airdrop_amount),

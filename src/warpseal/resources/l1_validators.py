@@ -28,9 +28,12 @@ class L1ValidatorOwner(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class CurrentL1Validator(Resource, frozen=True, gc=False, kw_only=True):
-    """A validator of an L1. weight: 0 once it is removed. remainingBalance: nAVAX, 0 while it is inactive.
+    """A validator of an L1.
 
-    remainingBalanceOwner gets what is left of the balance; deactivationOwner may disable the validator.
+    weight: 0 once it is removed. remainingBalance: nAVAX, 0 while it is inactive.
+
+    remainingBalanceOwner gets what is left of the balance; deactivationOwner may disable the
+    validator.
     """
 
     validation_id: Annotated[
@@ -50,7 +53,10 @@ class CurrentL1Validator(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class L1ValidatorPageFields(Resource, frozen=True, gc=False, kw_only=True):
-    """What a page of L1 validators has beside them. blockHeight: of the P-Chain, at which they have their balances."""
+    """What a page of L1 validators has beside them.
+
+    blockHeight: of the P-Chain, at which they have their balances.
+    """
 
     block_height: Annotated[str, Meta(examples=["19"])]
 

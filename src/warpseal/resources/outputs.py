@@ -21,7 +21,10 @@ from warpseal.resources.text import shared_id_text
 
 
 class Asset(Struct, frozen=True, gc=False):
-    """An asset. denomination: decimal places; is_nft: counted in pieces."""
+    """An asset.
+
+    denomination: decimal places; is_nft: counted in pieces.
+    """
 
     asset_id: AssetID
     name: str
@@ -36,7 +39,10 @@ class Asset(Struct, frozen=True, gc=False):
 
 
 class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
-    """An amount of an asset. amount: in its smallest unit, decimal."""
+    """An amount of an asset.
+
+    amount: in its smallest unit, decimal.
+    """
 
     asset_id: str
     name: str
@@ -47,7 +53,10 @@ class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class HistoricalPrice(Resource, frozen=True, gc=False, kw_only=True):
-    """The price of one whole unit. value: decimal text; a number for SDKs."""
+    """The price of one whole unit.
+
+    value: decimal text; a number for SDKs.
+    """
 
     currency_code: CurrencyCode
     value: str | float
@@ -96,7 +105,9 @@ class PrimaryNetworkUtxo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class AvmUtxo(PrimaryNetworkUtxo, frozen=True, gc=False, kw_only=True):
-    """An output of the X-Chain, or an atomic one of the C-Chain; it has the specification's keys and the SDKs'."""
+    """An output of the X-Chain, or an atomic one of the C-Chain; it has the specification's keys
+    and the SDKs'.
+    """
 
     creation_tx_hash: str
     locktime: int

@@ -49,7 +49,9 @@ class PrimaryNetworkIndex(Protocol):
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
-        """Return the indexed chains that each address and each account has touched; without any: left out or empty."""
+        """Return the indexed chains that each address and each account has touched; without any:
+        left out or empty.
+        """
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
         """Return rewards that were paid, in order."""
@@ -58,14 +60,19 @@ class PrimaryNetworkIndex(Protocol):
         """Return the validations of a node, in order."""
 
     async def page(self, kind: str, query: Callable[[Any], P]) -> P:
-        """Return a page of the P-Chain's items that a query of `warpseal.index` reads in one snapshot, and count it.
+        """Return a page of the P-Chain's items that a query of `warpseal.index` reads in one
+        snapshot, and count it.
 
         kind: what it lists.
         """
 
 
 class Connectivity(Struct, frozen=True):
-    """The connectivity of a validator, in percent. benched: of the requests of each chain. version: of its node."""
+    """The connectivity of a validator, in percent.
+
+    benched: of the requests of each chain.
+    version: of its node.
+    """
 
     uptime: float
     reachability: float
@@ -76,7 +83,9 @@ class Connectivity(Struct, frozen=True):
 
 
 class ObservedUptime(Struct, frozen=True):
-    """The uptime of a validator as this daemon observed it, in percent of 0..100 of the observed time."""
+    """The uptime of a validator as this daemon observed it, in percent of 0..100 of the observed
+    time.
+    """
 
     uptime: float
     reachability: float
@@ -86,7 +95,9 @@ class UptimeSource(Protocol):
     """The uptimes that this daemon observed."""
 
     async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
-        """Return the uptime of a validator since a time; None if it was not observed for long enough."""
+        """Return the uptime of a validator since a time; None if it was not observed for long
+        enough.
+        """
 
 
 class NodeView(Protocol):
@@ -106,4 +117,6 @@ class AssetPrices(Protocol):
     """Prices of assets. Any asset can have the name AVAX, so implementations compare ids."""
 
     async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:
-        """Return the price of one whole unit in a currency (three lower-case letters), decimal; None if unknown."""
+        """Return the price of one whole unit in a currency (three lower-case letters), decimal;
+        None if unknown.
+        """

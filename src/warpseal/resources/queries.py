@@ -39,7 +39,10 @@ class PageRequest(Struct, frozen=True):
 
 
 class Page(Struct, Generic[T_co], frozen=True):
-    """Items, and the position of the next page, None if there is none. A page may be shorter than requested."""
+    """Items, and the position of the next page, None if there is none.
+
+    A page may be shorter than requested.
+    """
 
     items: tuple[T_co, ...]
     next: Position | None = None
@@ -50,7 +53,9 @@ Heights = Mapping[str, int]
 
 
 class ClientHeights:
-    """The heights that a client has seen, by the page token and by the request itself, so that no page goes back."""
+    """The heights that a client has seen, by the page token and by the request itself, so that no
+    page goes back.
+    """
 
     def __init__(self) -> None:
         self._from_token: Heights = {}
@@ -58,7 +63,9 @@ class ClientHeights:
         self._read: dict[str, int] = {}
 
     def continue_from(self, heights: Heights | None) -> None:
-        """Take the heights that a page token carries; None, or a chain without one, was read without replicas."""
+        """Take the heights that a page token carries; None, or a chain without one, was read
+        without replicas.
+        """
         self._from_token, self._least = heights or {}, float("inf")
 
     def allows(self, heights: Heights) -> bool:
@@ -73,7 +80,9 @@ class ClientHeights:
             self._read[chain] = max(height, self._read.get(chain, height))
 
     def for_token(self) -> dict[str, int] | None:
-        """Return the heights for the token of the next page; None if no index has replicas, or too many chains do."""
+        """Return the heights for the token of the next page; None if no index has replicas, or too
+        many chains do.
+        """
         heights = {**self._from_token, **self._read}
         return heights if 0 < len(heights) <= _MAX_TOKEN_HEIGHTS else None
 
@@ -90,11 +99,13 @@ class TimeRange(Struct, frozen=True):
 
 
 class TransactionQuery(Struct, frozen=True):
-    """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
+    """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of
+    the validation.
 
-    addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of
-    either. kinds: names of types as in responses, "UNKNOWN" for types without a name; empty: any. validation_id: of the
-    P-Chain only.
+    addresses: sorted; empty: any.
+    evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of either.
+    kinds: names of types as in responses, "UNKNOWN" for types without a name; empty: any.
+    validation_id: of the P-Chain only.
     """
 
     chain: PrimaryChain
@@ -114,7 +125,8 @@ class BlockQuery(Struct, frozen=True):
 
 
 class RewardQuery(Struct, frozen=True):
-    """Rewards paid to any of the addresses, or for any of the nodes' validations; with both, both filters apply.
+    """Rewards paid to any of the addresses, or for any of the nodes' validations; with both, both
+    filters apply.
 
     Sorted by the time of payment.
     """

@@ -1,5 +1,6 @@
-"""Transactions of the three primary chains as resources, with the specification's keys and the SDKs'; validations and
-rewards as plain values."""
+"""Transactions of the three primary chains as resources, with the specification's keys and the
+SDKs'; validations and rewards as plain values.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +134,10 @@ ChainFormat = Literal["linear", "non-linear"]
 
 
 class XChainTransaction(_Transaction, frozen=True, gc=False, kw_only=True):
-    """A transaction of the X-Chain. The block is absent before the chain had any; `approximate` marks such times."""
+    """A transaction of the X-Chain.
+
+    The block is absent before the chain had any; `approximate` marks such times.
+    """
 
     chain_format: ChainFormat
     timestamp: int
@@ -196,7 +200,10 @@ class PendingState(Struct, frozen=True, gc=False):
 
 
 class ActiveState(Struct, frozen=True, gc=False, kw_only=True):
-    """The validation is active. Amounts: nAVAX, or the subnet's asset. total_stake: of the subnet's active validations.
+    """The validation is active.
+
+    Amounts: nAVAX, or the subnet's asset.
+    total_stake: of the subnet's active validations.
 
     delegated, capacity: None of a permissioned subnet, which has no delegations.
     """
@@ -224,7 +231,10 @@ class RemovedState(Struct, frozen=True, gc=False):
 
 
 class Validation(Struct, frozen=True, gc=False, kw_only=True):
-    """One validation of a subnet by a node. fee_shares: of 1,000,000; None without delegations."""
+    """One validation of a subnet by a node.
+
+    fee_shares: of 1,000,000; None without delegations.
+    """
 
     tx_id: TxID
     node_id: NodeID
@@ -238,7 +248,9 @@ class Validation(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Reward(Struct, frozen=True, gc=False, kw_only=True):
-    """A reward that was paid. tx_id: the staking transaction; utxo_id, output_index: of the output.
+    """A reward that was paid.
+
+    tx_id: the staking transaction; utxo_id, output_index: of the output.
 
     paid_at: unix seconds of the block in which it was paid.
     """

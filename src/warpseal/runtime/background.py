@@ -1,4 +1,6 @@
-"""Work in the background without which signing goes on: an error ends it for a moment, and never the process."""
+"""Work in the background without which signing goes on: an error ends it for a moment, and never
+the process.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,21 @@ _SHOWN_S: Final = 300.0
 
 
 class _Failures(Struct):
-    """The errors of one part since the start. last_at: in seconds of the loop's clock."""
+    """The errors of one part since the start.
+
+    last_at: in seconds of the loop's clock.
+    """
 
     count: int = 0
     last_at: float = float("-inf")
 
 
 class BackgroundWork:
-    """The parts of a process that may fail. Used from one event loop. on_failure: takes the name of the part."""
+    """The parts of a process that may fail.
+
+    Used from one event loop.
+    on_failure: takes the name of the part.
+    """
 
     def __init__(
         self, on_failure: Callable[[str], object] = lambda part: None, backoff: Backoff = _BACKOFF
@@ -51,8 +60,8 @@ class BackgroundWork:
         delays = RetryDelays(self._backoff)
         while True:
             started_at = loop_time()
-            # A task of its own: before Python 3.13 a task group that fails may leave a cancellation in its task, which
-            # would look like a cancellation of this one.
+            # A task of its own: before Python 3.13 a task group that fails may leave a cancellation
+            # in its task, which would look like a cancellation of this one.
             running = asyncio.ensure_future(run())
             try:
                 await running
@@ -60,7 +69,8 @@ class BackgroundWork:
             except Exception as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    # A task group that fails while it is cancelled raises its errors in place of the cancellation.
+                    # A task group that fails while it is cancelled raises its errors in place of
+                    # the cancellation.
                     raise asyncio.CancelledError from error
                 if loop_time() - started_at >= _HEALTHY_AFTER_S:
                     delays.reset()

@@ -17,7 +17,9 @@ class DeclaredField(Struct, frozen=True):
 
 
 class DeclaredFieldsMeta(StructMeta):
-    """Makes structs whose fields may be a DeclaredField; `declared_fields` has them, and those of the base class."""
+    """Makes structs whose fields may be a DeclaredField; `declared_fields` has them, and those of
+    the base class.
+    """
 
     declared_fields: dict[str, Any]
 

@@ -1,4 +1,6 @@
-"""Field names of JSON objects as Go reads them into structs: in any case. Keys of maps are read exactly.
+"""Field names of JSON objects as Go reads them into structs: in any case.
+
+Keys of maps are read exactly.
 
 Source of truth: Go's `encoding/json`, `Unmarshal`.
 """

@@ -1,7 +1,9 @@
-"""HTTP client sessions to nodes and price sources: no cookies, no compression, no proxy of the environment.
+"""HTTP client sessions to nodes and price sources: no cookies, no compression, no proxy of the
+environment.
 
-Other modules import aiohttp from here. When it is imported, it makes two TLS contexts, which read the certificate
-authorities of the system: 44 ms and 3 MiB, which a daemon whose nodes have http URLs never needs.
+Other modules import aiohttp from here. When it is imported, it makes two TLS contexts, which read
+the certificate authorities of the system: 44 ms and 3 MiB, which a daemon whose nodes have http
+URLs never needs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ _READ_AUTHORITIES: Final = ssl.SSLContext.set_default_verify_paths
 
 
 def read_authorities_late(context: ssl.SSLContext) -> None:
-    """Let a context read the certificate authorities of the system when its first connection begins."""
+    """Let a context read the certificate authorities of the system when its first connection
+    begins.
+    """
 
     def wrap_bio(*args: Any, **kwargs: Any) -> ssl.SSLObject:
         _READ_AUTHORITIES(context)
@@ -54,7 +58,10 @@ del ssl.SSLContext.set_default_verify_paths
 
 
 def new_session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.ClientSession:
-    """Return a session without a timeout of its own. It asks for no compression; `read_body` undoes it in bounds."""
+    """Return a session without a timeout of its own.
+
+    It asks for no compression; `read_body` undoes it in bounds.
+    """
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -70,17 +77,21 @@ class UnreadableBody(ValueError):
 
 
 def is_success(status: int) -> bool:
-    """Return whether a status says that the body is the result: 2xx, since proxies change 200 into 201."""
+    """Return whether a status says that the body is the result: 2xx, since proxies change 200 into
+    201.
+    """
     return status // 100 == 2
 
 
 async def read_body(
     response: aiohttp.ClientResponse, limit: int, is_enough: Callable[[bytes], bool] | None = None
 ) -> bytes | None:
-    """Return the body, with gzip and deflate undone; None if it is longer than `limit` bytes, before or after that.
+    """Return the body, with gzip and deflate undone; None if it is longer than `limit` bytes,
+    before or after that.
 
     The rest of a body that is too long is not read.
-    is_enough: takes the first bytes, at most 512; if it returns True, the beginning of the body is returned, and its
+    is_enough: takes the first bytes, at most 512; if it returns True, the beginning of the body is
+    returned, and its
         length does not count.
     Raises UnreadableBody.
     """
@@ -113,7 +124,8 @@ async def read_body(
 def _find_decoder(response: aiohttp.ClientResponse) -> zlib._Decompress | None:
     """Return what undoes the compression of a body; None if it has none.
 
-    Storage servers and proxies send a Content-Encoding that names no compression, such as a character set.
+    Storage servers and proxies send a Content-Encoding that names no compression, such as a
+    character set.
     """
     tokens = ",".join(response.headers.getall("Content-Encoding", ())).lower().split(",")
     compressions = [token.strip() for token in tokens if token.strip() in _COMPRESSIONS]
@@ -128,7 +140,10 @@ def _find_decoder(response: aiohttp.ClientResponse) -> zlib._Decompress | None:
 async def _decompress(
     decoder: zlib._Decompress, chunk: bytes, content: bytearray, limit: int
 ) -> None:
-    """Append what a chunk holds, at most one byte beyond the limit. Other tasks run between the pieces."""
+    """Append what a chunk holds, at most one byte beyond the limit.
+
+    Other tasks run between the pieces.
+    """
     while chunk and len(content) <= limit:
         try:
             content += decoder.decompress(chunk, min(_PIECE_BYTES, limit + 1 - len(content)))

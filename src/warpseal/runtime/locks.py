@@ -37,7 +37,10 @@ class ContentionProfile:
         self.is_counting = True
 
     def add(self, stack: Stack, waited_ns: int, target: str) -> None:
-        """Count one wait for `target`, in square brackets. Not for signal handlers, which may find the lock held."""
+        """Count one wait for `target`, in square brackets.
+
+        Not for signal handlers, which may find the lock held.
+        """
         if self.is_counting:
             with self._adding:
                 self._totals.add(stack, waited_ns, innermost=target)
@@ -95,7 +98,9 @@ class ThreadLock:
         self._lock = threading.Lock()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock; return False if that fails within `timeout` seconds, or at once if not `blocking`."""
+        """Acquire the lock; return False if that fails within `timeout` seconds, or at once if not
+        `blocking`.
+        """
         if self._lock.acquire(blocking=False):
             return True
         if not blocking:
@@ -118,7 +123,9 @@ class ThreadSemaphore(threading.BoundedSemaphore):
     """A bounded semaphore of threads."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire a slot; return False if none is free within `timeout` seconds, or at once if not `blocking`."""
+        """Acquire a slot; return False if none is free within `timeout` seconds, or at once if not
+        `blocking`.
+        """
         if super().acquire(blocking=False):
             return True
         if not blocking:

@@ -1,4 +1,6 @@
-"""The common parts of long-running processes: parallel work, its progress, the signals that stop it, error texts."""
+"""The common parts of long-running processes: parallel work, its progress, the signals that stop
+it, error texts.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ def hangup_signal(on_signal: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def ungrouped(kind: type[E]) -> Iterator[None]:
-    """Raise an error of this kind by itself if it leaves the block in a group; a group with other errors stays.
+    """Raise an error of this kind by itself if it leaves the block in a group; a group with other
+    errors stays.
 
     A `raise` inside `except*` would do so only from Python 3.11.4 on.
     """
@@ -105,7 +108,8 @@ def is_missing(path: Path) -> bool:
 
 
 def error_words(error: BaseException) -> str:
-    """Return a library's error in words: the operating system's, else those of the kind of the error.
+    """Return a library's error in words: the operating system's, else those of the kind of the
+    error.
 
     Its own text is left out, since it may quote a URL with a key.
     """
@@ -117,15 +121,21 @@ def error_words(error: BaseException) -> str:
 
 
 def lower_priority() -> None:
-    """Give every other process of the machine precedence; processes that this one starts inherit it."""
+    """Give every other process of the machine precedence; processes that this one starts inherit
+    it.
+    """
     os.nice(_NICENESS)
     with suppress(AttributeError, OSError):
-        # Only Linux has it. Another process that wakes up gets the processor at once, not at the end of a time slice.
+        # Only Linux has it. Another process that wakes up gets the processor at once, not at the
+        # end of a time slice.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def find_listener(port: int) -> int | None:
-    """Return the pid of the process that listens on a TCP port; None if it is not known. Linux has the tables."""
+    """Return the pid of the process that listens on a TCP port; None if it is not known.
+
+    Linux has the tables.
+    """
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):

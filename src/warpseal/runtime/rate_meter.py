@@ -21,7 +21,9 @@ class RateMeter:
         self._samples.append((now, 0))
 
     def reset(self) -> None:
-        """Forget everything, and count from the next items on: the time until those is no measure of the rate."""
+        """Forget everything, and count from the next items on: the time until those is no measure
+        of the rate.
+        """
         self._samples.clear()
 
     def add(self, now: float, count: int) -> None:

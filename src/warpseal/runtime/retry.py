@@ -1,4 +1,5 @@
-"""Repeat what fails for now: delays that grow from attempt to attempt, and calls that are repeated until they work.
+"""Repeat what fails for now: delays that grow from attempt to attempt, and calls that are repeated
+until they work.
 
 Source of truth of the delays: avalanchego `network/tracked_ip.go`.
 """
@@ -16,7 +17,10 @@ T = TypeVar("T")
 
 
 class Backoff(Struct, frozen=True):
-    """How long to wait before the next attempt. first_s: base of the first delay; cap_s: bound of all."""
+    """How long to wait before the next attempt.
+
+    first_s: base of the first delay; cap_s: bound of all.
+    """
 
     first_s: float = 1.0
     cap_s: float = 60.0
@@ -24,7 +28,8 @@ class Backoff(Struct, frozen=True):
     def next_delay(self, previous_s: float, random: Random) -> float:
         """Return the delay that follows `previous_s` (0 before the first): grown by uniform [1, 2).
 
-        Above the cap it becomes cap x uniform [0.75, 1), so that waiters who all reached it stay spread.
+        Above the cap it becomes cap x uniform [0.75, 1), so that waiters who all reached it stay
+        spread.
         """
         delay_s = (previous_s if previous_s > 0 else self.first_s) * (1 + random.random())
         return delay_s if delay_s <= self.cap_s else self.cap_s * (3 + random.random()) / 4
@@ -49,7 +54,11 @@ class RetryDelays:
 
 
 class BlockedCall(Struct, frozen=True):
-    """A call that is repeated. name: what it waits for. since_s: time of its first failure, of the loop's clock."""
+    """A call that is repeated.
+
+    name: what it waits for.
+    since_s: time of its first failure, of the loop's clock.
+    """
 
     name: str
     since_s: float
@@ -57,10 +66,12 @@ class BlockedCall(Struct, frozen=True):
 
 
 class Retrier:
-    """Repeats calls that raise one of some errors until they succeed, and reports which dependency blocks them.
+    """Repeats calls that raise one of some errors until they succeed, and reports which dependency
+    blocks them.
 
-    failures: what a call waits for, by the error that it raises until then, such as {NodeUnavailable: "nodes"};
-    any other error passes through. on_failure: called with each such error and the seconds until the next attempt.
+    failures: what a call waits for, by the error that it raises until then, such as
+        {NodeUnavailable: "nodes"}; any other error passes through.
+    on_failure: called with each such error and the seconds until the next attempt.
     """
 
     def __init__(
@@ -79,7 +90,9 @@ class Retrier:
 
     @property
     def blocked_on(self) -> str | None:
-        """The failure that calls wait for now, the first of `failures` if there are several; None if no call waits."""
+        """The failure that calls wait for now, the first of `failures` if there are several; None
+        if no call waits.
+        """
         call = self.blocked_call
         return None if call is None else call.name
 
@@ -92,7 +105,9 @@ class Retrier:
         return None
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what `attempt` returns, repeated after growing delays while it raises one of the errors."""
+        """Return what `attempt` returns, repeated after growing delays while it raises one of the
+        errors.
+        """
         delays = RetryDelays(self._backoff, self._random)
         since_s: float | None = None
         try:

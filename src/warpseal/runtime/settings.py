@@ -1,8 +1,9 @@
-"""Declaration of settings: a field of a package's Settings class carries its config key, its parser and its help text.
+"""Declaration of settings: a field of a package's Settings class carries its config key, its parser
+and its help text.
 
-From these declarations `config/` makes the keys of the config file, the environment names, the flags, `config check`
-and the table in docs/operations.md. Parsers take a JSON value, or text of the environment or of a flag, and its dotted
-path; they raise InvalidSetting.
+From these declarations `config/` makes the keys of the config file, the environment names, the
+flags, `config check` and the table in docs/operations.md. Parsers take a JSON value, or text of the
+environment or of a flag, and its dotted path; they raise InvalidSetting.
 """
 
 from __future__ import annotations
@@ -54,11 +55,15 @@ class Group(StrEnum):
 
 
 class Setting(DeclaredField, frozen=True):
-    """One setting. help: a noun phrase with the unit. metavar: stands for the value in `--help`.
+    """One setting.
 
-    is_reference: a key of the reference aggregator, whose unprefixed environment name counts. is_node: a key of
-    avalanchego, whose environment name counts. is_secret: never shown and never a flag, since every user of the
-    machine can read flags. display: the value without its secrets; None: the value as it is.
+    help: a noun phrase with the unit.
+    metavar: stands for the value in `--help`.
+
+    is_reference: a key of the reference aggregator, whose unprefixed environment name counts.
+    is_node: a key of avalanchego, whose environment name counts.
+    is_secret: never shown and never a flag, since every user of the machine can read flags.
+    display: the value without its secrets; None: the value as it is.
     """
 
     key: str
@@ -94,14 +99,22 @@ def setting(
     group: Group,
     **options: Any,
 ) -> T:
-    """Return a field of Settings. default: REQUIRED if there is none. options: more fields of Setting."""
+    """Return a field of Settings.
+
+    default: REQUIRED if there is none.
+    options: more fields of Setting.
+    """
     declared: Any = Setting(default, key, parse, help, group, metavar, **options)
     value: T = declared
     return value
 
 
 class SettingError(Struct, frozen=True):
-    """One error of the configuration. path: dotted path of the value. source: where the value is set."""
+    """One error of the configuration.
+
+    path: dotted path of the value.
+    source: where the value is set.
+    """
 
     path: str
     reason: str
@@ -143,7 +156,10 @@ def path_value(value: Any, path: str) -> Path:
 
 
 def expand_path(name: str) -> Path:
-    """Return a path whose first part may be `~` or `~USER`. Raises ValueError if no file can have this name."""
+    """Return a path whose first part may be `~` or `~USER`.
+
+    Raises ValueError if no file can have this name.
+    """
     try:
         os.fsencode(name)
         if "\0" not in name:
@@ -244,7 +260,9 @@ def choice(kind: type[E]) -> Parser[E]:
 
 
 def _likely_scheme(url_text: str, schemes: Sequence[str]) -> str:
-    """Return the scheme of a URL that has none: a node of this machine or a private network has no certificate."""
+    """Return the scheme of a URL that has none: a node of this machine or a private network has no
+    certificate.
+    """
     host = url_text.partition("/")[0].rpartition(":")[0] or url_text.partition("/")[0]
     try:
         is_near = not ip_address(host.strip("[]")).is_global
@@ -297,9 +315,12 @@ def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
 def json_object(
     value: Any, path: str, parsers: Mapping[str, Parser[Any]], required: set[str]
 ) -> dict[str, Any]:
-    """Return the parsed fields of a JSON object, or of its text. Raises InvalidSetting with the errors of all of them.
+    """Return the parsed fields of a JSON object, or of its text.
 
-    parsers: by key; any other key is an error. required: keys that must be there.
+    Raises InvalidSetting with the errors of all of them.
+
+    parsers: by key; any other key is an error.
+    required: keys that must be there.
     """
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         raise invalid_setting(path, "expected an object, found text")
@@ -333,7 +354,9 @@ def unknown_key(name: str, names: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the known name that is most like a name, in any case, `_` like `-`; None if none is like it."""
+    """Return the known name that is most like a name, in any case, `_` like `-`; None if none is
+    like it.
+    """
     by_folded = {_fold(candidate): candidate for candidate in names}
     near = difflib.get_close_matches(_fold(name), by_folded, n=1)
     return by_folded[near[0]] if near else None

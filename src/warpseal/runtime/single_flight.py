@@ -1,4 +1,6 @@
-"""Single flight: work that several callers request at once runs once; usually the last caller to leave cancels it."""
+"""Single flight: work that several callers request at once runs once; usually the last caller to
+leave cancels it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ class _Flight(Struct, Generic[V], eq=False):
 class SingleFlight(Generic[K, V]):
     """One task per key, shared by its callers.
 
-    The task belongs to no caller's task group: the cancellation of one caller does not end it for the others, and
-    the last caller to leave cancels it, unless it outlives its callers. The context is the first caller's.
+    The task belongs to no caller's task group: the cancellation of one caller does not end it for
+    the others, and the last caller to leave cancels it, unless it outlives its callers. The context
+    is the first caller's.
     """
 
     __slots__ = ("_flights", "_outlives_callers")
@@ -38,7 +41,8 @@ class SingleFlight(Generic[K, V]):
     async def run(self, key: K, factory: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Return the result of the running work for `key`, or start it with `factory()`.
 
-        An exception goes to every caller. A result is not kept: the next call starts the work again.
+        An exception goes to every caller. A result is not kept: the next call starts the work
+        again.
         """
         flight = self._join(key, factory)
         flight.waiters += 1
@@ -61,7 +65,8 @@ class SingleFlight(Generic[K, V]):
     def _finish(self, key: K, flight: _Flight[V], task: asyncio.Task[V]) -> None:
         self._remove(key, flight)
         if not task.cancelled():
-            # Marks the exception as retrieved: all callers may have left in the tick in which it was raised.
+            # Marks the exception as retrieved: all callers may have left in the tick in which it
+            # was raised.
             task.exception()
 
     def _remove(self, key: K, flight: _Flight[V]) -> None:

@@ -1,4 +1,6 @@
-"""Stacks of threads as small keys, with counts and amounts by stack: bounded, and cheap enough for a signal handler."""
+"""Stacks of threads as small keys, with counts and amounts by stack: bounded, and cheap enough for
+a signal handler.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class Frame(Struct, frozen=True):
 
 
 class StackTotal(Struct, frozen=True):
-    """The count and amount of a stack. stack: the innermost call first."""
+    """The count and amount of a stack.
+
+    stack: the innermost call first.
+    """
 
     stack: tuple[Frame, ...]
     count: int
@@ -34,7 +39,10 @@ class StackTotal(Struct, frozen=True):
 
 
 class Stack(NamedTuple):
-    """The stack of a thread at one moment. calls: id of the code and instruction of each call, the innermost first."""
+    """The stack of a thread at one moment.
+
+    calls: id of the code and instruction of each call, the innermost first.
+    """
 
     calls: tuple[int, ...]
     codes: tuple[CodeType, ...]
@@ -56,15 +64,22 @@ def capture_stack(frame: FrameType | None) -> Stack:
 
 
 class StackTotals:
-    """Counts and amounts by stack. Beyond MAX_STACKS different stacks, new ones count together as OTHERS."""
+    """Counts and amounts by stack.
+
+    Beyond MAX_STACKS different stacks, new ones count together as OTHERS.
+    """
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-        # Stacks compare code objects by id, which is quick; the objects are kept so that an id stays unique.
+        # Stacks compare code objects by id, which is quick; the objects are kept so that an id
+        # stays unique.
         self._codes: dict[int, CodeType] = {}
 
     def add(self, stack: Stack, amount: int, count: int = 1, *, innermost: str = "") -> None:
-        """Count a stack. innermost: what its innermost call waits for, in square brackets."""
+        """Count a stack.
+
+        innermost: what its innermost call waits for, in square brackets.
+        """
         key = (innermost, stack.calls)
         total = self._totals.get(key)
         if total is None:

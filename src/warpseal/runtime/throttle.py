@@ -11,9 +11,11 @@ T = TypeVar("T")
 
 
 class Throttle:
-    """Pauses a thread for `pause_s` after each `work_s`, so that the event loop gets the interpreter at once.
+    """Pauses a thread for `pause_s` after each `work_s`, so that the event loop gets the
+    interpreter at once.
 
-    Without a pause the loop would wait for the interpreter's switch interval, 5 ms, before each of its steps.
+    Without a pause the loop would wait for the interpreter's switch interval, 5 ms, before each of
+    its steps.
     """
 
     def __init__(self, work_s: float = 0.0005, pause_s: float = 0.0005) -> None:
@@ -33,7 +35,10 @@ class Throttle:
             self.step()
 
     def step(self) -> None:
-        """Pause if it is time to; call it after each small step. Raises CancelledError after `cancel`."""
+        """Pause if it is time to; call it after each small step.
+
+        Raises CancelledError after `cancel`.
+        """
         if self._is_cancelled:
             raise CancelledError
         if time.perf_counter() - self._began >= self._work_s:

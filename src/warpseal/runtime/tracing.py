@@ -1,4 +1,7 @@
-"""The trace of the current request. ops/traces.py, loaded if a collector is configured, begins and exports it."""
+"""The trace of the current request.
+
+ops/traces.py, loaded if a collector is configured, begins and exports it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from msgspec import Struct, field
 class Span(Struct, frozen=True):
     """A part of a request that has ended. Times are those of perf_counter.
 
-    kind: server, client or internal, as in OpenTelemetry. error: code of the failure; empty: it succeeded.
+    kind: server, client or internal, as in OpenTelemetry.
+    error: code of the failure; empty: it succeeded.
     parent_id: 0: the request itself.
     """
 
@@ -30,7 +34,9 @@ class Span(Struct, frozen=True):
 
 
 class Trace(Struct, eq=False):
-    """The trace of one request. parent_id, state: span and `tracestate` of the caller; 0: the trace begins here.
+    """The trace of one request.
+
+    parent_id, state: span and `tracestate` of the caller; 0: the trace begins here.
 
     unix_offset_ns: Unix time minus perf_counter.
     """
@@ -74,7 +80,9 @@ class Trace(Struct, eq=False):
 
 
 class Tracing(Struct):
-    """begin: begins the trace of the current task's request, by its headers; None: nothing is traced."""
+    """begin: begins the trace of the current task's request, by its headers; None: nothing is
+    traced.
+    """
 
     begin: Callable[[Sequence[tuple[bytes, bytes]]], Trace | None] | None = None
 
@@ -86,6 +94,8 @@ current_trace: Final[ContextVar[Trace | None]] = ContextVar("trace", default=Non
 
 
 def active_trace() -> Trace | None:
-    """Return the trace of the request that the current task serves; None also for work that outlived its request."""
+    """Return the trace of the request that the current task serves; None also for work that
+    outlived its request.
+    """
     trace = current_trace.get()
     return trace if trace is not None and trace.is_open else None

@@ -28,7 +28,8 @@ class CachedValue(Struct, Generic[V], frozen=True):
 class TtlCache(Generic[K, V]):
     """At most `max_entries` values. Times are seconds of one clock, the event loop's unless given.
 
-    `get` of cachetools looks at its clock twice, and raises KeyError for an entry that expires in between.
+    `get` of cachetools looks at its clock twice, and raises KeyError for an entry that expires in
+    between.
     """
 
     def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:

@@ -13,7 +13,8 @@ from multiprocessing.connection import wait
 
 
 def initialize_worker() -> None:
-    """Let this process end with its parent, however that ends, and leave the signals of a terminal to it.
+    """Let this process end with its parent, however that ends, and leave the signals of a terminal
+    to it.
 
     The parent handles these signals, and lets the current call end.
     """

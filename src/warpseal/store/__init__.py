@@ -1,4 +1,5 @@
-"""The database of what cannot be rebuilt: messages, shares, signatures, L1 transactions, addresses, keys and uptime.
+"""The database of what cannot be rebuilt: messages, shares, signatures, L1 transactions, addresses,
+keys and uptime.
 
 Start reading at `store.py`; writes go through `writer.py`, reads through `reader.py`.
 """

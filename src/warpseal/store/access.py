@@ -1,4 +1,6 @@
-"""Access of commands to a store: to read it while a daemon runs, or to write it with or without a daemon."""
+"""Access of commands to a store: to read it while a daemon runs, or to write it with or without a
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ else:
 
 @contextmanager
 def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
-    """Open a connection that reads; a daemon may run at the same time. Raises StoreUnusable, also for errors inside.
+    """Open a connection that reads; a daemon may run at the same time.
+
+    Raises StoreUnusable, also for errors inside.
 
     kind: of StoreUnusable.
     """
@@ -43,7 +47,10 @@ def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
 
 @contextmanager
 def open_shared(url: StoreUrl) -> Iterator[Connection]:
-    """Open one short transaction that writes while a daemon may run. Raises StoreUnusable, also for errors inside."""
+    """Open one short transaction that writes while a daemon may run.
+
+    Raises StoreUnusable, also for errors inside.
+    """
     with _opened(url, writing_engine, is_short=True) as engine, engine.begin() as connection:
         yield connection
 

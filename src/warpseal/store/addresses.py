@@ -23,7 +23,10 @@ _DELETE: Final = "DELETE FROM addresses WHERE node_id = ? AND kind = ?"
 
 
 class Addresses:
-    """The stored addresses. While the store is down none are loaded or written, and no method raises."""
+    """The stored addresses.
+
+    While the store is down none are loaded or written, and no method raises.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,7 +47,9 @@ class Addresses:
         return [row for row, _ in rows]
 
     async def replace(self, rows: Iterable[AddressRow]) -> bool:
-        """Store exactly these addresses, and keep the addresses of other daemons; return whether that succeeded."""
+        """Store exactly these addresses, and keep the addresses of other daemons; return whether
+        that succeeded.
+        """
         now = time.time()
         rows_by_key = {(row.node_id, row.kind): row for row in rows}
         changed = [row for key, row in rows_by_key.items() if self._is_due(key, row, now)]

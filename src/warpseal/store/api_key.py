@@ -1,5 +1,7 @@
-"""The API key of a caller: its text and its digest. Separate from api_keys.py, because the HTTP ports open before the
-store is loaded."""
+"""The API key of a caller: its text and its digest.
+
+Separate from api_keys.py, because the HTTP ports open before the store is loaded.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _KEY_BYTES: Final = 24
 
 
 class ApiKey(Struct, frozen=True):
-    """A stored key. digest: SHA-256 of its text; hint: its last characters; times: Unix seconds.
+    """A stored key.
+
+    digest: SHA-256 of its text; hint: its last characters; times: Unix seconds.
 
     units_per_minute, units_per_day: compute units; 0: unlimited.
     """

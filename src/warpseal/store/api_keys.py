@@ -1,4 +1,5 @@
-"""API keys of callers, stored as digests, and the page token keys that the daemons of one store share.
+"""API keys of callers, stored as digests, and the page token keys that the daemons of one store
+share.
 
 An API key has 24 random bytes, so a single SHA-256 protects it as well as a slower hash.
 """
@@ -39,7 +40,10 @@ class ApiKeys:
         return ApiKey(*rows[0]) if rows else None
 
     async def token_keys(self) -> Sequence[bytes]:
-        """Return the keys of 32 bytes that seal page tokens, newest first; create the first one. Raises StoreDown."""
+        """Return the keys of 32 bytes that seal page tokens, newest first; create the first one.
+
+        Raises StoreDown.
+        """
         keys = await self._database.read(lambda connection: load_secrets(connection, _PAGE_TOKENS))
         return keys or await self._database.write(
             lambda connection: ensure_secret(connection, _PAGE_TOKENS)

@@ -1,4 +1,7 @@
-"""Messages, with their shares and signatures. No method but `find_message` raises because the store is down."""
+"""Messages, with their shares and signatures.
+
+No method but `find_message` raises because the store is down.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ class Archive:
         return self._database.may_hold(message_id)
 
     async def load(self, message_id: MessageID) -> ArchiveEntry:
-        """Return the stored shares and signatures of a message; an incomplete entry while the store is down or slow."""
+        """Return the stored shares and signatures of a message; an incomplete entry while the store
+        is down or slow.
+        """
         if not self.may_hold(message_id):
             return ArchiveEntry()
         if not self._database.is_up:
@@ -53,7 +58,9 @@ class Archive:
         return entry
 
     async def find_signed(self, message_ids: Iterable[MessageID]) -> frozenset[MessageID] | None:
-        """Return the messages that have a signature of any validator set; None while the store is down or slow."""
+        """Return the messages that have a signature of any validator set; None while the store is
+        down or slow.
+        """
         possible = [message_id for message_id in message_ids if self.may_hold(message_id)]
         if not possible:
             return frozenset()
@@ -75,7 +82,8 @@ class Archive:
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.
 
-        The first share of a key stays until it is rejected; a verified share marks its equal and replaces a candidate.
+        The first share of a key stays until it is rejected; a verified share marks its equal and
+        replaces a candidate.
         """
         stored_shares = tuple(shares)
         if stored_shares:
@@ -87,7 +95,9 @@ class Archive:
         self._queue.update_shares(JudgeShare(message_id, public_key, signature, is_valid=False))
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Mark a share as verified alone if its bytes are the stored ones; in order with `store_shares`."""
+        """Mark a share as verified alone if its bytes are the stored ones; in order with
+        `store_shares`.
+        """
         self._queue.update_shares(JudgeShare(message_id, public_key, signature, is_valid=True))
 
     def pin(self, message: UnsignedMessage) -> None:
@@ -101,7 +111,8 @@ class Archive:
         signed: StoredSignature,
         signing_subnet_id: SubnetID | None = None,
     ) -> None:
-        """Store a signature; return when it is committed, after a second at most, and at once while the store is down.
+        """Store a signature; return when it is committed, after a second at most, and at once while
+        the store is down.
 
         It is written as soon as possible in any case.
         """
@@ -128,7 +139,9 @@ class Archive:
     async def unverified(
         self, limit: int
     ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
-        """Return unverified shares of pinned messages, at most `limit`; none while the store is down."""
+        """Return unverified shares of pinned messages, at most `limit`; none while the store is
+        down.
+        """
         with suppress(StoreDown):
             return await self._database.read(
                 lambda connection: archive_rows.load_unverified(connection, limit)

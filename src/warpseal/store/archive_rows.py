@@ -53,8 +53,9 @@ _KEY: Final = "(SELECT key FROM messages WHERE message_id = ?)"
 _IS_SHARE: Final = f"message_key = {_KEY} AND public_key = ? AND signature = ?"
 _REJECT: Final = f"DELETE FROM shares WHERE {_IS_SHARE}"
 _MARK: Final = f"UPDATE shares SET verified = 1 WHERE {_IS_SHARE}"
-# The shares of one message from their number, its id, their joined keys and signatures: one statement instead of a
-# hundred. It takes half the time, and other threads run because the interpreter's lock is not taken for each row.
+# The shares of one message from their number, its id, their joined keys and signatures: one
+# statement instead of a hundred. It takes half the time, and other threads run because the
+# interpreter's lock is not taken for each row.
 _ADD_SHARES: Final = f"""
 INSERT INTO shares (message_key, public_key, signature, verified)
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?)
@@ -94,7 +95,8 @@ WHERE message_id = ?
 class MessageFilter:
     """A Bloom filter of the stored messages: a message that is not in it needs no query.
 
-    It may report an id that was not added. It misses none if no other process writes to the database.
+    It may report an id that was not added. It misses none if no other process writes to the
+    database.
     """
 
     def __init__(self) -> None:
@@ -114,7 +116,9 @@ class MessageFilter:
         )
 
     def load(self, connection: Connection) -> None:
-        """Add all messages of a database; if there are too many, report every message as possibly stored."""
+        """Add all messages of a database; if there are too many, report every message as possibly
+        stored.
+        """
         loaded = 0
         for (message_id,) in connection.stream(_LOAD_IDS):
             self.add(message_id)
@@ -125,7 +129,9 @@ class MessageFilter:
 def load_message(
     connection: Connection, message_id: MessageID
 ) -> tuple[ArchiveEntry, float | None]:
-    """Return the stored shares and signatures of a message, and its last use; None if it is unknown or pinned."""
+    """Return the stored shares and signatures of a message, and its last use; None if it is unknown
+    or pinned.
+    """
     rows = connection.fetch(_LOAD_MESSAGE, message_id)
     if not rows:
         return ArchiveEntry(), None
@@ -158,7 +164,9 @@ def split_keys(joined: bytes) -> tuple[bytes, ...]:
 def load_unverified(
     connection: Connection, limit: int
 ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
-    """Return unverified shares of messages that are kept for ever, oldest messages first, at most `limit` shares."""
+    """Return unverified shares of messages that are kept for ever, oldest messages first, at most
+    `limit` shares.
+    """
     return tuple(
         (
             UnsignedMessage.parse(raw),
@@ -171,7 +179,10 @@ def load_unverified(
 
 
 def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
-    """Write a batch without its calls; return the number of rows. now_unix_s: the time of use."""
+    """Write a batch without its calls; return the number of rows.
+
+    now_unix_s: the time of use.
+    """
     rows = write_signed(connection, batch, now_unix_s)
     for is_valid, group in groupby(batch.updates, _verdict):
         updates: list[Any] = list(group)
@@ -195,9 +206,11 @@ def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
 
 
 def write_signed(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
-    """Write messages and signatures with as few statements as possible; the rest of `write` may follow later.
+    """Write messages and signatures with as few statements as possible; the rest of `write` may
+    follow later.
 
-    The rows of the messages are locked against another daemon's eviction until the transaction ends.
+    The rows of the messages are locked against another daemon's eviction until the transaction
+    ends.
     """
     messages = {added.message.id: added.message for added in batch.signatures}
     messages |= {

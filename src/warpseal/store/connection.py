@@ -1,6 +1,8 @@
-"""Connections to the two databases, whose drivers get statements as text, and the connections of one process to one.
+"""Connections to the two databases, whose drivers get statements as text, and the connections of
+one process to one.
 
-A statement has `?` for its values, which are always bound. Source of truth: Python's sqlite3, psycopg 3.
+A statement has `?` for its values, which are always bound. Source of truth: Python's sqlite3,
+psycopg 3.
 """
 
 from __future__ import annotations
@@ -30,16 +32,20 @@ _COLUMN_OF_SERVER: Final = (
     "SELECT 1 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relname = ? AND a.attname = ?"
     " AND c.relkind = 'r' AND NOT a.attisdropped AND pg_table_is_visible(c.oid)"
 )
-# `to_regclass` alone may not see a table that was committed while its transaction waited for a lock.
+# `to_regclass` alone may not see a table that was committed while its transaction waited for a
+# lock.
 _TABLE_OF_SERVER: Final = (
     "SELECT 1 FROM pg_class WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)"
 )
 
 
 class DriverError(Exception):
-    """An error of a driver. cause: that error; its text may have secrets, which this one never shows.
+    """An error of a driver.
 
-    is_refusal: the database works, and refuses an entry. is_disconnect: the connection is of no use any more.
+    cause: that error; its text may have secrets, which this one never shows.
+
+    is_refusal: the database works, and refuses an entry.
+    is_disconnect: the connection is of no use any more.
     """
 
     def __init__(
@@ -52,10 +58,13 @@ class DriverError(Exception):
 
 
 class Connection:
-    """A connection, used by one thread at a time. Its methods raise DriverError. driver: the driver's connection.
+    """A connection, used by one thread at a time.
 
-    Each statement is a transaction, unless one was begun. With a schema on a server, the first statement begins one
-    that ends when the connection is closed.
+    Its methods raise DriverError.
+    driver: the driver's connection.
+
+    Each statement is a transaction, unless one was begun. With a schema on a server, the first
+    statement begins one that ends when the connection is closed.
     """
 
     def __init__(self, driver: Any, engine: Engine) -> None:
@@ -78,7 +87,9 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Give the driver's connection back, without the changes of a transaction that was not committed."""
+        """Give the driver's connection back, without the changes of a transaction that was not
+        committed.
+        """
         driver, self.driver = self.driver, None
         if driver is not None:
             self._engine.give_back(driver, is_valid=self._is_valid)
@@ -126,7 +137,8 @@ class Connection:
                 cursor.close()
 
     def stream(self, text: str, *values: Any) -> Iterator[Any]:
-        """Yield the rows of a query as `records` does, without holding all of them; several may be open at a time.
+        """Yield the rows of a query as `records` does, without holding all of them; several may be
+        open at a time.
 
         On a server it needs a transaction, and begins one.
         """
@@ -188,9 +200,11 @@ class Connection:
 
     @contextmanager
     def pipelined(self) -> Iterator[None]:
-        """Send the statements of the block to a server without waiting for each reply, in a transaction.
+        """Send the statements of the block to a server without waiting for each reply, in a
+        transaction.
 
-        Only `run_many` runs within: with a server in another region each wait would cost a round trip.
+        Only `run_many` runs within: with a server in another region each wait would cost a round
+        trip.
         """
         if not self.is_postgresql:
             yield
@@ -238,7 +252,8 @@ class Connection:
 class Engine:
     """The connections of this process to one database, at most `size`; threads share it.
 
-    open_driver: returns a new connection of the driver. begin: the statement that begins a transaction.
+    open_driver: returns a new connection of the driver.
+    begin: the statement that begins a transaction.
     on_connect, on_close: called with each connection of the driver, new or about to be closed.
     """
 
@@ -259,7 +274,10 @@ class Engine:
         self._used: set[int] = set()
 
     def connect(self) -> Connection:
-        """Return a connection, to be closed. Raises DriverError, after half a minute if none becomes free."""
+        """Return a connection, to be closed.
+
+        Raises DriverError, after half a minute if none becomes free.
+        """
         if not self._slots.acquire(timeout=_POOL_WAIT_S):
             raise DriverError(TimeoutError(f"no connection was free within {_POOL_WAIT_S:g} s"))
         try:
@@ -320,7 +338,8 @@ class Engine:
         is_read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
         is_disconnect = is_read_only or (driver is not None and driver.closed)
         if is_disconnect:
-            # The other connections have ended as well, or the server is no primary any more: new ones find the new one.
+            # The other connections have ended as well, or the server is no primary any more: new
+            # ones find the new one.
             self.dispose()
         is_refusal = isinstance(error, psycopg.IntegrityError | psycopg.DataError)
         return DriverError(error, is_refusal=is_refusal, is_disconnect=is_disconnect)

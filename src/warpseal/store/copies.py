@@ -1,6 +1,8 @@
-"""Whole copies of a SQLite store, by SQLite's online backup: for a backup, and before an upgrade of the schema.
+"""Whole copies of a SQLite store, by SQLite's online backup: for a backup, and before an upgrade of
+the schema.
 
-The copy before an upgrade, `store.db.before-<version>`, stays until a daemon has served without another upgrade.
+The copy before an upgrade, `store.db.before-<version>`, stays until a daemon has served without
+another upgrade.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ _PAGES_PER_STEP: Final = 1_000
 def copy_store(
     path: Path, target: Path, progress: Callable[[int, int], None] = lambda *_: None
 ) -> None:
-    """Write the store at `path`, as it is at one moment, to a private file, and flush it. A daemon may write.
+    """Write the store at `path`, as it is at one moment, to a private file, and flush it.
 
-    progress: called with the copied and all pages. The copy has no log file. Raises StoreUnusable for a damaged
-    store, sqlite3.Error, OSError.
+    A daemon may write.
+
+    progress: called with the copied and all pages. The copy has no log file.
+    Raises StoreUnusable for a damaged store, sqlite3.Error, OSError.
     """
     try:
         source = open_file(path, "ro")
@@ -41,8 +45,8 @@ def copy_store(
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
         with closing(open_file(target, "rw")) as copy:
             try:
-                # Without a snapshot that lasts for all steps, the copy would begin again after each write of another
-                # process.
+                # Without a snapshot that lasts for all steps, the copy would begin again after each
+                # write of another process.
                 source.execute("BEGIN")
                 source.execute("SELECT 1 FROM sqlite_master").fetchone()
                 report = lambda _, left, total: progress(total - left, total)  # noqa: E731
@@ -61,7 +65,8 @@ def copy_store(
 def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
     """Check the pages of a store that no process uses, and leave no log file.
 
-    advice: what an operator does about damage. Raises StoreUnusable.
+    advice: what an operator does about damage.
+    Raises StoreUnusable.
     """
     try:
         with closing(open_file(path, "rw")) as connection:

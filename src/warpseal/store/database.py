@@ -41,7 +41,9 @@ T = TypeVar("T")
 
 
 class Database:
-    """A database; this class stands for a store that is off. reason: why it is off.
+    """A database; this class stands for a store that is off.
+
+    reason: why it is off.
 
     settings: as given. queue: the writes that may wait.
     """
@@ -66,7 +68,9 @@ class Database:
 
     @property
     def is_up(self) -> bool:
-        """Whether it can be read, as far as is known: the last statement of the writer succeeded, or still runs."""
+        """Whether it can be read, as far as is known: the last statement of the writer succeeded,
+        or still runs.
+        """
         return self._reader is not None if self._writer is None else self._writer.is_up
 
     @property
@@ -97,7 +101,8 @@ class Database:
     async def read(self, query: Callable[[Connection], T], wait_s: float | None = None) -> T:
         """Return the result of `query`, run in a reading thread.
 
-        Raises StoreDown after at most `wait_s`, by default half a minute; at once if earlier reads got no answer.
+        Raises StoreDown after at most `wait_s`, by default half a minute; at once if earlier reads
+        got no answer.
         """
         if self._reader is None:
             raise StoreDown(self._reason)
@@ -106,13 +111,17 @@ class Database:
         )
 
     async def records(self, text: str, *values: Any, wait_s: float | None = None) -> Sequence[Any]:
-        """Return the rows of a query that has few, by the names of their columns. Raises StoreDown, as `read` does."""
+        """Return the rows of a query that has few, by the names of their columns.
+
+        Raises StoreDown, as `read` does.
+        """
         return await self.read(lambda connection: connection.records(text, *values), wait_s)
 
     async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
         """Return the result of `write`, run in its own transaction in the writer's thread.
 
-        Raises StoreDown after at most `wait_s`, by default half a minute, although it may be written later.
+        Raises StoreDown after at most `wait_s`, by default half a minute, although it may be
+        written later.
         """
         wait_s = self.settings.call_timeout_s if wait_s is None else wait_s
         try:
@@ -122,7 +131,9 @@ class Database:
             raise StoreDown(f"no answer within {wait_s:g} s") from None
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
-        """Run `write` in its own transaction; the future raises StoreDown, at once while the store is down."""
+        """Run `write` in its own transaction; the future raises StoreDown, at once while the store
+        is down.
+        """
         if self._writer is not None:
             return self._writer.call(write)
         future: Future[T] = Future()
@@ -176,7 +187,10 @@ class ReadWriteDatabase(Database):
         self._message_filter = MessageFilter() if url.kind is StoreKind.SQLITE else None
 
     async def open(self) -> None:
-        """Lock it, upgrade it and start the writer; a server that does not answer is retried. Raises StartupError."""
+        """Lock it, upgrade it and start the writer; a server that does not answer is retried.
+
+        Raises StartupError.
+        """
         async with AsyncExitStack() as stack:
             if self._url.path is not None:
                 stack.enter_context(locked_file(self._url.path))
@@ -198,7 +212,9 @@ class ReadWriteDatabase(Database):
         await self._stack.aclose()
 
     def confirm_start(self) -> None:
-        """Remove the copy that an earlier start kept before an upgrade, since this start serves without one."""
+        """Remove the copy that an earlier start kept before an upgrade, since this start serves
+        without one.
+        """
         if self._url.path is not None and not self._is_upgraded:
             remove_upgrade_copies(self._url.path)
 

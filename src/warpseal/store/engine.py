@@ -1,7 +1,8 @@
 """Engines for the two databases: their connections and transactions.
 
-Source of truth: SQLite `pragma.html` and `wal.html`, libpq's connection parameters. Python's sqlite3 begins and commits
-by itself around some statements. That is turned off, and every transaction begins with an explicit statement.
+Source of truth: SQLite `pragma.html` and `wal.html`, libpq's connection parameters. Python's
+sqlite3 begins and commits by itself around some statements. That is turned off, and every
+transaction begins with an explicit statement.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def writing_engine(
 ) -> Engine:
     """Return the engine of the one connection that writes; its transactions take the lock at once.
 
-    page_bytes: size of the pages of a file that has none yet. is_limited: whether a server ends long statements.
+    page_bytes: size of the pages of a file that has none yet.
+    is_limited: whether a server ends long statements.
     """
     if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, 1, is_limited=is_limited)
@@ -82,7 +84,10 @@ def reading_engine(url: StoreUrl, connections: int = 1, *, is_limited: bool = Tr
 
 
 def server_parameters(url: StoreUrl, *, is_limited: bool = True) -> dict[str, Any]:
-    """Return the parameters by which libpq connects to a server. Raises StoreUnusable for a wrong one."""
+    """Return the parameters by which libpq connects to a server.
+
+    Raises StoreUnusable for a wrong one.
+    """
     try:
         parameters: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url.text)
     except psycopg.ProgrammingError as error:
@@ -116,13 +121,16 @@ def create_private(path: Path) -> None:
     if reason := lone_log_reason(path):
         raise OSError(reason)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A file that exists is not opened: to close it would release the locks that connections of this process hold.
+    # A file that exists is not opened: to close it would release the locks that connections of this
+    # process hold.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def lone_log_reason(path: Path) -> str | None:
-    """Return why a database file must not be opened: it is missing or empty but has a log, which SQLite would drop."""
+    """Return why a database file must not be opened: it is missing or empty but has a log, which
+    SQLite would drop.
+    """
     log_path = path.with_name(path.name + "-wal")
     if _size(path) or not _size(log_path):
         return None
@@ -131,7 +139,9 @@ def lone_log_reason(path: Path) -> str | None:
 
 
 def unusable_reason(path: Path) -> str | None:
-    """Return why something is no database file that may be opened; None also for a missing file without a log."""
+    """Return why something is no database file that may be opened; None also for a missing file
+    without a log.
+    """
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -157,7 +167,8 @@ def is_file_damage(error: BaseException) -> bool:
 
 
 def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
-    """Return a library's error as one line without secrets; for a damaged file with what an operator does about it.
+    """Return a library's error as one line without secrets; for a damaged file with what an
+    operator does about it.
 
     kind: of StoreUnusable. No backup has an index.
     """
@@ -171,9 +182,12 @@ def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -
 
 
 def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
-    """Open a SQLite file; every connection to one begins here. mode: ro, rw or rwc.
+    """Open a SQLite file; every connection to one begins here.
 
-    arguments: further ones of sqlite3.connect. Raises sqlite3.Error, also for a log without its file.
+    mode: ro, rw or rwc.
+
+    arguments: further ones of sqlite3.connect.
+    Raises sqlite3.Error, also for a log without its file.
     """
     if reason := unusable_reason(path):
         raise sqlite3.OperationalError(reason)
@@ -181,7 +195,8 @@ def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, **arguments
     )
     try:
-        # The first statement reads the schema, and sqlite3 cannot decode the error text of a damaged one.
+        # The first statement reads the schema, and sqlite3 cannot decode the error text of a
+        # damaged one.
         connection.execute("PRAGMA encoding")
     except UnicodeDecodeError:
         connection.close()
@@ -227,7 +242,8 @@ def _postgresql(url: StoreUrl, connections: int, *, is_limited: bool) -> Engine:
 def _look_for_pooler(session: psycopg.Connection[Any]) -> None:
     """Prepare no statements behind a pooler of transactions, which runs each one in any session.
 
-    A pooler makes up the process id by which a client cancels statements, so it is not that of the server's process.
+    A pooler makes up the process id by which a client cancels statements, so it is not that of the
+    server's process.
     """
     row = session.execute("SELECT pg_backend_pid()").fetchone()
     if row is None or row[0] != session.info.backend_pid:

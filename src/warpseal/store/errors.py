@@ -26,9 +26,11 @@ class StoreDown(WarpsealError):
 
 
 class CursorExpired(WarpsealError):
-    """A cursor of the event log is of another log, beyond the end of the log, or events behind it are deleted.
+    """A cursor of the event log is of another log, beyond the end of the log, or events behind it
+    are deleted.
 
-    reason: one of these, with the log as the subject. oldest: the cursor before the oldest event.
+    reason: one of these, with the log as the subject.
+    oldest: the cursor before the oldest event.
     """
 
     code = "cursor_expired"
@@ -41,7 +43,8 @@ class CursorExpired(WarpsealError):
 class StoreUnusable(StartupError):
     """A database cannot be opened, and waiting does not help.
 
-    where: its url without secrets, or its path. kind: the store, the index, or a database that may be either.
+    where: its url without secrets, or its path.
+    kind: the store, the index, or a database that may be either.
     """
 
     def __init__(self, where: str, reason: str, *, kind: str = "store") -> None:
@@ -61,7 +64,10 @@ class StoreTooNew(StartupError):
 
 
 class StoreNeedsUpgrade(StartupError):
-    """The store's schema is older than the program's. is_quick: the start of a daemon upgrades it."""
+    """The store's schema is older than the program's.
+
+    is_quick: the start of a daemon upgrades it.
+    """
 
     def __init__(
         self, where: str, version: str | None, own_version: str, *, is_quick: bool
@@ -75,7 +81,10 @@ class StoreNeedsUpgrade(StartupError):
 
 
 class StoreInUse(StartupError):
-    """Another process uses the store. users: the processes as text; pid: of the first, if it is known."""
+    """Another process uses the store.
+
+    users: the processes as text; pid: of the first, if it is known.
+    """
 
     def __init__(self, where: str, users: tuple[str, ...], pid: int | None = None) -> None:
         names = ", ".join(users) or "another process"

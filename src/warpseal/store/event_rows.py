@@ -1,7 +1,8 @@
 """The rows of the event log, and every statement about them.
 
-Numbers have no gaps and become visible in their order: a transaction takes them last, and on PostgreSQL it locks the
-log until the commit. A reader that has all events up to a number therefore misses none below it.
+Numbers have no gaps and become visible in their order: a transaction takes them last, and on
+PostgreSQL it locks the log until the commit. A reader that has all events up to a number therefore
+misses none below it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _CHANGE_WEBHOOK: Final = "UPDATE webhooks SET body = ? WHERE id = ? AND body = ?
 
 
 class NewEvent(NamedTuple):
-    """A row to be added. name: 16 bytes; the log takes each name once."""
+    """A row to be added.
+
+    name: 16 bytes; the log takes each name once.
+    """
 
     time: int
     name: bytes
@@ -54,7 +58,10 @@ class NewEvent(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """A row. body: the JSON of an Event."""
+    """A row.
+
+    body: the JSON of an Event.
+    """
 
     number: int
     body: bytes
@@ -65,7 +72,10 @@ WebhookChanges = Mapping[str, tuple[bytes | None, bytes | None]]
 
 
 def event_name(kind: EventType, *identity: bytes) -> bytes:
-    """Return the name of an event. identity: what distinguishes it from all others of its type."""
+    """Return the name of an event.
+
+    identity: what distinguishes it from all others of its type.
+    """
     return sha256(b"\x00".join((kind.encode(), *identity))).digest()[:_NAME_BYTES]
 
 
@@ -91,7 +101,8 @@ def message_signed(added: AddSignature, now_unix_s: float) -> NewEvent:
 
 
 def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_s: float) -> bool:
-    """Delete some events beyond the bounds of age and size, oldest first; return whether there are more.
+    """Delete some events beyond the bounds of age and size, oldest first; return whether there are
+    more.
 
     The newest event stays, since it has the last number.
     """
@@ -104,7 +115,8 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
     deleted_until, deleted = 0, 0
     for number, until_bytes, at_s in connection.fetch(_OLDEST):
         is_beyond = at_s < oldest_s or until_bytes <= oldest_bytes
-        # An event with an old time behind a younger one was added while the clock was wrong: it is younger, too.
+        # An event with an old time behind a younger one was added while the clock was wrong: it is
+        # younger, too.
         if number >= last or not is_beyond:
             break
         deleted_until, deleted = number, deleted + 1
@@ -116,7 +128,8 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
 def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[str, bytes]:
     """Change webhooks that no other process has changed; return the bodies of all by id.
 
-    changes: by id the body that is expected (None: a new webhook), and the one that follows (None: it is removed).
+    changes: by id the body that is expected (None: a new webhook), and the one that follows (None:
+        it is removed).
     """
     for webhook_id, (before, after) in changes.items():
         if before is None:

@@ -1,4 +1,6 @@
-"""The event log: what happened, in one order for all daemons of a store, added once and read by a cursor."""
+"""The event log: what happened, in one order for all daemons of a store, added once and read by a
+cursor.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ _MOVE_SOURCE: Final = "UPDATE event_sources SET position = ? WHERE source = ? AN
 
 
 class EventLog:
-    """Adds events, and reads them by number. A cursor is the id of the log and the number of the last event read."""
+    """Adds events, and reads them by number.
+
+    A cursor is the id of the log and the number of the last event read.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,14 +70,17 @@ class EventLog:
         events: Sequence[NewEvent],
         write: Callable[[Connection], object] = lambda connection: None,
     ) -> bool:
-        """Add the events of a source and its new position in one transaction, if its position still is `before`.
+        """Add the events of a source and its new position in one transaction, if its position still
+        is `before`.
 
-        Return whether it was; otherwise another daemon has read the source, and nothing is added. write: writes what
-        belongs to the events. Raises StoreDown, although the events may be added later.
+        Return whether it was; otherwise another daemon has read the source, and nothing is added.
+        write: writes what belongs to the events.
+        Raises StoreDown, although the events may be added later.
         """
 
         def add(connection: Connection) -> bool:
-            # First, because it locks the row: a second daemon waits here, and then sees the new position.
+            # First, because it locks the row: a second daemon waits here, and then sees the new
+            # position.
             if before is None:
                 rows = connection.run(_BEGIN_SOURCE, source, position)
             else:
@@ -88,7 +96,9 @@ class EventLog:
         return is_added
 
     def listen(self, on_events: Callable[[], None]) -> None:
-        """Have a function called, in another thread, after this daemon added events; it replaces the one before."""
+        """Have a function called, in another thread, after this daemon added events; it replaces
+        the one before.
+        """
         self._database.on_events = on_events
 
     async def last(self) -> int:
@@ -98,7 +108,8 @@ class EventLog:
     async def read(self, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return the events that follow a number.
 
-        Raises CursorExpired if some are deleted, or if the log ends before the number, and StoreDown.
+        Raises CursorExpired if some are deleted, or if the log ends before the number, and
+        StoreDown.
         """
         rows = await self._database.read(lambda connection: connection.fetch(READ, after, limit))
         if rows and rows[0][0] != after + 1:
@@ -119,7 +130,11 @@ class EventLog:
         return f"{self._id}-"
 
     async def parse_cursor(self, name: str, text: str) -> int:
-        """Return the number in a cursor. name: the parameter. Raises InvalidRequest, CursorExpired, StoreDown."""
+        """Return the number in a cursor.
+
+        name: the parameter.
+        Raises InvalidRequest, CursorExpired, StoreDown.
+        """
         log_id, _, digits = text.partition("-")
         if not (digits.isascii() and digits.isdigit()) or len(digits) > _MAX_DIGITS:
             raise InvalidRequest(name, "not a cursor; take it from the id of an event")
@@ -128,7 +143,10 @@ class EventLog:
         return int(digits)
 
     async def exchange_webhooks(self, changes: WebhookChanges | None = None) -> dict[str, bytes]:
-        """Change webhooks that no other process has changed; return the bodies of all by id. Raises StoreDown."""
+        """Change webhooks that no other process has changed; return the bodies of all by id.
+
+        Raises StoreDown.
+        """
         run = self._database.write if changes else self._database.read
         return await run(partial(exchange_webhooks, changes=changes or {}))
 
@@ -145,9 +163,9 @@ def _log_id(secret: bytes) -> str:
 def replace_log_id(connection: Connection) -> None:
     """Give the log of a restored store a new id, so that the cursors that readers keep expire.
 
-    The log may be shorter than they remember: the number of an old cursor would skip the events that get the numbers
-    of lost ones. The cursors of webhooks were restored with the log, so they go on with the new id. A store of an older
-    version may lack the tables.
+    The log may be shorter than they remember: the number of an old cursor would skip the events
+    that get the numbers of lost ones. The cursors of webhooks were restored with the log, so they
+    go on with the new id. A store of an older version may lack the tables.
     """
     secrets = load_secrets(connection, _LOG_ID) if connection.has_table("secrets") else ()
     if not secrets:

@@ -1,6 +1,8 @@
-"""The size of the store, and deletion of old rows: evictable messages, addresses and events have bounds.
+"""The size of the store, and deletion of old rows: evictable messages, addresses and events have
+bounds.
 
-Messages kept for ever with their shares and signatures, origins, L1 transactions, ranges and tasks are never deleted.
+Messages kept for ever with their shares and signatures, origins, L1 transactions, ranges and tasks
+are never deleted.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class Eviction:
         return self._is_shrinking or has_more_events or old == self._settings.prune_batch
 
     def _delete_messages(self, connection: Connection, before_unix_s: float) -> int:
-        """Delete the least recently used of those not used since; rows that another daemon uses now are skipped."""
+        """Delete the least recently used of those not used since; rows that another daemon uses now
+        are skipped.
+        """
         lock = " FOR UPDATE SKIP LOCKED" if connection.is_postgresql else ""
         rows = connection.fetch(_SELECT_MESSAGES + lock, before_unix_s, self._settings.prune_batch)
         connection.run_many(_DELETE_MESSAGE, [(key,) for key, _ in rows])

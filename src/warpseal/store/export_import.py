@@ -1,6 +1,8 @@
-"""Export of messages with shares and signatures, and import of them; each signature is verified before it is stored.
+"""Export of messages with shares and signatures, and import of them; each signature is verified
+before it is stored.
 
-An L1 whose validators cannot be reached can sign elsewhere and import the shares. The format is in `jsonl.py`.
+An L1 whose validators cannot be reached can sign elsewhere and import the shares. The format is in
+`jsonl.py`.
 """
 
 from __future__ import annotations
@@ -41,14 +43,19 @@ _MAX_CACHED_KEYS: Final = 20_000
 
 
 class Selection(Struct, frozen=True):
-    """The messages to export. message_id: only this one; since_unix_s: used or changed since; for_ever: only those."""
+    """The messages to export.
+
+    message_id: only this one; since_unix_s: used or changed since; for_ever: only those.
+    """
 
     message_id: MessageID | None = None
     since_unix_s: float | None = None
     for_ever: bool = False
 
     def conditions(self, after_key: int = 0) -> tuple[str, list[Any]]:
-        """Return the conditions on the rows of messages with a larger key, as SQL, and their values."""
+        """Return the conditions on the rows of messages with a larger key, as SQL, and their
+        values.
+        """
         values = {
             "key > ?": after_key,
             "message_id = ?": self.message_id,
@@ -153,9 +160,10 @@ def parse_key(raw: bytes) -> PublicKey:
 class Importer(Struct):
     """Verifies each line and writes the valid records, some hundred in one transaction.
 
-    on_bad_line: called with the number of a line and its error. for_ever: keep every message for ever. network_id: of
-    the store; None: the first message's. Records that were written before an interruption stay; the same file may
-    be imported again.
+    on_bad_line: called with the number of a line and its error.
+    for_ever: keep every message for ever.
+    network_id: of the store; None: the first message's. Records that were written before an
+        interruption stay; the same file may be imported again.
     """
 
     engine: Engine
@@ -204,7 +212,10 @@ class Importer(Struct):
             self._batch.pinned[message.message.id] = message.message
 
     def _find_message(self, subject: UnsignedMessage | MessageID) -> MessageLine:
-        """Return the message that a line names: from the line, an earlier line, or the store. Raises BadLine."""
+        """Return the message that a line names: from the line, an earlier line, or the store.
+
+        Raises BadLine.
+        """
         message_id = subject.id if isinstance(subject, UnsignedMessage) else subject
         line = self._messages.get(MessageID(message_id))
         if line is None:

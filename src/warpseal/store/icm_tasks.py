@@ -1,4 +1,6 @@
-"""The ICM messages that are signed ahead. A signed one waits until another validator set has to sign it, or it ends.
+"""The ICM messages that are signed ahead.
+
+A signed one waits until another validator set has to sign it, or it ends.
 
 Every method raises StoreDown.
 """
@@ -57,7 +59,10 @@ class IcmTasks:
         await self._run(_DELETE, message_id)
 
     async def settle(self, message_id: bytes, set_digest: bytes) -> None:
-        """Let a task wait until another validator set has to sign. set_digest: of the set that was asked."""
+        """Let a task wait until another validator set has to sign.
+
+        set_digest: of the set that was asked.
+        """
         await self._run(_SETTLE, set_digest, message_id)
 
     async def postpone(self, destination: ChainID, until_unix_s: float) -> None:

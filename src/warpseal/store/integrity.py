@@ -1,4 +1,6 @@
-"""Check of a store: the database itself, every id against its bytes, every signature against its keys."""
+"""Check of a store: the database itself, every id against its bytes, every signature against its
+keys.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ _ROWS_PER_PAGE: Final = 1_000
 
 
 class IntegrityReport(Struct):
-    """The numbers of checked rows. wrong_candidates: shares that were never verified alone and are not valid."""
+    """The numbers of checked rows.
+
+    wrong_candidates: shares that were never verified alone and are not valid.
+    """
 
     messages: int = 0
     signatures: int = 0
@@ -40,7 +45,8 @@ class IntegrityReport(Struct):
 class IntegrityCheck(Struct):
     """One check of all rows; a daemon may run at the same time.
 
-    on_error: called with each error. progress: called with the rows of each step.
+    on_error: called with each error.
+    progress: called with the rows of each step.
     """
 
     connection: Connection
@@ -68,7 +74,10 @@ class IntegrityCheck(Struct):
         self.on_error(error)
 
     def _check_database(self) -> None:
-        """Report the errors that the database itself finds. A server checks pages as it reads them: all are read."""
+        """Report the errors that the database itself finds.
+
+        A server checks pages as it reads them: all are read.
+        """
         self.progress("checking the pages", 0, 0)
         connection = self.connection
         if not connection.is_postgresql:

@@ -1,6 +1,8 @@
-"""Signed messages and shares as JSON Lines: one record a line, the first line saying which format it is.
+"""Signed messages and shares as JSON Lines: one record a line, the first line saying which format
+it is.
 
-Source of truth: docs/store.md, "Export and import". Bytes are hex, with or without 0x; ids may also be base58-check.
+Source of truth: docs/store.md, "Export and import". Bytes are hex, with or without 0x; ids may also
+be base58-check.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class BadLine(ValueError):
 
 
 class MessageLine(Struct, frozen=True):
-    """A message; the lines after it belong to it. for_ever: never to be evicted."""
+    """A message; the lines after it belong to it.
+
+    for_ever: never to be evicted.
+    """
 
     message: UnsignedMessage
     for_ever: bool
@@ -65,7 +70,10 @@ _DECODER: Final = msgspec.json.Decoder(_Record)
 
 
 def header_line(schema_version: str, network_id: int | None) -> bytes:
-    """Return the first line of an export. network_id: None of an empty store."""
+    """Return the first line of an export.
+
+    network_id: None of an empty store.
+    """
     network = {} if network_id is None else {"networkId": network_id}
     return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version, **network)
 
@@ -96,7 +104,9 @@ def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
 
 
 def numbered_lines(file: BinaryIO) -> NumberedLines:
-    """Yield each line that is not blank with its number, from 1; None for a line longer than MAX_LINE_BYTES."""
+    """Yield each line that is not blank with its number, from 1; None for a line longer than
+    MAX_LINE_BYTES.
+    """
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -109,7 +119,8 @@ def numbered_lines(file: BinaryIO) -> NumberedLines:
 
 
 def open_lines(file: BinaryIO) -> tuple[int | None, NumberedLines]:
-    """Return the network id of a file, if the first line or the first message has it, and the lines after the first.
+    """Return the network id of a file, if the first line or the first message has it, and the lines
+    after the first.
 
     Raises BadLine.
     """
@@ -125,7 +136,10 @@ def open_lines(file: BinaryIO) -> tuple[int | None, NumberedLines]:
 
 
 def read_header(raw: bytes | None) -> int | None:
-    """Return the network id of the first line. Raises BadLine if the file has another format or a newer version."""
+    """Return the network id of the first line.
+
+    Raises BadLine if the file has another format or a newer version.
+    """
     try:
         record = _record(raw)
     except BadLine:

@@ -1,7 +1,8 @@
-"""L1 transactions, origins of validations, the block ranges read of each chain, and the tasks of eager signing.
+"""L1 transactions, origins of validations, the block ranges read of each chain, and the tasks of
+eager signing.
 
-Every method raises StoreDown; those that serve callers, which have other sources, within a second. A block range is
-committed in one transaction with the rows found in its blocks.
+Every method raises StoreDown; those that serve callers, which have other sources, within a second.
+A block range is committed in one transaction with the rows found in its blocks.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ class L1Records:
     async def store_origin(self, origin: Origin, source: str) -> None:
         """Store the origin of a validation; source: such as "bootstrap", "caller", "manager_chain".
 
-        Returns when it is committed; the first origin of a validation stays. Raises MalformedMessage for a malformed
-        registration, and StoreDown after a second at most, although it may be written later.
+        Returns when it is committed; the first origin of a validation stays. Raises
+        MalformedMessage for a malformed registration, and StoreDown after a second at most,
+        although it may be written later.
         """
         rows = [origin_row(origin, source, time.time())]
         if self._database.is_stuck:
@@ -110,7 +112,8 @@ class L1Records:
     ) -> None:
         """Commit a range of blocks that were read, with the rows found in them, in one transaction.
 
-        Ranges that touch or overlap become one. Raises BlockRangesMismatch if their block ids do not match.
+        Ranges that touch or overlap become one. Raises BlockRangesMismatch if their block ids do
+        not match.
         """
         rows = list(map(transaction_row, transactions))
         began = [origin_row(origin, FOLLOWER, time.time()) for origin in origins]
@@ -152,7 +155,10 @@ def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any
 
 
 def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:
-    """Add a range to the ranges of a chain, merged with all that it touches. Raises BlockRangesMismatch."""
+    """Add a range to the ranges of a chain, merged with all that it touches.
+
+    Raises BlockRangesMismatch.
+    """
     if read.low > read.high:
         raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are no range")
     if connection.is_postgresql:
@@ -168,7 +174,10 @@ def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) ->
 
 
 def _join(first: BlockRange, second: BlockRange) -> BlockRange:
-    """Return two ranges that touch or overlap as one. Raises BlockRangesMismatch if their ids do not match."""
+    """Return two ranges that touch or overlap as one.
+
+    Raises BlockRangesMismatch if their ids do not match.
+    """
     lower, upper = sorted((first, second), key=lambda part: part.low)
     highest = max(first, second, key=lambda part: part.high)
     joins = (

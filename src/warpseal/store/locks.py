@@ -1,7 +1,9 @@
-"""Locks of a store, exclusive for a SQLite file and shared among the daemons of a PostgreSQL database; leader election.
+"""Locks of a store, exclusive for a SQLite file and shared among the daemons of a PostgreSQL
+database; leader election.
 
-An upgrade or an import locks either exclusively. A SQLite file has a lock file with the pid of its holder. A
-server has a table of leases: a pooler of transactions or a new primary would lose the locks of a session.
+An upgrade or an import locks either exclusively. A SQLite file has a lock file with the pid of its
+holder. A server has a table of leases: a pooler of transactions or a new primary would lose the
+locks of a session.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ CREATE TABLE IF NOT EXISTS {leases} (
   expires_at timestamptz NOT NULL, PRIMARY KEY (name, holder)
 )
 """
-# The statements of one message are one transaction. The lock orders them, because an INSERT does not see another one.
+# The statements of one message are one transaction. The lock orders them, because an INSERT does
+# not see another one.
 _ACQUIRE: Final = """
 SELECT pg_advisory_xact_lock(%(class)s, %(key)s);
 DELETE FROM {leases} WHERE name = %(name)s AND expires_at <= clock_timestamp() AND holder <> %(holder)s;
@@ -87,7 +90,10 @@ def server_failures() -> tuple[type[Exception], ...]:
 
 
 class LeaseStatements:
-    """The statements of one lease in the schema of a URL, with their values. seconds: how long it is valid."""
+    """The statements of one lease in the schema of a URL, with their values.
+
+    seconds: how long it is valid.
+    """
 
     def __init__(self, url: StoreUrl, name: str, *, is_shared: bool, seconds: float) -> None:
         create_schema = _CREATE_SCHEMA.format(schema=url.schema) if url.schema else ""
@@ -110,8 +116,8 @@ class LeaseStatements:
 class Lease:
     """One lease of a server, and the session that renews it.
 
-    is_shared: whether others may hold it as well, if theirs is shared. Methods raise `server_failures`, unless they say
-    otherwise.
+    is_shared: whether others may hold it as well, if theirs is shared. Methods raise
+        `server_failures`, unless they say otherwise.
     """
 
     def __init__(self, url: StoreUrl, name: str, *, is_shared: bool = False) -> None:
@@ -121,9 +127,11 @@ class Lease:
         self._session: psycopg.AsyncConnection[Any] | None = None
 
     async def repeat(self, on_attempt: Callable[[float | None], None]) -> NoReturn:
-        """Acquire and renew it until cancelled, with a new session after an error, which is not raised.
+        """Acquire and renew it until cancelled, with a new session after an error, which is not
+        raised.
 
-        on_attempt: called with the time of the event loop until which this process holds it; None: another one does.
+        on_attempt: called with the time of the event loop until which this process holds it; None:
+            another one does.
         """
 
         async def attempt() -> NoReturn:
@@ -188,7 +196,9 @@ class Lease:
 
 
 class ServerLock:
-    """The lock of a PostgreSQL database as a store: shared among daemons, exclusive for an upgrade or an import."""
+    """The lock of a PostgreSQL database as a store: shared among daemons, exclusive for an upgrade
+    or an import.
+    """
 
     def __init__(self, url: StoreUrl, *, exclusive: bool = False) -> None:
         self._where = url.redacted
@@ -231,7 +241,10 @@ class ServerLock:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Lock the store at `path` against every other process that writes. Raises StoreInUse, StoreUnusable."""
+    """Lock the store at `path` against every other process that writes.
+
+    Raises StoreInUse, StoreUnusable.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(
@@ -254,7 +267,9 @@ def locked_file(path: Path) -> Iterator[None]:
 
 
 def find_holder(path: Path) -> int | None:
-    """Return the pid of the process that locks the store at `path`; None if none does, or its pid is not known."""
+    """Return the pid of the process that locks the store at `path`; None if none does, or its pid
+    is not known.
+    """
     with suppress(OSError), path.with_name(path.name + LOCK_SUFFIX).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -264,10 +279,12 @@ def find_holder(path: Path) -> int | None:
 
 
 def lock_while_connected(engine: Engine, url: StoreUrl) -> None:
-    """Hold a lock by which other processes see a writer, as long as its engine is connected. Raises StoreUnusable.
+    """Hold a lock by which other processes see a writer, as long as its engine is connected.
 
-    Writers do not exclude each other by it. A file has a lock file next to it. On a server it is a lease, which ends a
-    minute after the last transaction of a writer that was killed.
+    Raises StoreUnusable.
+
+    Writers do not exclude each other by it. A file has a lock file next to it. On a server it is a
+    lease, which ends a minute after the last transaction of a writer that was killed.
     """
     path = url.path
     if path is None:
@@ -326,7 +343,9 @@ def _lease_while_connected(engine: Engine, statements: LeaseStatements) -> None:
 
 
 def has_writer(connection: Connection, path: Path | None) -> bool:
-    """Return whether a writer is connected to a database; True also if the file system has no locks."""
+    """Return whether a writer is connected to a database; True also if the file system has no
+    locks.
+    """
     if path is None:
         return bool(_valid_holders(connection, _WRITER))
     try:
@@ -397,7 +416,9 @@ class ServerLeadership(Leadership):
         self._lapse: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Take part until cancelled: a leadership that is not renewed is acquired within ten seconds."""
+        """Take part until cancelled: a leadership that is not renewed is acquired within ten
+        seconds.
+        """
         try:
             await self._lease.repeat(self._on_attempt)
         finally:

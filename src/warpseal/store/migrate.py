@@ -30,9 +30,10 @@ _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 class Migration(NamedTuple):
     """A version, and the way to it from the one before; that of a released version never changes.
 
-    upgrade: makes it in one transaction. step: of a version that is too slow for the start of a daemon; it does a
-    bounded piece of the work in a transaction of its own, can be repeated, and returns the fraction done; at 1.0
-    `upgrade` follows.
+    upgrade: makes it in one transaction.
+    step: of a version that is too slow for the start of a daemon; it does a bounded piece of the
+        work in a transaction of its own, can be repeated, and returns the fraction done; at 1.0
+        `upgrade` follows.
     """
 
     version: str
@@ -43,7 +44,8 @@ class Migration(NamedTuple):
 class Migrations(Struct, frozen=True):
     """The schema versions of a database, oldest first.
 
-    create_tables: creates the newest tables in an empty database; None: an empty one gets all versions.
+    create_tables: creates the newest tables in an empty database; None: an empty one gets all
+        versions.
     """
 
     versions: tuple[Migration, ...]
@@ -58,8 +60,9 @@ class Migrations(Struct, frozen=True):
 def _create(connection: Connection, names: Sequence[str]) -> None:
     """Create tables of the newest schema.
 
-    They are those of the version that added them, until a later version changes one: then the earlier version gets a
-    declaration of its own, as `messages` has. A test compares the result of all versions with the schema.
+    They are those of the version that added them, until a later version changes one: then the
+    earlier version gets a declaration of its own, as `messages` has. A test compares the result of
+    all versions with the schema.
     """
     for name in names:
         TABLES[name].create(connection)
@@ -140,7 +143,10 @@ def check_version(connection: Connection, where: str, migrations: Migrations = M
 
 
 def check_known(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> None:
-    """Check that this program can open a store, after an upgrade if necessary. Raises StoreUnusable, StoreTooNew."""
+    """Check that this program can open a store, after an upgrade if necessary.
+
+    Raises StoreUnusable, StoreTooNew.
+    """
     version = read_version(connection)
     if version is None:
         raise StoreUnusable(where, "it is not a store")
@@ -153,7 +159,9 @@ def upgrade_at_start(
     migrations: Migrations = MIGRATIONS,
     keep_copy: Callable[[], None] = lambda: None,
 ) -> str:
-    """Make quick upgrades in one transaction; return the version. Raises StoreTooNew, StoreNeedsUpgrade.
+    """Make quick upgrades in one transaction; return the version.
+
+    Raises StoreTooNew, StoreNeedsUpgrade.
 
     keep_copy: called before an older database is changed, while no other process can change it.
     """
@@ -176,7 +184,10 @@ def upgrade_at_start(
 def find_quick_upgrades(
     connection: Connection, where: str, migrations: Migrations = MIGRATIONS
 ) -> tuple[Migration, ...]:
-    """Return the upgrades that the start of a daemon makes, oldest first. Raises StoreTooNew, StoreNeedsUpgrade."""
+    """Return the upgrades that the start of a daemon makes, oldest first.
+
+    Raises StoreTooNew, StoreNeedsUpgrade.
+    """
     version = read_version(connection)
     pending = _pending(connection, version, where, migrations)
     if any(migration.step is not None for migration in pending):
@@ -191,8 +202,10 @@ def upgrade_all(
     migrations: Migrations = MIGRATIONS,
     keep_copy: Callable[[], None] = lambda: None,
 ) -> str:
-    """Make all upgrades, slow ones step by step, each step in its own transaction. progress: called with a version
-    and the fraction of its upgrade that is done. keep_copy: called before an older database is changed.
+    """Make all upgrades, slow ones step by step, each step in its own transaction.
+
+    progress: called with a version and the fraction of its upgrade that is done.
+    keep_copy: called before an older database is changed.
 
     Returns the version. Raises StoreTooNew. An interrupted upgrade continues with the next call.
     """
@@ -226,7 +239,9 @@ def _pending(
 
 
 def _read_program(connection: Connection, version: str | None) -> str | None:
-    """Return the version of the program that upgraded a database to `version`; None if it is not recorded."""
+    """Return the version of the program that upgraded a database to `version`; None if it is not
+    recorded.
+    """
     if not connection.has_table(UPGRADES.name):
         return None
     program: str | None = connection.value(

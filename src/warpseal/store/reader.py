@@ -1,4 +1,6 @@
-"""Reads in separate threads and connections: bounded in number, and no caller waits longer than it asked to."""
+"""Reads in separate threads and connections: bounded in number, and no caller waits longer than it
+asked to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ T = TypeVar("T")
 
 
 class StoreReader:
-    """Runs functions that read. on_failure: called if the database fails; translate: returns the error for a caller.
+    """Runs functions that read.
+
+    on_failure: called if the database fails; translate: returns the error for a caller.
 
     prepare: called in the thread before each connection.
     """
@@ -44,7 +48,10 @@ class StoreReader:
         return any(not read.done() for read in self._abandoned)
 
     async def read(self, query: Callable[[Connection], T], wait_s: float) -> T:
-        """Return the result of `query`. Raises StoreDown after at most `wait_s`, and at once while a read is stuck."""
+        """Return the result of `query`.
+
+        Raises StoreDown after at most `wait_s`, and at once while a read is stuck.
+        """
         if self.is_stuck:
             raise StoreDown("no answer to earlier reads")
         if not self._slots.acquire(blocking=False):

@@ -10,13 +10,15 @@ from typing import Final
 from warpseal.store.tables import TableIndex, Tables, declare_table
 
 TABLES: Final = Tables()
-# Flags are 0 or 1 and compared as literal text, because both databases use a partial index only then.
+# Flags are 0 or 1 and compared as literal text, because both databases use a partial index only
+# then.
 EVICTABLE: Final = "for_ever = 0"
 UNAUDITED: Final = "for_ever = 1 AND candidates > 0"
 # The key of a message within one database, so that its 32-byte id is stored once.
 _OF_MESSAGE: Final = "FOREIGN KEY (message_key) REFERENCES messages (key) ON DELETE CASCADE"
 
-# size_bytes: approximate, with the message's shares and signatures; candidates: its shares that are not verified.
+# size_bytes: approximate, with the message's shares and signatures; candidates: its shares that are
+# not verified.
 MESSAGES: Final = declare_table(
     TABLES,
     "messages",
@@ -101,7 +103,8 @@ SECRETS: Final = declare_table(
     "kind text32+, number int32+, value bytes, created_at double",
 )
 
-# observer: the node id of the observing daemon. first_at: first observed; seen_at: last known to be active.
+# observer: the node id of the observing daemon. first_at: first observed; seen_at: last known to be
+# active.
 OBSERVED_VALIDATIONS: Final = declare_table(
     TABLES,
     "observed_validations",
@@ -109,15 +112,17 @@ OBSERVED_VALIDATIONS: Final = declare_table(
     "connected_ms int64",
 )
 
-# hour: hours since 1970. It comes first so that rows written each minute, and rows pruned, lie together.
+# hour: hours since 1970. It comes first so that rows written each minute, and rows pruned, lie
+# together.
 OBSERVED_HOURS: Final = declare_table(
     TABLES,
     "observed_hours",
     "hour int32*, observer bytes*, node_id bytes*, observed_ms int32, connected_ms int32",
 )
 
-# number: position in the log, without gaps. log_bytes: size of all events up to this one, deleted ones included: two
-# rows give the size of the log. name: 16 bytes of a hash of what happened. body: JSON.
+# number: position in the log, without gaps. log_bytes: size of all events up to this one, deleted
+# ones included: two rows give the size of the log. name: 16 bytes of a hash of what happened. body:
+# JSON.
 EVENTS: Final = declare_table(
     TABLES,
     "events",
@@ -125,16 +130,17 @@ EVENTS: Final = declare_table(
     constraints=("UNIQUE (name)",),
 )
 
-# Up to where an index was read for the event log. source: the blockchain id; position: a key of its index, which an
-# index that is made again gives to the same message.
+# Up to where an index was read for the event log. source: the blockchain id; position: a key of its
+# index, which an index that is made again gives to the same message.
 EVENT_SOURCES: Final = declare_table(
     TABLES,
     "event_sources",
     "source text+, position int64",
 )
 
-# Messages to be signed ahead. message_id: as the messenger counts them; message: the unsigned bytes. due_at: of the
-# next attempt; of a signed message `ends_at`, when the task is over. set_digest: of the validators that signed.
+# Messages to be signed ahead. message_id: as the messenger counts them; message: the unsigned
+# bytes. due_at: of the next attempt; of a signed message `ends_at`, when the task is over.
+# set_digest: of the validators that signed.
 ICM_TASKS: Final = declare_table(
     TABLES,
     "icm_tasks",

@@ -34,7 +34,10 @@ def store_url(value: Any, path: str) -> str:
 
 
 def database_url(value: Any, path: str, off: str) -> str:
-    """Accept the URL of a database that cannot be turned off by its URL. off: how it is turned off instead."""
+    """Accept the URL of a database that cannot be turned off by its URL.
+
+    off: how it is turned off instead.
+    """
     if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
         raise invalid_setting(path, f'expected "sqlite:///PATH" or "postgresql://..."; {off}')
     return store_url(value, path)
@@ -53,8 +56,9 @@ def replica_url(value: Any, path: str) -> str:
 class StoreSettings(Settings, frozen=True):
     """url: empty: store.db in the daemon's folder. Durations in seconds.
 
-    max_bytes, max_age_s: of all rows that may be evicted. events_max_bytes, events_max_age_s: of the event log. The
-    others: memory for queued writes, timeouts of calls, and how writes are grouped.
+    max_bytes, max_age_s: of all rows that may be evicted.
+    events_max_bytes, events_max_age_s: of the event log. The others: memory for queued writes,
+        timeouts of calls, and how writes are grouped.
     """
 
     url: str = setting(

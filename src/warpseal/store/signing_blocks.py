@@ -36,7 +36,8 @@ class SigningBlocks:
         self._database = database
         # A read that began before a change must not end after the read that follows the change.
         self._reading = AsyncLock()
-        # By kind and value. None until the store has answered: no block may be missed. Without a store there is none.
+        # By kind and value. None until the store has answered: no block may be missed. Without a
+        # store there is none.
         self._blocks: Mapping[tuple[str, str], SigningBlock] | None = (
             {} if database.status().url == OFF else None
         )
@@ -56,7 +57,10 @@ class SigningBlocks:
         return {kind for kind, _ in self._blocks or ()}
 
     def find(self, subjects: Iterable[tuple[str, str]]) -> SigningBlock | None:
-        """Return a block of one of these kinds and values, if there is one. Raises StoreDown until they were read."""
+        """Return a block of one of these kinds and values, if there is one.
+
+        Raises StoreDown until they were read.
+        """
         blocks = self._blocks
         if blocks is None:
             raise StoreDown(NOT_READ)
@@ -67,7 +71,9 @@ class SigningBlocks:
         )
 
     async def run(self) -> None:
-        """Read the blocks again and again, until cancelled; the last ones hold while the store is down."""
+        """Read the blocks again and again, until cancelled; the last ones hold while the store is
+        down.
+        """
         while True:
             await asyncio.sleep(POLL_S)
             with suppress(StoreDown):
@@ -84,7 +90,10 @@ class SigningBlocks:
         return blocks
 
     async def add(self, block: SigningBlock) -> None:
-        """Add a block, or replace the one of its kind and value; it is in force on return. Raises StoreDown."""
+        """Add a block, or replace the one of its kind and value; it is in force on return.
+
+        Raises StoreDown.
+        """
         await self._database.write(
             lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block))
         )

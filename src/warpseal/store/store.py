@@ -52,7 +52,9 @@ def open_store(
     on_commit: CommitObserver | None = None,
     migrations: Migrations = MIGRATIONS,
 ) -> Store:
-    """Return the store of these settings, to be opened by `async with`. Raises StoreUnusable for a malformed url.
+    """Return the store of these settings, to be opened by `async with`.
+
+    Raises StoreUnusable for a malformed url.
 
     folder: of a store without a url; None if no folder can be written.
     """

@@ -29,7 +29,11 @@ _MARKS: Final = "*+?"
 
 
 class Column(NamedTuple):
-    """A column. kind: one of `declare_table`. default: SQL, "" for none."""
+    """A column.
+
+    kind: one of `declare_table`.
+    default: SQL, "" for none.
+    """
 
     name: str
     kind: str
@@ -43,7 +47,10 @@ class Column(NamedTuple):
 
 
 class TableIndex:
-    """An index. condition: of the rows in it, "" for all."""
+    """An index.
+
+    condition: of the rows in it, "" for all.
+    """
 
     def __init__(self, name: str, *columns: str, condition: str = "") -> None:
         self.name = name
@@ -52,7 +59,10 @@ class TableIndex:
 
 
 class Table(Struct, frozen=True, eq=False, dict=True):
-    """A table. constraints: SQL of its constraints besides the primary key."""
+    """A table.
+
+    constraints: SQL of its constraints besides the primary key.
+    """
 
     name: str
     columns: tuple[Column, ...]
@@ -92,7 +102,10 @@ class Table(Struct, frozen=True, eq=False, dict=True):
         return self.insert_text + self.on_conflict
 
     def create(self, connection: Connection, *, if_missing: bool = False) -> None:
-        """Create it with its indexes, empty. if_missing: nothing happens if it exists."""
+        """Create it with its indexes, empty.
+
+        if_missing: nothing happens if it exists.
+        """
         if if_missing and connection.has_table(self.name):
             return
         is_postgresql = connection.is_postgresql
@@ -118,7 +131,10 @@ class Tables(dict[str, Table]):
     """The tables of a database by name, in the order in which they can be created."""
 
     def create_all(self, connection: Connection, *, if_missing: bool = False) -> None:
-        """Create all of them, empty. if_missing: those that do not exist."""
+        """Create all of them, empty.
+
+        if_missing: those that do not exist.
+        """
         for table in self.values():
             table.create(connection, if_missing=if_missing)
 
@@ -131,11 +147,14 @@ class Tables(dict[str, Table]):
 def declare_table(
     tables: Tables, name: str, columns: str, *indexes: TableIndex, constraints: Iterable[str] = ()
 ) -> Table:
-    """Add a table. columns: names, each with its kind, such as `id key, height int64?, body bytes, size int32=0`.
+    """Add a table.
 
-    `key` is the whole primary key, and so is `serial`, which numbers the rows by itself; `ref` is the key of a row of
-    another table. The columns with `*` are the primary key of a table without rowid, those with `+` that of one with
-    it. A column with `?` may be NULL, one with `=` has a default.
+    columns: names, each with its kind, such as `id key, height int64?, body bytes, size int32=0`.
+
+    `key` is the whole primary key, and so is `serial`, which numbers the rows by itself; `ref` is
+    the key of a row of another table. The columns with `*` are the primary key of a table without
+    rowid, those with `+` that of one with it. A column with `?` may be NULL, one with `=` has a
+    default.
     """
     listed: list[Column] = []
     for column in columns.split(","):

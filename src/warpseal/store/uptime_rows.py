@@ -1,4 +1,6 @@
-"""Uptime that daemons observed of their peers, each under its own node id; counters are absolute and never decrease."""
+"""Uptime that daemons observed of their peers, each under its own node id; counters are absolute
+and never decrease.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ _HOURS: Final = """
 SELECT hour, node_id, observed_ms, connected_ms FROM observed_hours WHERE hour >= ? AND observer = ?
 """
 _RECENT: Final = "SELECT DISTINCT node_id FROM observed_hours WHERE hour >= ? AND observer = ?"
-# Each hour is read by its key, because the rows of one node lie far apart: each hour is written together.
+# Each hour is read by its key, because the rows of one node lie far apart: each hour is written
+# together.
 _HOURS_OF: Final = """
 WITH RECURSIVE hours (hour) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT hour + 1 FROM hours WHERE hour < ?)
 SELECT hour, observed_ms, connected_ms FROM observed_hours
@@ -45,13 +48,18 @@ _DELETE_HOURS: Final = "DELETE FROM observed_hours WHERE hour < ?"
 
 
 class UptimeRows:
-    """The observed uptime of all daemons of one store; observer: the node id of the observing daemon."""
+    """The observed uptime of all daemons of one store; observer: the node id of the observing
+    daemon.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load(self, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
-        """Return the uptime with which this observer starts: hours from `first_hour` on. Raises StoreDown."""
+        """Return the uptime with which this observer starts: hours from `first_hour` on.
+
+        Raises StoreDown.
+        """
         return await self._database.read(
             lambda connection: _load(connection, observer, first_hour, recent_since_hour)
         )
@@ -103,7 +111,9 @@ class UptimeRows:
 def _writes_of(
     observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
 ) -> Iterator[Callable[[Connection], None]]:
-    """Yield writes of bounded size, rows in the order of their keys so that two daemons cannot deadlock."""
+    """Yield writes of bounded size, rows in the order of their keys so that two daemons cannot
+    deadlock.
+    """
     validation_rows = [
         (
             observer,

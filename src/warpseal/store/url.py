@@ -1,4 +1,7 @@
-"""The location of a store: `store-url`, parsed, and printed without its secrets. Loads no database library."""
+"""The location of a store: `store-url`, parsed, and printed without its secrets.
+
+Loads no database library.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,14 @@ class MalformedStoreUrl(ValueError):
 
 
 class StoreUrl(Struct, frozen=True):
-    """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them.
+    """One store.
+
+    path: path of a SQLite file.
+    text: with its secrets, never printed; `redacted` is without them.
 
     replicas: servers that follow this one, for reading.
-    schema: the PostgreSQL schema with its tables; "" stands for the first one of the user's search path.
+    schema: the PostgreSQL schema with its tables; "" stands for the first one of the user's search
+        path.
     """
 
     kind: StoreKind
@@ -79,7 +86,9 @@ class StoreUrl(Struct, frozen=True):
 
     @property
     def redacted(self) -> str:
-        """The url for logs and pages: without passwords, and without a server's options but the host."""
+        """The url for logs and pages: without passwords, and without a server's options but the
+        host.
+        """
         if self.kind is not StoreKind.POSTGRESQL:
             return self.text
         parts = _split(self.text)
@@ -99,7 +108,10 @@ class StoreUrl(Struct, frozen=True):
 
 
 def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | None:
-    """Return where a database is: at a url, or without one in a folder; None without both. Raises StoreUnusable."""
+    """Return where a database is: at a url, or without one in a folder; None without both.
+
+    Raises StoreUnusable.
+    """
     if not text:
         return StoreUrl.for_file(folder / file_name) if folder is not None else None
     try:
@@ -109,7 +121,8 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
 
 
 def in_schema(url: StoreUrl, schema: str, read_urls: Iterable[str] = ()) -> StoreUrl:
-    """Return a URL whose transactions use the tables of a schema only, on PostgreSQL; else the same URL.
+    """Return a URL whose transactions use the tables of a schema only, on PostgreSQL; else the same
+    URL.
 
     read_urls: of its replicas.
     """
@@ -125,7 +138,9 @@ def is_server(text: str) -> bool:
 
 
 def tls_files(text: str) -> Iterator[tuple[str, Path]]:
-    """Yield the parameters of a `store-url` that name files of certificates and keys, with their paths."""
+    """Yield the parameters of a `store-url` that name files of certificates and keys, with their
+    paths.
+    """
     if is_server(text):
         for parameter, value in parse_qsl(_split(text).query):
             # System stands for the certificate authorities of the machine.
@@ -152,12 +167,16 @@ def _sqlite_path(text: str) -> Path:
 
 
 def _split(text: str) -> SplitResult:
-    """Split the URL of a server, which may name several hosts, each with a port. Raises MalformedStoreUrl."""
+    """Split the URL of a server, which may name several hosts, each with a port.
+
+    Raises MalformedStoreUrl.
+    """
     match = _POSTGRESQL.fullmatch(text)
     if match is None:
         raise MalformedStoreUrl('expected "sqlite:///PATH", "postgresql://..." or "off"')
     scheme, netloc, path, query = match.groups()
-    # libpq would take a part of such a password for a host, a port or a name, and its errors would show that part.
+    # libpq would take a part of such a password for a host, a port or a name, and its errors would
+    # show that part.
     if _has_bare_characters(netloc, path, query):
         raise MalformedStoreUrl(_NOT_ENCODED)
     parts = SplitResult(scheme, netloc, path, query, "")

@@ -1,6 +1,7 @@
 """The values that the store writes and loads: plain bytes, numbers and text, without SQL.
 
-Source of truth for origins: `L1ValidatorRegistrationJustification`, as `warp/justification.py` reads it.
+Source of truth for origins: `L1ValidatorRegistrationJustification`, as `warp/justification.py`
+reads it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,19 @@ class StoredShare(Struct, frozen=True):
 
 
 class StoredSignature(Struct, frozen=True):
-    """An aggregate signature (96 bytes) and the keys of its signers (48 bytes each), in the given order."""
+    """An aggregate signature (96 bytes) and the keys of its signers (48 bytes each), in the given
+    order.
+    """
 
     public_keys: tuple[bytes, ...]
     signature: bytes
 
 
 class ArchiveEntry(Struct, frozen=True):
-    """The stored signatures, newest first, and shares of one message. is_incomplete: they could not all be read."""
+    """The stored signatures, newest first, and shares of one message.
+
+    is_incomplete: they could not all be read.
+    """
 
     signatures: tuple[StoredSignature, ...] = ()
     shares: tuple[StoredShare, ...] = ()
@@ -44,7 +50,8 @@ class ArchiveEntry(Struct, frozen=True):
 class BlockRange(Struct, frozen=True):
     """Consecutive blocks of a chain that were read, from `low` to `high`, both included.
 
-    low_parent_id: the id that block `low` names as its parent; high_block_id: the id of block `high`.
+    low_parent_id: the id that block `low` names as its parent; high_block_id: the id of block
+        `high`.
     """
 
     low: int
@@ -56,8 +63,10 @@ class BlockRange(Struct, frozen=True):
 class L1Transaction(Struct, frozen=True):
     """A transaction about an L1 that the P-Chain accepted.
 
-    position: within its block, from 0. time: time of the block, Unix seconds. kind: the name of its type,
-    such as "RegisterL1ValidatorTx". raw: the signed bytes.
+    position: within its block, from 0.
+    time: time of the block, Unix seconds.
+    kind: the name of its type, such as "RegisterL1ValidatorTx".
+    raw: the signed bytes.
     """
 
     tx_id: bytes
@@ -72,7 +81,9 @@ class L1Transaction(Struct, frozen=True):
 
 
 class BootstrapOrigin(Struct, frozen=True):
-    """A validation that began with the conversion of its subnet; index: among the initial validators."""
+    """A validation that began with the conversion of its subnet; index: among the initial
+    validators.
+    """
 
     subnet_id: SubnetID
     index: int
@@ -89,7 +100,8 @@ class BootstrapOrigin(Struct, frozen=True):
 
 
 class RegistrationOrigin(Struct, frozen=True):
-    """A validation that began with a registration; payload: the bytes of its RegisterL1Validator message.
+    """A validation that began with a registration; payload: the bytes of its RegisterL1Validator
+    message.
 
     The properties raise MalformedMessage if `payload` is malformed.
     """
@@ -147,8 +159,8 @@ class AddressKind(StrEnum):
 class AddressRow(Struct, frozen=True):
     """Where a node may be reached; ip: text. At most one row per node and kind.
 
-    worked_at: Unix time at which it answered there, 0 for "signed". signed_at: Unix seconds of the signature,
-    for "worked" of the newest one known then, 0 for none.
+    worked_at: Unix time at which it answered there, 0 for "signed".
+    signed_at: Unix seconds of the signature, for "worked" of the newest one known then, 0 for none.
     """
 
     node_id: NodeID
@@ -160,7 +172,10 @@ class AddressRow(Struct, frozen=True):
 
 
 class StoreContents(Struct, frozen=True):
-    """The numbers of stored rows. size_bytes: on disk; evictable_bytes: the approximate part that may be evicted."""
+    """The numbers of stored rows.
+
+    size_bytes: on disk; evictable_bytes: the approximate part that may be evicted.
+    """
 
     messages: int = 0
     messages_for_ever: int = 0
@@ -176,11 +191,15 @@ class StoreContents(Struct, frozen=True):
 
 
 class StoreStatus(Struct, frozen=True):
-    """The status of the store. url: without secrets; "off" if the store is off.
+    """The status of the store.
 
-    reason, down_since_unix_s: of a store that is down. waiting_writes, waiting_bytes: in memory, not committed yet;
-    dropped_writes: dropped for want of memory while it was down. size_bytes, evictable_bytes: at most about half a
-    minute old, 0 before; evicted: messages and addresses deleted since the start.
+    url: without secrets; "off" if the store is off.
+
+    reason, down_since_unix_s: of a store that is down.
+    waiting_writes, waiting_bytes: in memory, not committed yet;
+    dropped_writes: dropped for want of memory while it was down.
+    size_bytes, evictable_bytes: at most about half a minute old, 0 before; evicted: messages and
+        addresses deleted since the start.
     """
 
     url: str
@@ -211,7 +230,10 @@ class ValidationRow(Struct, frozen=True):
 
 
 class HourRow(Struct, frozen=True):
-    """One hour of one node, in milliseconds. hour: hours since 1970."""
+    """One hour of one node, in milliseconds.
+
+    hour: hours since 1970.
+    """
 
     hour: int
     node_id: NodeID
@@ -220,7 +242,10 @@ class HourRow(Struct, frozen=True):
 
 
 class StoredUptime(Struct, frozen=True):
-    """The uptime with which a process starts. recent_nodes: nodes that were observed lately."""
+    """The uptime with which a process starts.
+
+    recent_nodes: nodes that were observed lately.
+    """
 
     validations: tuple[ValidationRow, ...] = ()
     hours: tuple[HourRow, ...] = ()
@@ -242,10 +267,14 @@ class EventType(StrEnum):
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """An event as readers get it. Ids of subnets and chains are base58-check, that of a Warp message is hex.
+    """An event as readers get it.
 
-    type: an EventType, or of a newer daemon on the same store. time: Unix seconds. subnet_id: the L1, or the subnet
-    that signs. data: a JSON object; its keys depend on the type.
+    Ids of subnets and chains are base58-check, that of a Warp message is hex.
+
+    type: an EventType, or of a newer daemon on the same store.
+    time: Unix seconds.
+    subnet_id: the L1, or the subnet that signs.
+    data: a JSON object; its keys depend on the type.
     """
 
     type: str
@@ -269,7 +298,8 @@ class SigningBlockKind(StrEnum):
 class SigningBlock(Struct, frozen=True, rename="camel"):
     """A rule of the operator: messages with this value are not signed. createdAt: Unix seconds.
 
-    value: a blockchain id in base58-check, or the hex of an address or a message id, with 0x and in lower case.
+    value: a blockchain id in base58-check, or the hex of an address or a message id, with 0x and in
+        lower case.
     """
 
     kind: SigningBlockKind

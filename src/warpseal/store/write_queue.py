@@ -1,6 +1,7 @@
 """The writes that wait in memory: bounded, in order, taken by the writer's thread in batches.
 
-The event loop adds shares in lists, which may wait half a second. Callers wait for signatures and calls.
+The event loop adds shares in lists, which may wait half a second. Callers wait for signatures and
+calls.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class AddShares(Struct):
 
 
 class JudgeShare(Struct):
-    """Whether a share, identified by its bytes, is valid: a bad one is deleted, a good one was verified alone."""
+    """Whether a share, identified by its bytes, is valid: a bad one is deleted, a good one was
+    verified alone.
+    """
 
     message_id: MessageID
     public_key: bytes
@@ -52,7 +55,9 @@ ShareUpdate = AddShares | JudgeShare
 
 
 class AddSignature(Struct):
-    """An aggregate signature; the writer's thread calls `done` when it is committed or the database is down."""
+    """An aggregate signature; the writer's thread calls `done` when it is committed or the database
+    is down.
+    """
 
     message: UnsignedMessage
     signed: StoredSignature
@@ -70,7 +75,8 @@ class WriteCall(Struct):
 class WriteBatch(Struct):
     """The writes of one transaction; each call has its own.
 
-    to_recount: messages that got a signature since their sizes were counted. size_bytes: approximate, in memory.
+    to_recount: messages that got a signature since their sizes were counted.
+    size_bytes: approximate, in memory.
     """
 
     pinned: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
@@ -112,7 +118,9 @@ class WriteBatch(Struct):
         self.size_bytes += newer.size_bytes
 
     def split(self) -> list[WriteBatch]:
-        """Return a batch for each entry but the calls, beginning with the entries that must not be lost."""
+        """Return a batch for each entry but the calls, beginning with the entries that must not be
+        lost.
+        """
         pinned = self.pinned.values()
         return [
             *(
@@ -139,14 +147,16 @@ class WriteBatch(Struct):
 class WriteQueue:
     """The writes that are not committed yet. Every method may be called from any thread.
 
-    max_bytes: bound of its size; with 0 it drops every write but calls. gather_s: how long entries may wait for others.
+    max_bytes: bound of its size; with 0 it drops every write but calls.
+    gather_s: how long entries may wait for others.
     """
 
     def __init__(self, max_bytes: int, gather_s: float) -> None:
         self._max_bytes = max_bytes
         self._gather_s = gather_s
         self._changed = new_thread_condition()
-        # Signatures, calls and pinned messages, of which the first two are due at once; all others are gathered.
+        # Signatures, calls and pinned messages, of which the first two are due at once; all others
+        # are gathered.
         self._urgent = WriteBatch()
         self._gathered = WriteBatch()
         self._gathering_since: float | None = None
@@ -224,7 +234,8 @@ class WriteQueue:
             self._changed.notify()
 
     def take(self, until: float) -> WriteBatch:
-        """Return the entries that are due, after waiting for some until `until` (of the monotonic clock) at most.
+        """Return the entries that are due, after waiting for some until `until` (of the monotonic
+        clock) at most.
 
         Entries that are still being gathered stay.
         """
@@ -241,7 +252,9 @@ class WriteQueue:
             return batch
 
     def put_back(self, batch: WriteBatch) -> None:
-        """Put back a batch that could not be written, before all newer entries and without its calls."""
+        """Put back a batch that could not be written, before all newer entries and without its
+        calls.
+        """
         with self._changed:
             batch.calls = []
             batch.extend(self._urgent)
@@ -253,7 +266,9 @@ class WriteQueue:
                 self._drop_evictable()
 
     def release(self) -> list[WriteCall]:
-        """End all waiting: signatures stay to be written later; return the calls, which the writer fails."""
+        """End all waiting: signatures stay to be written later; return the calls, which the writer
+        fails.
+        """
         with self._changed:
             calls, self._urgent.calls = self._urgent.calls, []
             signatures = self._gathered.signatures + self._urgent.signatures
@@ -277,7 +292,8 @@ class WriteQueue:
         return self._is_stopping or monotonic() >= self._gathered_at()
 
     def _make_room(self, batch: WriteBatch, size_bytes: int, *, durable: bool = False) -> bool:
-        """Count an entry for a batch if it fits, after dropping evictable entries if necessary; return whether it does.
+        """Count an entry for a batch if it fits, after dropping evictable entries if necessary;
+        return whether it does.
 
         durable: never evicted.
         """

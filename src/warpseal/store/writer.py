@@ -1,6 +1,8 @@
-"""The thread that writes: it gathers writes, commits them, and keeps them in memory while the database is down.
+"""The thread that writes: it gathers writes, commits them, and keeps them in memory while the
+database is down.
 
-A failure of the database is not raised. The store is down then, which is logged once, and the writer reconnects.
+A failure of the database is not raised. The store is down then, which is logged once, and the
+writer reconnects.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ CommitObserver = Callable[[int, float], None]
 
 
 class StoreWriter:
-    """Writes the queue. prepare: upgrades the database when it first answers and after each failure.
+    """Writes the queue.
+
+    prepare: upgrades the database when it first answers and after each failure.
 
     describe: returns an error's text without secrets.
     """
@@ -89,7 +93,10 @@ class StoreWriter:
         return time.monotonic() - self._working_since > self._settings.commit_timeout_s
 
     def connect(self) -> None:
-        """Prepare the database in the caller's thread. Raises StartupError, and DriverError if the database fails."""
+        """Prepare the database in the caller's thread.
+
+        Raises StartupError, and DriverError if the database fails.
+        """
         self.schema_version = self._prepare(self._engine)
         self._failure = None
         if self.down_since_unix_s is not None:
@@ -120,7 +127,9 @@ class StoreWriter:
         self._engine.dispose()
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
-        """Run `write` in its own transaction; the future raises StoreDown, at once while the store is down."""
+        """Run `write` in its own transaction; the future raises StoreDown, at once while the store
+        is down.
+        """
         future: Future[T] = Future()
         if self._failure is not None:
             future.set_exception(StoreDown(self._failure))
@@ -185,7 +194,10 @@ class StoreWriter:
             self._run_call(call)
 
     def _try_to_commit(self, batch: WriteBatch) -> DriverError | None:
-        """Return the failure of the database. A second attempt helps after a closed connection or a deadlock."""
+        """Return the failure of the database.
+
+        A second attempt helps after a closed connection or a deadlock.
+        """
         failure = None
         for _ in range(2):
             try:
@@ -236,7 +248,9 @@ class StoreWriter:
             connection.close()
 
     def _commit_piecemeal(self, batch: WriteBatch) -> DriverError | None:
-        """Write entry by entry, skipping those that the database refuses; `batch` keeps the others that failed."""
+        """Write entry by entry, skipping those that the database refuses; `batch` keeps the others
+        that failed.
+        """
         pieces = batch.split()
         batch.clear()
         failure: DriverError | None = None

@@ -1,1 +1,4 @@
-"""The one way to call an upstream node. Start with `node.py` (one HTTP call), then `pool.py` (several nodes as one)."""
+"""The one way to call an upstream node.
+
+Start with `node.py` (one HTTP call), then `pool.py` (several nodes as one).
+"""

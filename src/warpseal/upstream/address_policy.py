@@ -1,7 +1,8 @@
-"""Which servers may be reached at a URL that a stranger names: at global addresses, unless they are configured.
+"""Which servers may be reached at a URL that a stranger names: at global addresses, unless they are
+configured.
 
-Such a URL is hostile: it may lead into the network of the operator (SSRF). Source of the address ranges: the IANA
-special-purpose registries, RFC 6052, 3056.
+Such a URL is hostile: it may lead into the network of the operator (SSRF). Source of the address
+ranges: the IANA special-purpose registries, RFC 6052, 3056.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", r
 
 
 def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
-    """Accept a host name or address, with or without a port; an IPv6 address with a port is in brackets."""
+    """Accept a host name or address, with or without a port; an IPv6 address with a port is in
+    brackets.
+    """
     host = text(value, path)
     match = _HOST.fullmatch(f"[{host}]" if host.count(":") > 1 and "[" not in host else host)
     try:
@@ -47,7 +50,10 @@ def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> tuple[str, ...]:
 
 
 class ExemptServer(NamedTuple):
-    """A server that is configured. port: None for any; path: the beginning of the paths that may be requested."""
+    """A server that is configured.
+
+    port: None for any; path: the beginning of the paths that may be requested.
+    """
 
     host: str
     port: int | None
@@ -59,7 +65,9 @@ class AddressRefused(OSError):
 
 
 def is_global_address(address: IpAddress) -> bool:
-    """Return whether an address belongs to the public Internet; an IPv4 address inside an IPv6 one decides alone."""
+    """Return whether an address belongs to the public Internet; an IPv4 address inside an IPv6 one
+    decides alone.
+    """
     if isinstance(address, ipaddress.IPv4Address):
         return address.is_global and not address.is_multicast and not address.is_reserved
     inner = address.ipv4_mapped or address.sixtofour
@@ -71,14 +79,19 @@ def is_global_address(address: IpAddress) -> bool:
 
 
 class AddressPolicy(Struct, frozen=True):
-    """Which servers may be reached. exempt: servers whose addresses are not checked."""
+    """Which servers may be reached.
+
+    exempt: servers whose addresses are not checked.
+    """
 
     exempt: frozenset[ExemptServer] = frozenset()
     ports: frozenset[int] = _PORTS
     is_allowed: Callable[[IpAddress], bool] = is_global_address
 
     def exempt_paths(self, host: str, port: int) -> list[str]:
-        """Return the paths of a server that is configured, so that it may be at any address and port; else none."""
+        """Return the paths of a server that is configured, so that it may be at any address and
+        port; else none.
+        """
         return [
             server.path
             for server in self.exempt
@@ -86,7 +99,10 @@ class AddressPolicy(Struct, frozen=True):
         ]
 
     def check_url(self, url: URL) -> None:
-        """Raise AddressRefused if a URL may not be requested. Names of hosts are checked when they are resolved."""
+        """Raise AddressRefused if a URL may not be requested.
+
+        Names of hosts are checked when they are resolved.
+        """
         host, port = url.raw_host or "", url.port or 0
         if url.raw_user is not None or url.raw_password is not None:
             raise AddressRefused("refused: userinfo in the URL")
@@ -101,7 +117,8 @@ class AddressPolicy(Struct, frozen=True):
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
-            # Sockets take 127.1 for an address, aiohttp any host with a colon: no resolver would see it.
+            # Sockets take 127.1 for an address, aiohttp any host with a colon: no resolver would
+            # see it.
             if ":" in host or "%" in host or host.replace(".", "").isdigit():
                 raise AddressRefused(f"refused: host {host[:80]}") from None
             return

@@ -1,7 +1,9 @@
-"""Calls of several nodes of a list, of which `p-chain-quorum` must give the same reply; of one node if that is 1.
+"""Calls of several nodes of a list, of which `p-chain-quorum` must give the same reply; of one node
+if that is 1.
 
-As many nodes as have to agree are called at once, in order of service; others are called only if those differ or fail.
-A node that lags neither agrees nor differs. A node that contradicts others that agree is on cooldown for a minute.
+As many nodes as have to agree are called at once, in order of service; others are called only if
+those differ or fail. A node that lags neither agrees nor differs. A node that contradicts others
+that agree is on cooldown for a minute.
 """
 
 from __future__ import annotations
@@ -56,10 +58,12 @@ _MAX_AHEAD_S: Final = 60
 
 
 class _Question(Struct, Generic[T]):
-    """One question to several nodes, and their results so far, in the order in which they were asked.
+    """One question to several nodes, and their results so far, in the order in which they were
+    asked.
 
     attempt: returns the reply of a node, None if it has no such record.
-    quorum: how many equal replies end the question. optional: as in NodeCall.
+    quorum: how many equal replies end the question.
+    optional: as in NodeCall.
     """
 
     method: str
@@ -120,11 +124,14 @@ class _Question(Struct, Generic[T]):
 
 
 class NodeAgreement:
-    """The nodes of a list and how many of them must agree. Used from one event loop; calls may run concurrently.
+    """The nodes of a list and how many of them must agree.
+
+    Used from one event loop; calls may run concurrently.
 
     height_call: of the height of a node, by which differing replies are explained.
-    claim_grace_s: for how long a node may report a height that fewer than `quorum` nodes reach while theirs grows.
-    Methods raise NodesDisagree if replies differ, and NodeUnavailable if too few nodes reply.
+    claim_grace_s: for how long a node may report a height that fewer than `quorum` nodes reach
+        while theirs grows. Methods raise NodesDisagree if replies differ, and NodeUnavailable if
+        too few nodes reply.
     """
 
     def __init__(
@@ -164,7 +171,8 @@ class NodeAgreement:
         )
 
     async def require_checked(self, call: NodeCall[T], compare: Compare[T]) -> T:
-        """Return the first node's reply about the present, if a second node agrees; else that of two nodes that do.
+        """Return the first node's reply about the present, if a second node agrees; else that of
+        two nodes that do.
 
         Raises NodeUnavailable: a node that refuses now may reply later.
         """
@@ -178,7 +186,10 @@ class NodeAgreement:
     async def read_checked(
         self, method: str, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]
     ) -> T:
-        """Return the result of a caller's attempt at the first node, checked against a second. Raises RpcRefusal."""
+        """Return the result of a caller's attempt at the first node, checked against a second.
+
+        Raises RpcRefusal.
+        """
         reply = await self._read(
             _Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY)
         )
@@ -186,7 +197,9 @@ class NodeAgreement:
         return reply
 
     async def height(self, call: NodeCall[int]) -> int:
-        """Return the highest height that `quorum` nodes have reached, so that fewer nodes cannot raise it."""
+        """Return the highest height that `quorum` nodes have reached, so that fewer nodes cannot
+        raise it.
+        """
         if self.quorum == 1:
             return await self._pool.call(call)
         question = _Question(
@@ -213,10 +226,11 @@ class NodeAgreement:
     async def find_confirmed_height(
         self, call: NodeCall[int], margin: int, time_call: NodeCall[int] | None = None
     ) -> int | None:
-        """Return a height that two nodes have reached, up to `margin` blocks; None if fewer than two reply in time.
+        """Return a height that two nodes have reached, up to `margin` blocks; None if fewer than
+        two reply in time.
 
-        time_call: of the chain time of a node, Unix seconds. If it is given, a second node whose chain time is minutes
-        behind has stalled, and denies no height of the first one.
+        time_call: of the chain time of a node, Unix seconds. If it is given, a second node whose
+            chain time is minutes behind has stalled, and denies no height of the first one.
         """
         nodes = [
             node
@@ -236,7 +250,9 @@ class NodeAgreement:
     async def _read_heights(
         self, nodes: Sequence[PoolNode], call: NodeCall[int], margin: int
     ) -> list[tuple[int, PoolNode]]:
-        """Return the heights of nodes, the highest first, as soon as the two highest are near each other."""
+        """Return the heights of nodes, the highest first, as soon as the two highest are near each
+        other.
+        """
 
         async def read(node: PoolNode) -> tuple[int, PoolNode] | None:
             with suppress(CallFailure, RpcRefusal):
@@ -261,7 +277,9 @@ class NodeAgreement:
         return replies
 
     async def _has_stalled(self, node: PoolNode, other: PoolNode, time_call: NodeCall[int]) -> bool:
-        """Return whether the chain time of a node is minutes behind that of another one, which is no future time."""
+        """Return whether the chain time of a node is minutes behind that of another one, which is
+        no future time.
+        """
         try:
             time_s, other_s = await asyncio.gather(node.call(time_call), other.call(time_call))
         except (CallFailure, RpcRefusal):
@@ -277,7 +295,10 @@ class NodeAgreement:
         return reply
 
     async def _read(self, question: _Question[T]) -> T | None:
-        """Return what enough nodes say. If they do not, read the differing replies again with the heights of nodes."""
+        """Return what enough nodes say.
+
+        If they do not, read the differing replies again with the heights of nodes.
+        """
         unasked = list(await self._pool.candidates(question.origin))
         while count := count_lacking(
             question.replies, question.quorum, len(unasked), question.compare
@@ -303,7 +324,8 @@ class NodeAgreement:
     async def _read_again(self, question: _Question[T]) -> Sequence[Reply[T]] | None:
         """Read the replies again until enough agree, or no heights explain the difference any more.
 
-        Nodes that are up to date accept a block at slightly different times, so that the readings have pauses.
+        Nodes that are up to date accept a block at slightly different times, so that the readings
+        have pauses.
         """
         nodes = [question.nodes[reply.position] for reply in question.replies]
         for reading in range(_FRESH_READINGS):
@@ -321,7 +343,8 @@ class NodeAgreement:
     async def _contradicts(
         self, question: _Question[T], agreed: Sequence[Reply[T]], other: Reply[T]
     ) -> bool:
-        """Return whether no heights explain the difference; unknown ones are read, with fresh replies.
+        """Return whether no heights explain the difference; unknown ones are read, with fresh
+        replies.
 
         The node must contradict all that agree, since one of these may lie about its height.
         """

@@ -1,4 +1,5 @@
-"""Batches of JSON-RPC calls to one node of a chain that adapt to its replies, within the rate of the node.
+"""Batches of JSON-RPC calls to one node of a chain that adapt to its replies, within the rate of
+the node.
 
 Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rpc/http.go`.
 """
@@ -68,7 +69,9 @@ class NodeResource(StrEnum):
 
 
 class BatchSize:
-    """The number of calls of one kind that go into one batch; it follows the size and the time of the replies."""
+    """The number of calls of one kind that go into one batch; it follows the size and the time of
+    the replies.
+    """
 
     def __init__(self) -> None:
         self.value = _FIRST_BATCH
@@ -76,7 +79,9 @@ class BatchSize:
         self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
 
     def learn(self, count: int, size_bytes: int, seconds: float) -> None:
-        """Note the reply to `count` calls: shrink if it was too large or too slow, else grow up to a good size."""
+        """Note the reply to `count` calls: shrink if it was too large or too slow, else grow up to
+        a good size.
+        """
         good = int(count / max(size_bytes / TARGET_BYTES, seconds / TARGET_S, 1e-9))
         if good < count:
             self._set(good)
@@ -114,7 +119,9 @@ class ChainNode(PoolNode):
         return int(min(self._sizes[method].value, self.node.rate.per_s))
 
     def note_missing(self, resource: NodeResource, height: int) -> None:
-        """Note that the node lacks something at a height that is not above its head, and so below that height."""
+        """Note that the node lacks something at a height that is not above its head, and so below
+        that height.
+        """
         self._lacks[resource] = max(height, self._lacks.get(resource, 0))
 
     def lacks(self, resource: NodeResource, height: int) -> bool:
@@ -129,12 +136,17 @@ class ChainNode(PoolNode):
         is_background: bool = False,
         spoils_others: bool = True,
     ) -> list[RpcResponse]:
-        """Return the responses to calls of one method, in their order, from one batch or several. Raises CallFailure.
+        """Return the responses to calls of one method, in their order, from one batch or several.
 
-        A batch that ends in any way but with its responses is repeated in parts, down to single calls. is_background:
-        other calls to the node go first. spoils_others: whether one call with a response that is too large, or too late
-        or unreadable at a node that replies to other calls, fails all of them; else it alone has an error as its
-        response. A method that the node or its gateway refuses to this caller has METHOD_NOT_FOUND as its response.
+        Raises CallFailure.
+
+        A batch that ends in any way but with its responses is repeated in parts, down to single
+        calls.
+        is_background: other calls to the node go first.
+        spoils_others: whether one call with a response that is too large, or too late or unreadable
+            at a node that replies to other calls, fails all of them; else it alone has an error as
+            its response. A method that the node or its gateway refuses to this caller has
+            METHOD_NOT_FOUND as its response.
         """
         responses: list[RpcResponse] = []
         while len(responses) < len(calls):
@@ -251,7 +263,9 @@ class ChainNode(PoolNode):
     def _complete(
         self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize
     ) -> list[RpcResponse]:
-        """Return the responses before the first that says that the batch is too large, or that cannot be read."""
+        """Return the responses before the first that says that the batch is too large, or that
+        cannot be read.
+        """
         decoded = decode_responses(reply.body, range(len(calls)))
         responses: list[RpcResponse] = []
         for number, response in decoded.items():

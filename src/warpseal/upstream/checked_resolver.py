@@ -1,5 +1,6 @@
-"""HTTP sessions whose connections go to addresses that a policy allows: those that were checked, so that no second
-lookup can lead elsewhere (DNS rebinding)."""
+"""HTTP sessions whose connections go to addresses that a policy allows: those that were checked, so
+that no second lookup can lead elsewhere (DNS rebinding).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ _KEEP_ALIVE_S: Final = 5.0
 def checked_session(
     policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None
 ) -> aiohttp.ClientSession:
-    """Return a session. The caller checks each URL by the policy, since no resolver sees an address in a URL."""
+    """Return a session.
+
+    The caller checks each URL by the policy, since no resolver sees an address in a URL.
+    """
     resolver = CheckedResolver(policy, dns_resolver)
     return new_session(
         aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S)
@@ -36,7 +40,8 @@ def checked_session(
 
 
 class CheckedResolver(aiohttp.abc.AbstractResolver):
-    """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses that it returns.
+    """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses
+    that it returns.
 
     Configured hosts are resolved as the machine does it, since they may have a name only there.
     """
@@ -62,7 +67,9 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
         return [_result(host, port, address) for address in addresses[:_MAX_ADDRESSES]]
 
     async def _lookup(self, host: str) -> list[IpAddress]:
-        """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup fails."""
+        """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup
+        fails.
+        """
         # The DNS servers of the machine may change, so its resolver is made for each lookup.
         resolver = self._dns or dns_client.Resolver()
         lookups = [

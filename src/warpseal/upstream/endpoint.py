@@ -25,7 +25,9 @@ _PUBLIC_PARTS = frozenset({"info", "platform", "proposervm", "application/json"}
 
 
 class NodeEndpoint(Struct, frozen=True):
-    """One upstream node: base URL (http or https), query parameters and headers added to every call."""
+    """One upstream node: base URL (http or https), query parameters and headers added to every
+    call.
+    """
 
     base_url: str
     query_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +48,10 @@ class NodeEndpoint(Struct, frozen=True):
             return "?"
 
     def url(self, path: str) -> URL:
-        """Return the address of `path` below the base URL; "" is the base URL itself. Raises ValueError."""
+        """Return the address of `path` below the base URL; "" is the base URL itself.
+
+        Raises ValueError.
+        """
         whole = URL(self.base_url)
         if path:
             whole = whole.with_path(
@@ -62,7 +67,9 @@ class NodeEndpoint(Struct, frozen=True):
         )
 
     def scrub(self, text: str) -> str:
-        """Return a node's message, cut to 200 characters; its host and every part that may be a key are masked."""
+        """Return a node's message, cut to 200 characters; its host and every part that may be a key
+        are masked.
+        """
         for secret in sorted(set(self._secrets()), key=len, reverse=True):
             text = text.replace(secret, _MASK)
         return text[:_MAX_DISPLAYED]
@@ -93,14 +100,20 @@ class NodeEndpoint(Struct, frozen=True):
 
 
 class TraceMode(StrEnum):
-    """Whether traces are read. AUTO: from each node that has them."""
+    """Whether traces are read.
+
+    AUTO: from each node that has them.
+    """
 
     AUTO = "auto"
     OFF = "off"
 
 
 class MetadataMode(StrEnum):
-    """Which NFT metadata is fetched. ASKED: of tokens that pages show, of new mints, and on request."""
+    """Which NFT metadata is fetched.
+
+    ASKED: of tokens that pages show, of new mints, and on request.
+    """
 
     ASKED = "asked"
     ALL = "all"
@@ -108,9 +121,13 @@ class MetadataMode(StrEnum):
 
 
 class EvmIndexing(Struct, frozen=True):
-    """How one EVM chain is indexed. first_height: no block below it is indexed. has_holders: with ERC-20 balances.
+    """How one EVM chain is indexed.
 
-    has_icm: with messages of ICM. icm_messengers, icm_registries: addresses besides those that are known.
+    first_height: no block below it is indexed.
+    has_holders: with ERC-20 balances.
+
+    has_icm: with messages of ICM.
+    icm_messengers, icm_registries: addresses besides those that are known.
     calls_per_s: of one node, batch entries counted; None: 200, and unlimited at private addresses.
     """
 
@@ -125,7 +142,10 @@ class EvmIndexing(Struct, frozen=True):
 
 
 class L1sNode(Struct, frozen=True):
-    """The node of `index-l1s-at`. has_holders: its chains are indexed with ERC-20 balances."""
+    """The node of `index-l1s-at`.
+
+    has_holders: its chains are indexed with ERC-20 balances.
+    """
 
     endpoint: NodeEndpoint
     has_holders: bool = False
@@ -142,7 +162,11 @@ class NativeToken(Struct, frozen=True):
 
 
 class EvmChainInfo(Struct, frozen=True):
-    """Configured fields of a chain for endpoint 9. None: not configured. multicall: address of its contract."""
+    """Configured fields of a chain for endpoint 9.
+
+    None: not configured.
+    multicall: address of its contract.
+    """
 
     chain_name: str | None = None
     description: str | None = None
@@ -160,11 +184,16 @@ class EvmChainInfo(Struct, frozen=True):
 
 
 class EvmChain(Struct, frozen=True):
-    """One entry of `evm-chains`. rpc: complete http(s) URLs, at least one, in the order of preference.
+    """One entry of `evm-chains`.
 
-    ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that are denied;
-    a trailing * stands for any ending. index: None: the chain is not indexed. index_url: place of its index; empty:
-    that of `index-url`. index_read_urls: replicas of that server.
+    rpc: complete http(s) URLs, at least one, in the order of preference.
+
+    ws: complete ws(s) URLs.
+    upgrade_file: the chain's upgrade.json.
+    deny_methods: RPC methods that are denied; a trailing * stands for any ending.
+    index: None: the chain is not indexed.
+    index_url: place of its index; empty: that of `index-url`.
+    index_read_urls: replicas of that server.
     """
 
     blockchain_id: ChainID

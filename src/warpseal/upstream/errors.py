@@ -1,7 +1,9 @@
-"""Errors of calls to upstream nodes. JSON-RPC errors are distinguished by their text: nearly all have the code -32000.
+"""Errors of calls to upstream nodes.
 
-Source of truth: avalanchego `vms/platformvm/validators/manager.go`, `vms/platformvm/service.go` and the
-recordings of a local network.
+JSON-RPC errors are distinguished by their text: nearly all have the code -32000.
+
+Source of truth: avalanchego `vms/platformvm/validators/manager.go`, `vms/platformvm/service.go` and
+the recordings of a local network.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class NodeFailure(StrEnum):
 
     @property
     def public(self) -> PublicFailure:
-        """The failure as callers of the daemon get it: the state of a connection is the operator's business."""
+        """The failure as callers of the daemon get it: the state of a connection is the operator's
+        business.
+        """
         return PublicFailure(_PUBLIC.get(self, self.value))
 
 
@@ -89,7 +93,9 @@ class NodeUnavailable(WarpsealError):
 
 
 class AnswerClass(Struct, frozen=True):
-    """Nodes that gave the same answer: their positions in the configured list (from 0), and a digest of the answer."""
+    """Nodes that gave the same answer: their positions in the configured list (from 0), and a
+    digest of the answer.
+    """
 
     positions: tuple[int, ...]
     digest: str
@@ -116,10 +122,12 @@ class NodesDisagree(NodeUnavailable):
 
 
 class RpcRefusal(Exception):
-    """A node understood the call and refused it. text: its message, without anything that may be a key.
+    """A node understood the call and refused it.
 
-    data: bytes that came with the error, such as what a contract returned with a revert; at most 4 KiB, else empty.
-    replies: as in NodeUnavailable, if several nodes were called.
+    text: its message, without anything that may be a key.
+
+    data: bytes that came with the error, such as what a contract returned with a revert; at most 4
+    KiB, else empty. replies: as in NodeUnavailable, if several nodes were called.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -148,7 +156,10 @@ class HeightAhead(RpcRefusal):
 
 
 def parse_refusal(code: int, message: str, redacted: str, method: str = "") -> RpcRefusal:
-    """Return the typed refusal for a JSON-RPC error object to a call. redacted: the message, fit for a log."""
+    """Return the typed refusal for a JSON-RPC error object to a call.
+
+    redacted: the message, fit for a log.
+    """
     text = message[:_MAX_TEXT]
     ahead = _HEIGHT_AHEAD.search(text)
     if ahead:
@@ -164,7 +175,9 @@ _FAILURES_OF_REPLIES = (NodeFailure.HTTP_STATUS, NodeFailure.BAD_ANSWER, NodeFai
 
 
 class CallFailure(Exception):
-    """One node gave no usable reply. detail: for the log; status: the HTTP status, if that is the reason.
+    """One node gave no usable reply.
+
+    detail: for the log; status: the HTTP status, if that is the reason.
 
     blames_node: false if the call never left the daemon.
     """

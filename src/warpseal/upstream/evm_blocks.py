@@ -1,7 +1,9 @@
-"""A block of an EVM chain with its receipts, read from one node: by eth_getBlockReceipts, or one by one.
+"""A block of an EVM chain with its receipts, read from one node: by eth_getBlockReceipts, or one by
+one.
 
-What a node lacks is never taken for empty. Source of truth: avalanchego `graft/coreth/internal/ethapi`,
-`graft/coreth/eth` ("cannot query unfinalized data", "receipts length mismatch").
+What a node lacks is never taken for empty. Source of truth: avalanchego
+`graft/coreth/internal/ethapi`, `graft/coreth/eth` ("cannot query unfinalized data", "receipts
+length mismatch").
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ CallNode = Callable[[Sequence[RpcCall]], Awaitable[list[RpcResponse]]]
 
 
 class NotHere(Exception):
-    """The node lacks a block or its receipts. reply: what it returned in their place, as it came."""
+    """The node lacks a block or its receipts.
+
+    reply: what it returned in their place, as it came.
+    """
 
     def __init__(self, reply: str = "null") -> None:
         super().__init__(reply)
@@ -49,7 +54,9 @@ class NotHere(Exception):
 
 
 class RawReceipts(NamedTuple):
-    """The receipts of a block as a node returned them: in one response, or in one for each transaction."""
+    """The receipts of a block as a node returned them: in one response, or in one for each
+    transaction.
+    """
 
     responses: tuple[RpcResponse, ...] = ()
     is_whole: bool = False
@@ -89,7 +96,9 @@ NO_RECEIPTS: Final = RawReceipts()
 async def read_receipts(
     call_node: CallNode, headers: Sequence[EvmHeader], missing_methods: MutableMapping[str, bool]
 ) -> dict[int, RawReceipts]:
-    """Return the receipts of blocks with transactions, by their place in `headers`. Raises CallFailure.
+    """Return the receipts of blocks with transactions, by their place in `headers`.
+
+    Raises CallFailure.
 
     missing_methods: those that the node is known to lack; one that it turns out to lack is added.
     """
@@ -112,7 +121,10 @@ async def read_receipts(
 async def read_single_receipts(
     call_node: CallNode, headers: Sequence[EvmHeader]
 ) -> dict[int, RawReceipts]:
-    """Return the receipts of blocks as `read_receipts` does, by a call for each transaction. Raises CallFailure."""
+    """Return the receipts of blocks as `read_receipts` does, by a call for each transaction.
+
+    Raises CallFailure.
+    """
     places = [place for place, header in enumerate(headers) if header.transactions]
     calls = [
         (place, rpc_call(RECEIPT, tx_hash))
@@ -128,7 +140,9 @@ async def read_single_receipts(
 
 
 def decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
-    """Return the blocks before the first that is not here or cannot be decoded, and the error for that one."""
+    """Return the blocks before the first that is not here or cannot be decoded, and the error for
+    that one.
+    """
     headers: list[EvmHeader] = []
     for response in responses:
         try:
@@ -173,7 +187,10 @@ def result_bytes(responses: Iterable[RpcResponse]) -> int:
 
 
 def contract_call(to: bytes, data: bytes, block: str = "latest") -> RpcCall:
-    """Return an eth_call without value, of the zero address, with bounded gas. data: selector and arguments."""
+    """Return an eth_call without value, of the zero address, with bounded gas.
+
+    data: selector and arguments.
+    """
     return rpc_call(
         "eth_call",
         {"to": "0x" + to.hex(), "data": "0x" + data.hex(), "gas": hex(MAX_CALL_GAS)},

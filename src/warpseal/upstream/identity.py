@@ -1,4 +1,5 @@
-"""How the nodes of a pool are recognized: by the id of their network, or by the chain id and block 0 of an EVM chain.
+"""How the nodes of a pool are recognized: by the id of their network, or by the chain id and block
+0 of an EVM chain.
 
 Source of truth: avalanchego `api/info/service.go`; the Ethereum JSON-RPC specification.
 """
@@ -35,10 +36,12 @@ _HASH_CHARACTERS: Final = 66
 
 
 class NodeIdentity(ABC, Generic[IdentityT]):
-    """The identity of all nodes of a pool. expected: None while it is not known.
+    """The identity of all nodes of a pool.
 
-    is_required: a node is used only once it has returned the right identity, which is then read again every minute;
-    else it is used unless it returned another one.
+    expected: None while it is not known.
+
+    is_required: a node is used only once it has returned the right identity, which is then read
+        again every minute; else it is used unless it returned another one.
     """
 
     is_required: ClassVar[bool] = True
@@ -55,12 +58,18 @@ class NodeIdentity(ABC, Generic[IdentityT]):
         """Return why a node with this identity does not belong here; None if it does."""
 
     async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
-        """Return the height of the last block of a node; None if it reports none. Raises CallFailure."""
+        """Return the height of the last block of a node; None if it reports none.
+
+        Raises CallFailure.
+        """
         return None
 
 
 class ServedNetwork(NodeIdentity[int]):
-    """The network id of this daemon, decided by the info nodes. A gateway of the P-Chain need not report one."""
+    """The network id of this daemon, decided by the info nodes.
+
+    A gateway of the P-Chain need not report one.
+    """
 
     is_required = False
 
@@ -76,7 +85,10 @@ class ServedNetwork(NodeIdentity[int]):
 
 
 class PrimaryNetwork(ServedNetwork):
-    """The network id of the nodes of one primary chain. height: the call of the chain's last height."""
+    """The network id of the nodes of one primary chain.
+
+    height: the call of the chain's last height.
+    """
 
     is_required = True
 
@@ -135,7 +147,10 @@ async def read_value(node: UpstreamNode, call: NodeCall[T], timeout_s: float) ->
 
 
 async def _read_height(node: UpstreamNode, call: NodeCall[int], timeout_s: float) -> int | None:
-    """Return the height that a node reports; None if it reports none that can be read. Raises CallFailure."""
+    """Return the height that a node reports; None if it reports none that can be read.
+
+    Raises CallFailure.
+    """
     try:
         return await read_value(node, call, timeout_s)
     except CallFailure as error:

@@ -1,7 +1,8 @@
-"""Numbers, dates and bytes as nodes write them in JSON: decimal strings, plain numbers, RFC 3339, hex, always exact.
+"""Numbers, dates and bytes as nodes write them in JSON: decimal strings, plain numbers, RFC 3339,
+hex, always exact.
 
-Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC specification.
-Functions raise ValueError for a value of another shape.
+Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC
+specification. Functions raise ValueError for a value of another shape.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def field_decoder(
 def list_decoder(
     name: str, kind: Any, parse: Callable[[Any], T]
 ) -> Callable[[bytes], tuple[T, ...]]:
-    """Return a decoder of an object of which only the list `name` is needed, which a node may leave out."""
+    """Return a decoder of an object of which only the list `name` is needed, which a node may leave
+    out.
+    """
     return field_decoder(
         name, list[kind] | None, lambda listed: tuple(map(parse, listed or ())), default=None
     )
@@ -84,7 +87,9 @@ def decode_quantity(text: str) -> int:
 
 
 def decode_number(result: bytes) -> int:
-    """Return the number of at most 63 bits that a result in JSON holds as a quantity of an EVM node."""
+    """Return the number of at most 63 bits that a result in JSON holds as a quantity of an EVM
+    node.
+    """
     return decode_quantity(msgspec.json.decode(result, type=str))
 
 

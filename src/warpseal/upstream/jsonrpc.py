@@ -1,7 +1,9 @@
-"""JSON-RPC 2.0: calls and responses as values, and the bodies that carry them to and from nodes. Pure.
+"""JSON-RPC 2.0: calls and responses as values, and the bodies that carry them to and from nodes.
 
-Source of truth: the JSON-RPC 2.0 specification; geth's `rpc` package as recorded nodes answered. Ids, params and
-results are never decoded: they stay the bytes that came.
+Pure.
+
+Source of truth: the JSON-RPC 2.0 specification; geth's `rpc` package as recorded nodes answered.
+Ids, params and results are never decoded: they stay the bytes that came.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ REVERTED: Final = 3
 
 # No known text is longer; searching an endless one would take time that grows with its square.
 _MAX_MESSAGE: Final = 1_000
-# Texts of avalanchego, of coreth, and of the gateways in front of nodes, which have codes of their own. A method whose
-# block is not found is there.
+# Texts of avalanchego, of coreth, and of the gateways in front of nodes, which have codes of their
+# own. A method whose block is not found is there.
 _METHOD_MISSING: Final = re.compile(
     r"rpc: can't find (?:method|service)|"
     r"method\b(?:(?!\b(?:block|header|receipt|transaction|state|trie)).){0,200}?\b(?:"
@@ -43,7 +45,10 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class RpcError(msgspec.Struct, frozen=True):
-    """An error object. data: JSON, UNSET if there is none."""
+    """An error object.
+
+    data: JSON, UNSET if there is none.
+    """
 
     code: int = 0
     message: str = ""
@@ -51,9 +56,13 @@ class RpcError(msgspec.Struct, frozen=True):
 
 
 class RpcCall(msgspec.Struct, frozen=True):
-    """A call. params: a JSON array, None if there are none. id: None if the sender of the call numbers it itself.
+    """A call.
 
-    is_notification: its caller expects no response. error: the response to an entry that cannot be forwarded.
+    params: a JSON array, None if there are none.
+    id: None if the sender of the call numbers it itself.
+
+    is_notification: its caller expects no response.
+    error: the response to an entry that cannot be forwarded.
     """
 
     method: str = ""
@@ -64,7 +73,10 @@ class RpcCall(msgspec.Struct, frozen=True):
 
 
 class RpcResponse(msgspec.Struct, frozen=True):
-    """The result or the error of a call. is_derived: the daemon computed it, no node returned it."""
+    """The result or the error of a call.
+
+    is_derived: the daemon computed it, no node returned it.
+    """
 
     result: msgspec.Raw | None = None
     error: RpcError | None = None
@@ -81,7 +93,9 @@ UNREADABLE: Final = RpcResponse(error=RpcError(SERVER_ERROR, "the node's answer 
 
 
 def is_method_missing(error: RpcError, method: str) -> bool:
-    """Return whether an error says that a node has no such method, or that its gateway does not serve it."""
+    """Return whether an error says that a node has no such method, or that its gateway does not
+    serve it.
+    """
     if error.code in (METHOD_NOT_FOUND, METHOD_NOT_SUPPORTED):
         return True
     if error.code == REVERTED:  # The text is the contract's.
@@ -183,7 +197,9 @@ def decode_result(body: bytes) -> msgspec.Raw | None:
 
 
 def decode_id(call_id: msgspec.Raw | None) -> object:
-    """Return an id as a key, equal however it is written; its bytes if they cannot be read, None without an id."""
+    """Return an id as a key, equal however it is written; its bytes if they cannot be read, None
+    without an id.
+    """
     if call_id is None:
         return None
     try:

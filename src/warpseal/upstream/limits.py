@@ -1,9 +1,11 @@
-"""Limits of the calls to one upstream node: concurrency, calls per second, and the pauses that the node asks for.
+"""Limits of the calls to one upstream node: concurrency, calls per second, and the pauses that the
+node asks for.
 
-Calls of the daemon itself neither wait nor count, so that callers can never delay them. A node has one limit for
-callers and another for the follower of blocks, so that neither waits for the other. These let calls start at once, up
-to their rate: an even pace would delay the few calls of a request. Batches of an EVM chain have an even pace instead:
-a batch in the background delays a new block by its own share of a second, and not by a whole one.
+Calls of the daemon itself neither wait nor count, so that callers can never delay them. A node has
+one limit for callers and another for the follower of blocks, so that neither waits for the other.
+These let calls start at once, up to their rate: an even pace would delay the few calls of a
+request. Batches of an EVM chain have an even pace instead: a batch in the background delays a new
+block by its own share of a second, and not by a whole one.
 Source of truth: RFC 9110, section 10.2.3 (Retry-After), RFC 6585 (429).
 """
 
@@ -33,13 +35,16 @@ _WINDOW_S = 1.0
 
 
 class NodeLimits(Struct, frozen=True):
-    """Limits of the calls to each node of a list. Durations in seconds, sizes of one response in bytes.
+    """Limits of the calls to each node of a list.
+
+    Durations in seconds, sizes of one response in bytes.
 
     connect_timeout_s: None: a connection may take as long as the call.
     max_pause_s: the longest pause that a node gets by its Retry-After.
     has_default_pauses: whether a 429 without a Retry-After is a pause as well.
     in_flight, per_s: of typed calls on behalf of requests.
-    background_in_flight, background_per_s: of the calls of the follower of blocks, or of the indexer.
+    background_in_flight, background_per_s: of the calls of the follower of blocks, or of the
+        indexer.
     cooldown_s: time for which a failed node is used only if no other node is usable.
     caller_cooldown_s: the same for typed calls on behalf of requests.
     check_timeout_s: timeout of a call for the identity or the head of a node.
@@ -63,7 +68,9 @@ class NodeLimits(Struct, frozen=True):
 
 
 class CallOrigin(Enum):
-    """The origin of a call: a caller of the daemon, the daemon itself (polls, refreshes), or its follower of blocks."""
+    """The origin of a call: a caller of the daemon, the daemon itself (polls, refreshes), or its
+    follower of blocks.
+    """
 
     CALLER = auto()
     DAEMON = auto()
@@ -71,10 +78,12 @@ class CallOrigin(Enum):
 
 
 class UpstreamLimit:
-    """Delays calls, in their order, until the limits of one node allow them. `async with` holds the slot of a call.
+    """Delays calls, in their order, until the limits of one node allow them.
 
-    max_concurrency: calls in flight; per_s: starts within any one second; max_waiting: calls that wait. Used from one
-    event loop.
+    `async with` holds the slot of a call.
+
+    max_concurrency: calls in flight; per_s: starts within any one second; max_waiting: calls that
+        wait. Used from one event loop.
     """
 
     def __init__(self, max_concurrency: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
@@ -122,7 +131,8 @@ _MAX_TEXT: Final = 64
 def parse_retry_after(
     text: str | None, unix_now_s: float, max_s: float = MAX_PAUSE_S
 ) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, at most `max_s`; None if it says nothing.
+    """Return the seconds that a Retry-After header asks to wait, at most `max_s`; None if it says
+    nothing.
 
     text: seconds, or an HTTP date, which is compared with `unix_now_s`.
     """
@@ -141,7 +151,10 @@ def parse_retry_after(
 
 
 class RetryAfter:
-    """The pause that one node asks for. Without a Retry-After it doubles each time, until a call after it succeeds."""
+    """The pause that one node asks for.
+
+    Without a Retry-After it doubles each time, until a call after it succeeds.
+    """
 
     def __init__(self) -> None:
         self._until = float("-inf")
@@ -152,7 +165,10 @@ class RetryAfter:
         return max(0.0, self._until - now)
 
     def record_request(self, now: float, wait_s: float | None) -> None:
-        """Note that the node asks to wait; concurrent replies may say so. wait_s: None if it did not say how long."""
+        """Note that the node asks to wait; concurrent replies may say so.
+
+        wait_s: None if it did not say how long.
+        """
         if wait_s is None:
             if self.remaining_s(now) > 0:
                 return
@@ -167,7 +183,10 @@ class RetryAfter:
 
 
 class CallRate:
-    """Spreads the calls to one node over time. Used from one event loop. pause: that the node asks for."""
+    """Spreads the calls to one node over time.
+
+    Used from one event loop. pause: that the node asks for.
+    """
 
     def __init__(self, endpoint: NodeEndpoint) -> None:
         self.pause = RetryAfter()
@@ -187,13 +206,17 @@ class CallRate:
         self._named_per_s = min(per_s, self._named_per_s or per_s)
 
     async def take(self, count: int, *, is_background: bool = False) -> None:
-        """Wait until `count` calls may start. Calls in the background wait until no other call waits."""
+        """Wait until `count` calls may start.
+
+        Calls in the background wait until no other call waits.
+        """
         if self._named_per_s is None and self._default_per_s is None:
             self._default_per_s = inf if await is_private(self._endpoint) else DEFAULT_CALLS_PER_S
         if self.per_s == inf:
             return
         clock = asyncio.get_running_loop().time
-        while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110 - a moment is awaited
+        # A moment is awaited.
+        while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110
             await asyncio.sleep(max(count / self.per_s, self._free_at - clock()))
         starts_at = max(clock(), self._free_at)
         self._free_at = starts_at + count / self.per_s
@@ -205,13 +228,19 @@ class CallRate:
 
 
 class CallRates:
-    """The rates of all nodes. URLs with the same scheme, host and port are of one node, such as a gateway."""
+    """The rates of all nodes.
+
+    URLs with the same scheme, host and port are of one node, such as a gateway.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[tuple[str, str | None, int | None], CallRate] = {}
 
     def of(self, endpoint: NodeEndpoint, per_s: int | None) -> CallRate:
-        """Return the rate of a node. per_s: as a chain names it; None if it names none."""
+        """Return the rate of a node.
+
+        per_s: as a chain names it; None if it names none.
+        """
         url = endpoint.url("")
         rate = self._rates.setdefault((url.scheme, url.host, url.port), CallRate(endpoint))
         if per_s is not None:
@@ -220,7 +249,10 @@ class CallRates:
 
 
 async def is_private(endpoint: NodeEndpoint) -> bool:
-    """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
+    """Return whether every address of a node is private.
+
+    A name that cannot be resolved counts as public.
+    """
     url = endpoint.url("")
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(

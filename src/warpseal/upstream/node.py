@@ -1,8 +1,8 @@
 """One HTTP call to one upstream node: bounded in time and bytes, within the limits of the node.
 
-`post` passes a body on unchanged; `call` makes a typed JSON-RPC call. A failure says exactly whether the request can
-have reached the node, so that the caller does not send it twice by mistake. Source of truth: geth's `rpc/http.go`,
-avalanchego `utils/rpc` and `utils/json/codec.go`.
+`post` passes a body on unchanged; `call` makes a typed JSON-RPC call. A failure says exactly
+whether the request can have reached the node, so that the caller does not send it twice by mistake.
+Source of truth: geth's `rpc/http.go`, avalanchego `utils/rpc` and `utils/json/codec.go`.
 """
 
 from __future__ import annotations
@@ -89,14 +89,16 @@ class CallObserver(Protocol):
 
 
 class NodeCall(Struct, Generic[T], frozen=True):
-    """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
+    """One method call.
+
+    `decode` turns the raw JSON of the result into a value, or raises ValueError.
 
     paths: below the base URL; the second is tried if the node returns 404 for the first, and so on.
     optional: a node that lacks or forbids the method does not count as failed.
-    deprecated: newer nodes lack the method, so that the caller has another way. A node that says so is not called for
-    it again for an hour.
-    batch: the params of each call of a JSON-RPC batch, instead of `params`; `decode` then gets the JSON list of the
-    results, in that order.
+    deprecated: newer nodes lack the method, so that the caller has another way. A node that says so
+        is not called for it again for an hour.
+    batch: the params of each call of a JSON-RPC batch, instead of `params`; `decode` then gets the
+        JSON list of the results, in that order.
     """
 
     method: str
@@ -154,10 +156,14 @@ class NodeReply(NamedTuple):
 
 
 class Sessions(NamedTuple):
-    """HTTP sessions to nodes. single_use: a new connection for each request. websockets: those have a cap of their own.
+    """HTTP sessions to nodes.
 
-    The node may have closed a pooled connection in the meantime, and it is then unknown whether it received the
-    request. A request that must not be sent twice therefore never uses a pooled connection.
+    single_use: a new connection for each request.
+    websockets: those have a cap of their own.
+
+    The node may have closed a pooled connection in the meantime, and it is then unknown whether it
+    received the request. A request that must not be sent twice therefore never uses a pooled
+    connection.
     """
 
     pooled: aiohttp.ClientSession
@@ -191,8 +197,10 @@ def open_session() -> aiohttp.ClientSession:
 class UpstreamNode:
     """One node: its endpoint, its limits, the pause that it asks for, and the paths that work.
 
-    write_session: for calls that must not be sent twice; None: there are none. rate: of batches, with the pause that
-    the node asks for; the nodes of several chains behind one gateway share it. executor: decodes large replies.
+    write_session: for calls that must not be sent twice; None: there are none.
+    rate: of batches, with the pause that the node asks for; the nodes of several chains behind one
+        gateway share it.
+    executor: decodes large replies.
     """
 
     def __init__(
@@ -243,10 +251,14 @@ class UpstreamNode:
         path: str = "",
         method: str = "",
     ) -> NodeReply:
-        """Send a body and return the response. is_write: it must not be sent twice. Raises CallFailure.
+        """Send a body and return the response.
 
-        max_bytes: of the response; None: as the limits say. path: below the URL of the node. method: of the call, for
-        the trace of the request.
+        is_write: it must not be sent twice.
+        Raises CallFailure.
+
+        max_bytes: of the response; None: as the limits say.
+        path: below the URL of the node.
+        method: of the call, for the trace of the request.
         """
         trace = active_trace()
         if trace is None:
@@ -327,7 +339,10 @@ class UpstreamNode:
         raise failure
 
     async def call(self, call: NodeCall[T], timeout_s: float | None = None) -> T:
-        """Wait for a slot, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
+        """Wait for a slot, make the call and return its decoded result.
+
+        Raises CallFailure, RpcRefusal.
+        """
         timeout_s = timeout_s or self._limits.timeout_s
         async with self._slots.get(call.origin, _NO_LIMIT):
             self.check_pause(call.origin)
@@ -356,13 +371,17 @@ class UpstreamNode:
         raise CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
 
     def check_pause(self, origin: CallOrigin) -> None:
-        """Raise CallFailure if this call is the follower's and the node asked for a pause that is not over."""
+        """Raise CallFailure if this call is the follower's and the node asked for a pause that is
+        not over.
+        """
         if origin is CallOrigin.FOLLOWER and (left_s := self.pause_s) > 0:
             detail = f"the node asked for no requests for another {left_s:.0f} s"
             raise CallFailure(NodeFailure.BUSY, detail, blames_node=False)
 
     def check_method(self, call: NodeCall[Any]) -> None:
-        """Raise MethodMissing if the call's method is deprecated, and the node lacked it within the last hour."""
+        """Raise MethodMissing if the call's method is deprecated, and the node lacked it within the
+        last hour.
+        """
         if call.deprecated and asyncio.get_running_loop().time() < self._missing_until.get(
             call.method, 0.0
         ):
@@ -399,7 +418,8 @@ class UpstreamNode:
         except CallFailure as error:
             if error.failure is not NodeFailure.LOST:
                 raise
-            # The node closed an idle connection while the request was written. All typed calls only read.
+            # The node closed an idle connection while the request was written. All typed calls only
+            # read.
             reply = await self.post(body, None, limit, path=path, method=call.method)
         return await run_decoder(
             partial(self._decode, call, reply), len(reply.body), self._executor
@@ -439,7 +459,9 @@ class UpstreamNode:
 
 
 async def run_decoder(decode: Callable[[], T], size_bytes: int, executor: Executor | None) -> T:
-    """Return the result of a function; on a thread of the executor if it decodes so much that the loop would wait."""
+    """Return the result of a function; on a thread of the executor if it decodes so much that the
+    loop would wait.
+    """
     if size_bytes <= INLINE_BYTES:
         return decode()
     return await asyncio.get_running_loop().run_in_executor(executor, decode)

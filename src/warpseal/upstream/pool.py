@@ -1,7 +1,9 @@
-"""A list of upstream nodes used as one: which belong here, which are up, which lag, and so the order to try them in.
+"""A list of upstream nodes used as one: which belong here, which are up, which lag, and so the
+order to try them in.
 
-A node that fails is on cooldown for a while: then it is called only if no other node is usable. The identity of a node
-(a network id, or the chain id of an EVM) is a strategy; a node of another network or chain is never used.
+A node that fails is on cooldown for a while: then it is called only if no other node is usable. The
+identity of a node (a network id, or the chain id of an EVM) is a strategy; a node of another
+network or chain is never used.
 """
 
 from __future__ import annotations
@@ -42,15 +44,19 @@ _WARN_AGAIN_AFTER_S: Final = 60.0
 _SINGLE_POLL_S: Final = 15.0
 _RECHECK_S: Final = 60.0
 _RECHECK_UNKNOWN_S: Final = 600.0
-# A call is not sent to a node of another network: to ask it again for its network costs the caller little.
+# A call is not sent to a node of another network: to ask it again for its network costs the caller
+# little.
 _WRONG_COOLDOWN_S: Final = 5.0
 _CONTRADICTION_COOLDOWN_S: Final = 60.0
 
 
 class NodeResult(Struct, Generic[T], frozen=True):
-    """The result of one node of the list: `value`, or a failure. display: scheme, host, port; for operators only.
+    """The result of one node of the list: `value`, or a failure.
 
-    disagrees: whether the node contradicted others in the last minute. reply: instead of a value, for operators only.
+    display: scheme, host, port; for operators only.
+
+    disagrees: whether the node contradicted others in the last minute.
+    reply: instead of a value, for operators only.
     """
 
     position: int
@@ -62,7 +68,10 @@ class NodeResult(Struct, Generic[T], frozen=True):
 
 
 class HeadGrowth(Struct, frozen=True):
-    """The growth of a chain, by the moving window of its nodes. lag_blocks, eta_s: of the node that lags most."""
+    """The growth of a chain, by the moving window of its nodes.
+
+    lag_blocks, eta_s: of the node that lags most.
+    """
 
     blocks_s: float | None
     lag_blocks: int | None
@@ -72,10 +81,11 @@ class HeadGrowth(Struct, frozen=True):
 class PoolNode:
     """One node of a pool, and its state there: a node that fails for one chain may serve others.
 
-    position: in the operator's list, from 0, by which logs and metrics name it. display: for the log.
-    failure: why it cannot be used now; None if it can. mismatch: why it does not belong here; None if it may.
-    is_verified: its identity is known to be right. head: the highest block that it is known to have; head_rate: its
-    growth.
+    position: in the operator's list, from 0, by which logs and metrics name it. display: for the
+        log.
+    failure: why it cannot be used now; None if it can. mismatch: why it does not belong here; None
+    if it may. is_verified: its identity is known to be right. head: the highest block that it is
+    known to have; head_rate: its growth.
     """
 
     def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
@@ -104,7 +114,9 @@ class PoolNode:
         return loop_time() < self.node.cooldown_until
 
     def is_on_cooldown(self, origin: CallOrigin = CallOrigin.DAEMON) -> bool:
-        """Return whether calls of this origin try other nodes first: it failed, or wants no requests."""
+        """Return whether calls of this origin try other nodes first: it failed, or wants no
+        requests.
+        """
         return (
             max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until)
             > loop_time()
@@ -120,7 +132,10 @@ class PoolNode:
         self.head = height
 
     async def call(self, call: NodeCall[T]) -> T:
-        """Return the node's result and record its success or failure. Raises CallFailure, RpcRefusal."""
+        """Return the node's result and record its success or failure.
+
+        Raises CallFailure, RpcRefusal.
+        """
         self.node.check_pause(call.origin)
         self.node.check_method(call)
         if self.failure is not None:
@@ -178,9 +193,12 @@ class PoolNode:
 
 
 class NodePool(Generic[IdentityT]):
-    """Nodes that reply to the same calls, in the operator's order. Used from one event loop, by concurrent calls.
+    """Nodes that reply to the same calls, in the operator's order.
 
-    learn_identity: awaited before the first call while the expected identity is unknown, if other nodes decide it.
+    Used from one event loop, by concurrent calls.
+
+    learn_identity: awaited before the first call while the expected identity is unknown, if other
+        nodes decide it.
     on_contradiction: takes the position of a node that contradicted others, and the method.
     has_blocks: whether a node has shown a block of the chain since the start.
     """
@@ -233,7 +251,9 @@ class NodePool(Generic[IdentityT]):
         return {node.position: node.failure for node in self.nodes if node.failure is not None}
 
     def head_growth(self) -> HeadGrowth:
-        """Return how fast the chain grows, and when the node that lags most has the block that is the highest now."""
+        """Return how fast the chain grows, and when the node that lags most has the block that is
+        the highest now.
+        """
         now = loop_time()
         heads = sorted(
             (node.head, node.head_rate.rate(now) or 0.0)
@@ -249,7 +269,8 @@ class NodePool(Generic[IdentityT]):
         )
 
     async def candidates(self, origin: CallOrigin = CallOrigin.DAEMON) -> list[PoolNode]:
-        """Return the nodes that may be called, best first: those that are not on cooldown, then the higher heads.
+        """Return the nodes that may be called, best first: those that are not on cooldown, then the
+        higher heads.
 
         A node that has shown a client a block comes before those that do not have that block.
         """
@@ -282,7 +303,10 @@ class NodePool(Generic[IdentityT]):
         )
 
     def note_failure(self, node: PoolNode, error: CallFailure, method: str = "") -> None:
-        """Note that a node gave no reply. Another node may run at its address next, so its identity is read again."""
+        """Note that a node gave no reply.
+
+        Another node may run at its address next, so its identity is read again.
+        """
         if error.failure in (NodeFailure.UNREACHABLE, NodeFailure.LOST):
             node.is_verified = False
             node.head = None
@@ -292,7 +316,9 @@ class NodePool(Generic[IdentityT]):
         node.log_failure(error.failure.public, method, error.detail)
 
     def note_success(self, node: PoolNode) -> None:
-        """Note that a node replied; one whose identity has to be verified first stays unused until then."""
+        """Note that a node replied; one whose identity has to be verified first stays unused until
+        then.
+        """
         if node.failure is not None and (node.is_verified or not self.identity.is_required):
             node.failure = None
             node.failed_at = float("-inf")
@@ -304,7 +330,9 @@ class NodePool(Generic[IdentityT]):
         node.set_head(max(node.head or 0, height))
 
     def note_contradiction(self, node: PoolNode, method: str, detail: str) -> None:
-        """Put a node that contradicted others on cooldown for a minute, in all lists that name it, and report it."""
+        """Put a node that contradicted others on cooldown for a minute, in all lists that name it,
+        and report it.
+        """
         level = logging.DEBUG if node.is_contradicting else logging.WARNING
         node.node.cooldown_until = loop_time() + _CONTRADICTION_COOLDOWN_S
         node.log_event(level, "upstream node contradicts the others", method, detail)
@@ -341,9 +369,12 @@ class NodePool(Generic[IdentityT]):
             await _for_all(self._verify, due)
 
     async def verify_for_call(self, node: PoolNode) -> None:
-        """Read the identity of a node that need not report one, if it is due. Raises CallFailure if it is foreign.
+        """Read the identity of a node that need not report one, if it is due.
 
-        The last identity that it reported holds until it reports another one, and serves concurrent calls.
+        Raises CallFailure if it is foreign.
+
+        The last identity that it reported holds until it reports another one, and serves concurrent
+        calls.
         """
         if self.identity.is_required or self.identity.expected is None:
             return
@@ -384,7 +415,10 @@ class NodePool(Generic[IdentityT]):
                 await self._read_head(node)
 
     async def _read_head(self, node: PoolNode) -> None:
-        """Ask a node for its head. The head goes back if the node says so and no call changed it in between."""
+        """Ask a node for its head.
+
+        The head goes back if the node says so and no call changed it in between.
+        """
         before = node.head
         try:
             height = await self.identity.read_height(node.node, self._limits.check_timeout_s)
@@ -407,7 +441,11 @@ class NodePool(Generic[IdentityT]):
         path: str = "",
         method: str = "",
     ) -> NodeReply:
-        """Send a body to a node, and note whether it can serve requests. method: for the trace. Raises CallFailure."""
+        """Send a body to a node, and note whether it can serve requests.
+
+        method: for the trace.
+        Raises CallFailure.
+        """
         try:
             reply = await node.node.post(
                 body, max(0.001, timeout_s), is_write=is_write, path=path, method=method
@@ -431,7 +469,8 @@ class NodePool(Generic[IdentityT]):
         *,
         is_read: bool,
     ) -> NodeReply | NodeFailure | None:
-        """Return the first final reply, else the last one, else the last failure; None if there are no nodes.
+        """Return the first final reply, else the last one, else the last failure; None if there are
+        no nodes.
 
         A call that a node may have executed is not sent to a second one, unless it only reads.
         """
@@ -454,7 +493,10 @@ class NodePool(Generic[IdentityT]):
         return reply if reply is not None else failure
 
     async def call(self, call: NodeCall[T]) -> T:
-        """Return the first usable result. Raises NodeUnavailable, or the best informed node's RpcRefusal."""
+        """Return the first usable result.
+
+        Raises NodeUnavailable, or the best informed node's RpcRefusal.
+        """
         attempts: list[NodeAttempt] = []
         refusals: list[RpcRefusal] = []
         replies: list[str] = []
@@ -471,7 +513,10 @@ class NodePool(Generic[IdentityT]):
         raise final_error
 
     async def require(self, call: NodeCall[T]) -> T:
-        """Return the first usable result. Raises NodeUnavailable: a node that refuses now may not do so later."""
+        """Return the first usable result.
+
+        Raises NodeUnavailable: a node that refuses now may not do so later.
+        """
         try:
             return await self.call(call)
         except RpcRefusal as refusal:
@@ -484,7 +529,8 @@ class NodePool(Generic[IdentityT]):
         is_final: Callable[[T], bool],
         origin: CallOrigin = CallOrigin.CALLER,
     ) -> list[T]:
-        """Return the results of attempts at one node after another, up to the first final one; at least one.
+        """Return the results of attempts at one node after another, up to the first final one; at
+        least one.
 
         Raises NodeUnavailable if the attempt fails at all nodes.
         """
@@ -523,7 +569,10 @@ class NodePool(Generic[IdentityT]):
         return tuple(await asyncio.gather(*map(result_of, self.nodes)))
 
     async def values(self, call: NodeCall[T]) -> tuple[T, ...]:
-        """Return the results of all nodes that have one, in the operator's order. Raises NodeUnavailable if none."""
+        """Return the results of all nodes that have one, in the operator's order.
+
+        Raises NodeUnavailable if none.
+        """
         results = await self.call_all(call)
         values = tuple(result.value for result in results if result.value is not None)
         if not values:
@@ -555,7 +604,9 @@ def describe_reply(node: PoolNode, method: str, error: CallFailure | RpcRefusal)
 
 
 def refusal_of(error: CallFailure | RpcRefusal, *, is_optional: bool) -> RpcRefusal | None:
-    """Return the refusal that an error is: a status in reply to an optional call says that the method is missing."""
+    """Return the refusal that an error is: a status in reply to an optional call says that the
+    method is missing.
+    """
     if isinstance(error, RpcRefusal):
         return error
     is_missing = is_optional and error.status is not None
@@ -569,7 +620,8 @@ def find_final_error(
     *,
     is_optional: bool,
 ) -> RpcRefusal | NodeUnavailable:
-    """Return the error of a call that no node answered: the best informed refusal, else NodeUnavailable.
+    """Return the error of a call that no node answered: the best informed refusal, else
+    NodeUnavailable.
 
     A node may lag, so one that knows less never overrules one that knows more.
     """

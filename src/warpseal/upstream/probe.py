@@ -1,4 +1,5 @@
-"""The response of a base URL to one JSON-RPC call, for the operator: status, class of the body, and its usual meaning.
+"""The response of a base URL to one JSON-RPC call, for the operator: status, class of the body, and
+its usual meaning.
 
 No part of the URL beyond host and port and no part of a body is returned: both may hold keys.
 """
@@ -35,10 +36,13 @@ _MEANINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """The response of one base URL. status: None without an HTTP response; body: its class.
+    """The response of one base URL.
 
-    meaning: what that usually means and what to do, empty if all is well. clock_offset_s: the server's clock minus this
-    machine's, exact to a second; None if its response has no date.
+    status: None without an HTTP response; body: its class.
+
+    meaning: what that usually means and what to do, empty if all is well.
+    clock_offset_s: the server's clock minus this machine's, exact to a second; None if its response
+        has no date.
     """
 
     status: int | None
@@ -58,7 +62,10 @@ async def probe_endpoint(
     timeout_s: float,
     params: Sequence[Any] | None = None,
 ) -> EndpointResponse:
-    """Call a method below a base URL, at the first path that exists. params: None for an empty object. Never raises."""
+    """Call a method below a base URL, at the first path that exists.
+
+    params: None for an empty object. Never raises.
+    """
     json_params = {} if params is None else params
     call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": json_params})
     for path in paths:
@@ -114,7 +121,9 @@ async def _probe_path(
 
 
 def _clock_offset_s(date: str | None, unix_now_s: float) -> float | None:
-    """Return the difference of a Date header, which has whole seconds, to the time at which it was written."""
+    """Return the difference of a Date header, which has whole seconds, to the time at which it was
+    written.
+    """
     if date is None or len(date) > _MAX_DATE_LENGTH:
         return None
     try:

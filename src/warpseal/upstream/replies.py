@@ -1,8 +1,9 @@
-"""Replies of several nodes to one question: which of them agree, and which contradict the others; pure.
+"""Replies of several nodes to one question: which of them agree, and which contradict the others;
+pure.
 
-The chain goes on while nodes are called, so different replies may be of different heights. They are a contradiction
-only if no heights explain the difference, or if both nodes were at the same height. Values are compared as decoded: a
-node may order the members of a set as it likes.
+The chain goes on while nodes are called, so different replies may be of different heights. They are
+a contradiction only if no heights explain the difference, or if both nodes were at the same height.
+Values are compared as decoded: a node may order the members of a set as it likes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _DIGEST_DIGITS: Final = 12
 class Difference(Enum):
     """How two replies differ.
 
-    HEIGHT: as the state of one height may differ from that of another. CONFLICT: as no two heights do.
+    HEIGHT: as the state of one height may differ from that of another.
+    CONFLICT: as no two heights do.
     """
 
     NONE = auto()
@@ -36,9 +38,12 @@ Compare = Callable[[T, T], Difference]
 
 
 class Reply(Struct, Generic[T], frozen=True):
-    """The reply of one node. position: in the configured list, from 0; value: None if the node has no such record.
+    """The reply of one node.
 
-    height: of the node's last accepted block before and after the reply; None if it is not known or was not the same.
+    position: in the configured list, from 0; value: None if the node has no such record.
+
+    height: of the node's last accepted block before and after the reply; None if it is not known or
+        was not the same.
     """
 
     position: int
@@ -54,7 +59,10 @@ def find_difference(first: Reply[T], second: Reply[T], compare: Compare[T]) -> D
 
 
 def agree(first: Reply[T], second: Reply[T], compare: Compare[T]) -> bool:
-    """Return whether two replies say the same. A node may forge its height, which therefore excuses no difference."""
+    """Return whether two replies say the same.
+
+    A node may forge its height, which therefore excuses no difference.
+    """
     return find_difference(first, second, compare) is Difference.NONE
 
 
@@ -86,9 +94,11 @@ def classify_replies(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[l
 def find_agreement(
     replies: Iterable[Reply[T]], quorum: int, compare: Compare[T]
 ) -> list[Reply[T]] | None:
-    """Return the largest class of at least `quorum` replies, the first of equal ones; None if there is none.
+    """Return the largest class of at least `quorum` replies, the first of equal ones; None if there
+    is none.
 
-    A record that a class knows wins over an equally large class that lacks it: nodes that lag overrule no others.
+    A record that a class knows wins over an equally large class that lacks it: nodes that lag
+    overrule no others.
     """
     classes = classify_replies(replies, compare)
     largest = max(
@@ -126,7 +136,10 @@ def find_quorum_height(heights: Collection[int], quorum: int) -> int | None:
 
 
 class _Claim(NamedTuple):
-    """A height that one node reported. agreed: the height that enough nodes had reached then; at: time in seconds."""
+    """A height that one node reported.
+
+    agreed: the height that enough nodes had reached then; at: time in seconds.
+    """
 
     height: int
     agreed: int
@@ -134,10 +147,12 @@ class _Claim(NamedTuple):
 
 
 class HeightClaims:
-    """The heights that nodes report beyond those that enough nodes have reached, until these reach them.
+    """The heights that nodes report beyond those that enough nodes have reached, until these reach
+    them.
 
-    A node may be ahead of the others, but then they follow. quorum: how many nodes are enough; a node is judged by so
-    many others, not by fewer. grace_s: how long they may take to follow while their height grows.
+    A node may be ahead of the others, but then they follow.
+    quorum: how many nodes are enough; a node is judged by so many others, not by fewer.
+    grace_s: how long they may take to follow while their height grows.
     """
 
     def __init__(self, quorum: int, grace_s: float) -> None:
@@ -146,7 +161,9 @@ class HeightClaims:
         self._claims: dict[tuple[str, int], _Claim] = {}
 
     def update(self, method: str, heights: Mapping[int, int], agreed: int, now: float) -> list[int]:
-        """Note heights by the position of nodes; return the nodes that reported what the others do not reach."""
+        """Note heights by the position of nodes; return the nodes that reported what the others do
+        not reach.
+        """
         forging: list[int] = []
         if len(heights) <= self._quorum:
             for position in heights:

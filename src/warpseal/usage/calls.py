@@ -19,7 +19,10 @@ CLIENT_LEFT: Final = 499
 
 
 class Dimension(IntEnum):
-    """The labels by which the sums of a bucket are stored: all of them, none, or one. The numbers are stored."""
+    """The labels by which the sums of a bucket are stored: all of them, none, or one.
+
+    The numbers are stored.
+    """
 
     ALL = 0
     NONE = 1
@@ -44,9 +47,14 @@ class CallOutcome(StrEnum):
 
 
 class UsageLabels(NamedTuple):
-    """Labels of calls. path: path of the route, with the primary alias of its chain. status: HTTP; 101 on WebSockets.
+    """Labels of calls.
 
-    api_key: name of the key; "" without one. country: ISO 3166-1 alpha-2, XX or T1. user_agent: product name.
+    path: path of the route, with the primary alias of its chain.
+    status: HTTP; 101 on WebSockets.
+
+    api_key: name of the key; "" without one.
+    country: ISO 3166-1 alpha-2, XX or T1.
+    user_agent: product name.
     """
 
     path: str
@@ -60,7 +68,8 @@ class UsageLabels(NamedTuple):
 class UsageTotals(Struct, array_like=True, gc=False):
     """Sums over calls with the same labels.
 
-    times: number of calls by bucket of a DDSketch of 1 % accuracy, over milliseconds, without status 499.
+    times: number of calls by bucket of a DDSketch of 1 % accuracy, over milliseconds, without
+        status 499.
     """
 
     requests: int = 0

@@ -1,7 +1,10 @@
-"""Outcomes of calls by HTTP status and JSON-RPC error, and the errors in a reply that passes unchanged. Pure.
+"""Outcomes of calls by HTTP status and JSON-RPC error, and the errors in a reply that passes
+unchanged.
 
-Source of truth: docs/usage-metrics.md; codes of the JSON-RPC 2.0 specification and of geth's `rpc/errors.go`; texts of
-avalanchego's `utils/json/codec.go`, whose errors all have one code.
+Pure.
+
+Source of truth: docs/usage-metrics.md; codes of the JSON-RPC 2.0 specification and of geth's
+`rpc/errors.go`; texts of avalanchego's `utils/json/codec.go`, whose errors all have one code.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ NOT_JSON_RPC: Final = CallError(-32700)
 
 
 def outcome_of(status: int, error: CallError | None = None) -> CallOutcome:
-    """Return the outcome of a call by the HTTP status of its response, 499 if the client left, and its error."""
+    """Return the outcome of a call by the HTTP status of its response, 499 if the client left, and
+    its error.
+    """
     if status >= _FIRST_ERROR_STATUS:
         return CallOutcome.INVALID if status in _INVALID_STATUSES else CallOutcome.FAILED
     if error is None:
@@ -93,7 +98,10 @@ def may_have_error(body: bytes) -> bool:
 
 
 def may_begin_with_error(body: bytes, id_bytes: int) -> bool:
-    """Return the same of a large single reply without a search of its result. id_bytes: length of its id."""
+    """Return the same of a large single reply without a search of its result.
+
+    id_bytes: length of its id.
+    """
     return body.find(_ERROR, 0, id_bytes + _ERROR_WITHIN_BYTES) >= 0
 
 
@@ -106,7 +114,10 @@ def error_of(body: bytes) -> CallError | None:
 
 
 def errors_of(body: bytes, ids: Sequence[object]) -> list[CallError | None]:
-    """Return the errors of the calls of a batch with these ids, in their order. A single reply answers all calls."""
+    """Return the errors of the calls of a batch with these ids, in their order.
+
+    A single reply answers all calls.
+    """
     if body.lstrip()[:1] != b"[":
         return [error_of(body)] * len(ids)
     try:

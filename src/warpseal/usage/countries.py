@@ -1,4 +1,5 @@
-"""Countries and their continents: all codes of ISO 3166-1 alpha-2, and the two that stand for no country.
+"""Countries and their continents: all codes of ISO 3166-1 alpha-2, and the two that stand for no
+country.
 
 Source of truth: ISO 3166-1; continents as GeoNames (`countryInfo.txt`) assigns them.
 """

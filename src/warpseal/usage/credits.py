@@ -41,7 +41,10 @@ CreditOverrides = tuple[tuple[str, int], ...]
 
 
 class MethodCredits:
-    """Credits of methods. overrides: win over the defaults; a name wins over prefixes, a longer prefix over others."""
+    """Credits of methods.
+
+    overrides: win over the defaults; a name wins over prefixes, a longer prefix over others.
+    """
 
     def __init__(self, overrides: Iterable[tuple[str, int]] = ()) -> None:
         listed = dict(overrides)

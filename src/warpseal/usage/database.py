@@ -1,7 +1,8 @@
-"""The metrics database: a SQLite file in the folder of the store, or a schema of its own in a PostgreSQL database.
+"""The metrics database: a SQLite file in the folder of the store, or a schema of its own in a
+PostgreSQL database.
 
-The daemon starts, signs and forwards without it: it is prepared by the first use that reaches it, and again when it
-has failed.
+The daemon starts, signs and forwards without it: it is prepared by the first use that reaches it,
+and again when it has failed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def metrics_database_url(
 ) -> StoreUrl | None:
     """Return the URL of the metrics database, by default in the folder of the store.
 
-    folder: the network's folder of a daemon. None: there is no place for it. Raises StartupError for a malformed URL.
+    folder: the network's folder of a daemon. None: there is no place for it.
+    Raises StartupError for a malformed URL.
     """
     if not settings.url:
         location = resolve_url(store.url, folder, METRICS_NAME)
@@ -97,10 +99,12 @@ class MetricsDatabase:
         return await self._use(self._reader, query, wait_s)
 
     async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
-        """Return the result of `write`, run in a transaction of its own, one at a time. Raises StoreDown.
+        """Return the result of `write`, run in a transaction of its own, one at a time.
 
-        A write that raised StoreDown may have been made, or be made later; a write is run twice if its connection
-        was closed.
+        Raises StoreDown.
+
+        A write that raised StoreDown may have been made, or be made later; a write is run twice if
+        its connection was closed.
         """
 
         def transaction(connection: Connection) -> T:
@@ -163,7 +167,9 @@ class MetricsDatabase:
         self._inode, self._was_prepared = self._read_inode(), True
 
     def _read_inode(self) -> int:
-        """Return the inode of the file, -1 if it is missing or empty; another one means that it was replaced."""
+        """Return the inode of the file, -1 if it is missing or empty; another one means that it was
+        replaced.
+        """
         if self.url.path is None:
             return 0
         try:

@@ -1,7 +1,8 @@
-"""Writes recorded usage to the metrics database every few seconds, and keeps it in bounded memory while that is down.
+"""Writes recorded usage to the metrics database every few seconds, and keeps it in bounded memory
+while that is down.
 
-Flushes are numbered and encoded once, so that a write of unknown outcome can be repeated. While one waits for such a
-write, newer sums wait behind it, not numbered and added up by minute.
+Flushes are numbered and encoded once, so that a write of unknown outcome can be repeated. While one
+waits for such a write, newer sums wait behind it, not numbered and added up by minute.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ _FLUSHED_COMBINATIONS: Final = 1_000
 
 
 class FlusherStatus(Struct, frozen=True):
-    """waiting_bytes: about, of sums that are not written. reason: why the database is down; None while it is up."""
+    """waiting_bytes: about, of sums that are not written.
+
+    reason: why the database is down; None while it is up.
+    """
 
     waiting_bytes: int
     reason: str | None
@@ -144,7 +148,9 @@ class UsageFlusher:
         return self._waiting_bytes
 
     def _fold(self) -> None:
-        """Make the sums small enough: minutes become hours, which loses nothing, then labels fold, then days."""
+        """Make the sums small enough: minutes become hours, which loses nothing, then labels fold,
+        then days.
+        """
         throttle, bound = Throttle(), self._settings.max_waiting_bytes * _FOLDED_SHARE
         for period_s in (HOUR_S, DAY_S):
             self._regroup(period_s)

@@ -1,4 +1,5 @@
-"""Folding of usage: labels beyond a bound become `other`, first user agents, then keys, then methods and countries.
+"""Folding of usage: labels beyond a bound become `other`, first user agents, then keys, then
+methods and countries.
 
 Source of truth: docs/usage-metrics.md. Totals by path and status do not change.
 """
@@ -36,14 +37,18 @@ FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
 """The steps of folding, in their order."""
 FOLDED_FROM: Final = 0.9
 """The share of a bound from which new combinations are folded."""
-# Shares of a bound up to which new combinations come in with all labels, without the agent, without the key.
+# Shares of a bound up to which new combinations come in with all labels, without the agent, without
+# the key.
 _SHARES: Final = (FOLDED_FROM, 0.95, 0.975)
 
 
 def admit(
     labels: UsageLabels, stored: Container[UsageLabels], used: int, bound: int
 ) -> UsageLabels:
-    """Return labels, folded as far as there is no room for a new combination. used: of the bound."""
+    """Return labels, folded as far as there is no room for a new combination.
+
+    used: of the bound.
+    """
     for share, step in zip(_SHARES, FOLDS, strict=True):
         if labels in stored or used < share * bound:
             break
@@ -52,7 +57,8 @@ def admit(
 
 
 def fold(totals: Totals, bound: int, throttle: Throttle) -> dict[UsageLabels, UsageTotals]:
-    """Return totals with at most `bound` combinations of labels; more only if there are more paths and statuses.
+    """Return totals with at most `bound` combinations of labels; more only if there are more paths
+    and statuses.
 
     Each step folds the combinations with the fewest requests, and no more of them than it must.
     """

@@ -1,4 +1,5 @@
-"""Labels of calls from untrusted values: user agents as products, countries as codes, methods by a list of known ones.
+"""Labels of calls from untrusted values: user agents as products, countries as codes, methods by a
+list of known ones.
 
 Source of truth: docs/usage-metrics.md. Pure.
 """
@@ -24,7 +25,8 @@ _MAX_CACHED: Final = 4_096
 _MOZILLA: Final = b"Mozilla/"
 # A product token of RFC 9110, which may be scoped, such as @scope/product/1.2.
 _PRODUCT: Final = re.compile(rb"(?:@[\w.-]+/)?[!#$%&'*+.^_`|~\w@:,=-]+")
-# No byte is matched again after a failure: a hostile header of 512 bytes would hold the event loop for 100 ms.
+# No byte is matched again after a failure: a hostile header of 512 bytes would hold the event loop
+# for 100 ms.
 _VERSION: Final = re.compile(rb"[-_]?v?(?<![0-9])[0-9]++\.[0-9][\w.+-]*+$")
 # In this order: most browsers also name the ones that they descend from.
 _FAMILIES: Final[tuple[tuple[bytes, str], ...]] = (
@@ -50,7 +52,9 @@ _NO_FAMILY: Final = "Mozilla"
 
 
 def agent_label(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the product that the headers of a request name: a browser's family, `none` without a user agent."""
+    """Return the product that the headers of a request name: a browser's family, `none` without a
+    user agent.
+    """
     for name, value in headers:
         if name == _AGENT:
             return _product(value[:_PARSED_BYTES])

@@ -1,9 +1,9 @@
 """The schema versions of the metrics database. The tables of the first version are read once, here.
 
-A table of its sums is MessagePack in columns, compressed by Zstandard: of each label its values, and by row the number
-of its value; five counters by row; the times of all rows, and by row their bytes. Times are pairs of a bucket and its
-count, or a mark, the first bucket, the bytes of a count, and the counts of all buckets from there on. Numbers are
-little-endian.
+A table of its sums is MessagePack in columns, compressed by Zstandard: of each label its values,
+and by row the number of its value; five counters by row; the times of all rows, and by row their
+bytes. Times are pairs of a bucket and its count, or a mark, the first bucket, the bytes of a count,
+and the counts of all buckets from there on. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def _create_first_tables(connection: Connection) -> None:
 
 
 def _create_rows(connection: Connection) -> None:
-    """Make the tables, and fill them from the tables of the first version. A damaged table is logged and left out."""
+    """Make the tables, and fill them from the tables of the first version.
+
+    A damaged table is logged and left out.
+    """
     TABLES.create_all(connection, if_missing=True)
     buckets = connection.fetch("SELECT DISTINCT level, start FROM buckets ORDER BY level, start")
     for level, start in buckets:
@@ -81,7 +84,8 @@ def _create_rows(connection: Connection) -> None:
             sums = flush.decode()
             add_sums(connection, flush.minute, sums, UsageSettings().max_combinations)
         else:
-            # Perhaps the file of a daemon that did not know its network: the next start adds them to its buckets.
+            # Perhaps the file of a daemon that did not know its network: the next start adds them
+            # to its buckets.
             keep_flush(connection, flush, flush.minute)
     for table in ("minutes", "buckets", "rollup"):
         connection.run(f"DROP TABLE {table}")

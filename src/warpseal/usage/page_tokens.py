@@ -1,7 +1,7 @@
 """Page tokens of the Metrics API: random UUIDs that name rows in the metrics database.
 
-Every daemon on the database takes them, also after a restart. Expired rows are removed as new ones are added, and in
-the background by the daemon that removes old usage.
+Every daemon on the database takes them, also after a restart. Expired rows are removed as new ones
+are added, and in the background by the daemon that removes old usage.
 """
 
 from __future__ import annotations
@@ -30,19 +30,28 @@ _REMOVE_EXPIRED: Final = "DELETE FROM page_tokens WHERE id IN (SELECT id FROM pa
 
 
 class PageTokenRow(Struct, frozen=True):
-    """The row that a token names. expires_at: unix seconds."""
+    """The row that a token names.
+
+    expires_at: unix seconds.
+    """
 
     expires_at: int
     body: bytes
 
 
 def remove_expired(connection: Connection, now: int) -> bool:
-    """Remove some rows that are expired; return whether there may be more. now: unix seconds."""
+    """Remove some rows that are expired; return whether there may be more.
+
+    now: unix seconds.
+    """
     return connection.run(_REMOVE_EXPIRED, now, _REMOVED_AT_ONCE) == _REMOVED_AT_ONCE
 
 
 class PageTokenStore:
-    """Adds and finds rows. now: unix seconds."""
+    """Adds and finds rows.
+
+    now: unix seconds.
+    """
 
     def __init__(
         self,

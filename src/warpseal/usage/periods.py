@@ -1,4 +1,7 @@
-"""Periods of usage: hours, days, weeks from Monday and calendar months, all in UTC. Times are unix seconds. Pure."""
+"""Periods of usage: hours, days, weeks from Monday and calendar months, all in UTC.
+
+Times are unix seconds. Pure.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def bucket_end(level: Level, start: int) -> int:
 
 
 def bucket_starts(level: Level, since: int, until: int) -> Iterator[int]:
-    """Yield the starts of the buckets that overlap a range, oldest first. until: not in the range."""
+    """Yield the starts of the buckets that overlap a range, oldest first.
+
+    until: not in the range.
+    """
     start = bucket_start(level, since)
     while start < until:
         yield start

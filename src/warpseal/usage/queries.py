@@ -1,7 +1,8 @@
 """Queries of usage: the buckets of a range, filtered and grouped by a label.
 
-The sums of one label, or of none, are stored for each bucket. A query that concerns no other label reads only those;
-the rest is the total without the busiest groups. Other queries read all label combinations.
+The sums of one label, or of none, are stored for each bucket. A query that concerns no other label
+reads only those; the rest is the total without the busiest groups. Other queries read all label
+combinations.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _PERCENT_DIGITS: Final = 4
 class UsageQuery(Struct, frozen=True):
     """Buckets of a level that begin in a range; until is not in it.
 
-    filters: the accepted values of labels. group_by: None: all calls in one group. group_of: the group of a value.
+    filters: the accepted values of labels.
+    group_by: None: all calls in one group.
+    group_of: the group of a value.
     """
 
     level: Level
@@ -44,7 +47,10 @@ class UsageQuery(Struct, frozen=True):
 
 
 class UsageSums(NamedTuple):
-    """Sums of calls. median_ms: median time within 1 %; 0 without any."""
+    """Sums of calls.
+
+    median_ms: median time within 1 %; 0 without any.
+    """
 
     requests: int
     invalid: int

@@ -1,6 +1,7 @@
 """Usage since the last flush: sums by labels in the minutes of the calls, in bounded memory.
 
-Source of truth: docs/usage-metrics.md. For the event loop only: no method awaits, locks or does I/O.
+Source of truth: docs/usage-metrics.md. For the event loop only: no method awaits, locks or does
+I/O.
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ _MINUTE_S: Final = 60
 _MINUTES_PER_HOUR: Final = 60
 _MINUTES_PER_DAY: Final = 1_440
 _MOST_DEFERRED: Final = 1_024
-# The bound of one minute holds, on average, for each of this number of minutes that were not taken yet.
+# The bound of one minute holds, on average, for each of this number of minutes that were not taken
+# yet.
 _UNTAKEN_MINUTES: Final = 4
 
 
 class UsageBounds(Struct, frozen=True):
-    """Bounds of one daemon. agents: a UTC day. agents_per_client: an hour. combinations: of labels, a minute."""
+    """Bounds of one daemon.
+
+    agents: a UTC day.
+    agents_per_client: an hour.
+    combinations: of labels, a minute.
+    """
 
     agents: int = 500
     agents_per_client: int = 10
@@ -36,7 +43,10 @@ class UsageBounds(Struct, frozen=True):
 
 
 class MethodUsage(Struct):
-    """Sums of one method on one path since the start. time_ms: total time of the calls whose times count."""
+    """Sums of one method on one path since the start.
+
+    time_ms: total time of the calls whose times count.
+    """
 
     requests: int = 0
     invalid: int = 0
@@ -55,9 +65,12 @@ class MethodUsage(Struct):
 
 
 class UsageRecorder:
-    """Sums calls. now: Unix time. agents: admitted today.
+    """Sums calls.
 
-    The clock at the end of a call gives the minute, so a clock that steps loses and doubles nothing.
+    now: Unix time. agents: admitted today.
+
+    The clock at the end of a call gives the minute, so a clock that steps loses and doubles
+    nothing.
     """
 
     def __init__(
@@ -94,7 +107,11 @@ class UsageRecorder:
         time_ms: float | None = None,
         calls: int = 1,
     ) -> None:
-        """Add calls with the same labels, outcome and time. credits: of one call. time_ms: None does not count."""
+        """Add calls with the same labels, outcome and time.
+
+        credits: of one call.
+        time_ms: None does not count.
+        """
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, calls)
         if time_ms is not None:
@@ -105,7 +122,11 @@ class UsageRecorder:
     def record_times(
         self, labels: UsageLabels, outcome: CallOutcome, credits: int, times: Sequence[float]
     ) -> None:
-        """Add calls with the same labels and outcome. credits: of one call. times: of the calls, milliseconds."""
+        """Add calls with the same labels and outcome.
+
+        credits: of one call.
+        times: of the calls, milliseconds.
+        """
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, len(times))
         counts = totals.times
@@ -129,7 +150,8 @@ class UsageRecorder:
             self._record_deferred()
 
     def admit_agent(self, agent: str, client: str) -> str:
-        """Return a user agent as a label: `other` if it is new, and the day or its client has too many of them.
+        """Return a user agent as a label: `other` if it is new, and the day or its client has too
+        many of them.
 
         client: network of its address; it is kept to the end of the hour if it added an agent.
         """
@@ -209,7 +231,9 @@ class UsageRecorder:
         return totals, method
 
     def _add(self, labels: UsageLabels) -> UsageTotals:
-        """Return the sums for labels that the minute does not have yet, folded if there is no room for them."""
+        """Return the sums for labels that the minute does not have yet, folded if there is no room
+        for them.
+        """
         labels = self._admit(labels)
         totals = self._current.get(labels)
         if totals is None:

@@ -1,6 +1,7 @@
 """Times of calls as counts by bucket of a DDSketch, which add up exactly and in any order. Pure.
 
-Source of truth: the DDSketch paper (Masson, Rim, Lee, 2019); its logarithmic mapping with an accuracy of 1 %.
+Source of truth: the DDSketch paper (Masson, Rim, Lee, 2019); its logarithmic mapping with an
+accuracy of 1 %.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _HEAD: Final = struct.Struct("<HH")
 _MAPPING: Final = LogarithmicMapping(ACCURACY)
 _FIRST: Final[int] = _MAPPING.key(MIN_MS)
 _LAST: Final[int] = _MAPPING.key(MAX_MS)
-# A search in them takes a fifth of the time of the mapping's logarithm. The last bucket has no bound.
+# A search in them takes a fifth of the time of the mapping's logarithm. The last bucket has no
+# bound.
 _UPPER_BOUNDS: Final = [_MAPPING.gamma**bucket for bucket in range(_FIRST, _LAST)]
 
 
@@ -44,7 +46,9 @@ def time_of(bucket: int) -> float:
 
 
 def percentile_ms(times: Mapping[int, int], percent: int) -> float:
-    """Return the least time that this percentage of counts by bucket does not exceed, within 1 %; 0 without any."""
+    """Return the least time that this percentage of counts by bucket does not exceed, within 1 %; 0
+    without any.
+    """
     left = -(-sum(times.values()) * percent // 100)
     for bucket in sorted(times):
         left -= times[bucket]
@@ -54,7 +58,8 @@ def percentile_ms(times: Mapping[int, int], percent: int) -> float:
 
 
 def pack_counts(times: Mapping[int, int]) -> int:
-    """Return counts by bucket as one number, 64 bits each from the first bucket on: such numbers add and subtract.
+    """Return counts by bucket as one number, 64 bits each from the first bucket on: such numbers
+    add and subtract.
 
     Raises ValueError or OverflowError for a bucket or a count that no call has.
     """
@@ -68,9 +73,11 @@ def pack_counts(times: Mapping[int, int]) -> int:
 
 
 def encode_counts(counts: int) -> bytes:
-    """Return packed counts as they are stored: the place of the first one, their number, and their bytes.
+    """Return packed counts as they are stored: the place of the first one, their number, and their
+    bytes.
 
-    The lowest bytes of all counts come first, then the next ones, up to the highest that any count has.
+    The lowest bytes of all counts come first, then the next ones, up to the highest that any count
+    has.
     """
     if not counts:
         return b""
@@ -95,7 +102,9 @@ def decode_counts(raw: bytes) -> int:
 
 
 def median_ms(counts: int) -> float:
-    """Return the median of packed counts, the lower one of an even number, within 1 %; 0 without any."""
+    """Return the median of packed counts, the lower one of an even number, within 1 %; 0 without
+    any.
+    """
     if counts <= 0:
         return 0.0
     first = _first_place(counts)

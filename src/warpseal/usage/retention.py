@@ -29,7 +29,10 @@ _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 
 
 class UsageRetention:
-    """Removes rows. now: Unix time; monotonic: seconds that never step."""
+    """Removes rows.
+
+    now: Unix time; monotonic: seconds that never step.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,9 @@ class UsageRetention:
             tasks.create_task(self._lead())
 
     async def remove(self) -> None:
-        """Remove what is older than its retention, and the oldest hours beyond the size. Raises StoreDown.
+        """Remove what is older than its retention, and the oldest hours beyond the size.
+
+        Raises StoreDown.
 
         Expired page tokens of the Metrics API are removed as well.
         """
@@ -68,7 +73,10 @@ class UsageRetention:
                 pass
 
     def may_remove(self) -> bool:
-        """Return whether it is time to remove rows. For an hour after the clock was set it is not: it may be wrong."""
+        """Return whether it is time to remove rows.
+
+        For an hour after the clock was set it is not: it may be wrong.
+        """
         offset_s = self._now() - self._monotonic()
         if abs(offset_s - self._clock_offset_s) > _CLOCK_STEP_S:
             log.warning("clock was set, usage is not removed for an hour")
@@ -97,14 +105,18 @@ class UsageRetention:
         )
 
     def _remove_beyond_size(self, connection: Connection) -> bool:
-        """Remove the oldest hours if the database is too big, else days, weeks, months; return whether to go on."""
+        """Remove the oldest hours if the database is too big, else days, weeks, months; return
+        whether to go on.
+        """
         if stored_bytes(connection) <= self._settings.max_bytes:
             return False
         return any(_remove_buckets(connection, level, _NO_END) for level in Level)
 
 
 def _remove_buckets(connection: Connection, level: Level, before: int) -> bool:
-    """Remove some of the oldest buckets of a level that begin before a time; return whether there were any."""
+    """Remove some of the oldest buckets of a level that begin before a time; return whether there
+    were any.
+    """
     oldest = [
         start
         for (start,) in connection.fetch(_OLDEST_BUCKETS, int(level), before, _REMOVED_BUCKETS)

@@ -8,8 +8,8 @@ from warpseal.store.tables import TableIndex, Tables, declare_table
 
 TABLES: Final = Tables()
 
-# Sums of calls. level, dimension: numbers of periods.py and calls.py. start: first second of the bucket. Labels that
-# the dimension does not have are empty. times: see response_times.py.
+# Sums of calls. level, dimension: numbers of periods.py and calls.py. start: first second of the
+# bucket. Labels that the dimension does not have are empty. times: see response_times.py.
 USAGE: Final = declare_table(
     TABLES,
     "usage",
@@ -23,8 +23,9 @@ BUCKETS: Final = declare_table(
     "usage_buckets",
     "level int16+, start int64+, combinations int64, size_bytes int64",
 )
-# What one daemon recorded of one minute until one flush. run: random id of a daemon's run, which numbers its flushes.
-# sums: encoded until they are added to the buckets, then null: the row is kept for a day, so that they count once.
+# What one daemon recorded of one minute until one flush. run: random id of a daemon's run, which
+# numbers its flushes. sums: encoded until they are added to the buckets, then null: the row is kept
+# for a day, so that they count once.
 FLUSHES: Final = declare_table(
     TABLES,
     "usage_flushes",

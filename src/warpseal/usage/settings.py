@@ -1,4 +1,6 @@
-"""Settings of usage and of the metrics database; docs/usage-metrics.md says what they mean to an operator."""
+"""Settings of usage and of the metrics database; docs/usage-metrics.md says what they mean to an
+operator.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ FOREVER: Final = 0.0
 
 
 class UsageReaders(StrEnum):
-    """The callers that may read the usage: anyone, those with an API key, or those with the admin token."""
+    """The callers that may read the usage: anyone, those with an API key, or those with the admin
+    token.
+    """
 
     ANYONE = "anyone"
     KEYS = "keys"
@@ -36,7 +40,10 @@ def metrics_url(value: Any, path: str) -> str:
 
 
 class UsageSettings(Settings, frozen=True):
-    """url: empty: metrics.db next to the store. max_bytes: bound of stored sums. max_waiting_bytes: while it is down.
+    """url: empty: metrics.db next to the store.
+
+    max_bytes: bound of stored sums.
+    max_waiting_bytes: while it is down.
 
     max_combinations: of labels in a bucket.
     """

@@ -32,7 +32,10 @@ class UsageSource(Struct, frozen=True):
     settings: UsageSettings
 
     async def read(self, query: UsageQuery) -> list[UsageBucket]:
-        """Return the buckets of a query that have calls, newest first. Raises UsageQueryTooLong, StoreDown."""
+        """Return the buckets of a query that have calls, newest first.
+
+        Raises UsageQueryTooLong, StoreDown.
+        """
         throttle = Throttle(*_PAUSES)
         read = partial(
             read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle
@@ -47,7 +50,10 @@ class UsageSource(Struct, frozen=True):
 def read_usage(
     connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle | None = None
 ) -> list[UsageBucket]:
-    """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`; see Throttle.step."""
+    """Return the buckets that have calls, newest first.
+
+    Raises UsageQueryTooLong after `limit_s`; see Throttle.step.
+    """
     with connection.snapshot():
         return _BucketReader(connection, query, limit_s, throttle or Throttle(*_PAUSES)).read()
 
@@ -55,7 +61,8 @@ def read_usage(
 class _BucketReader:
     """Reads the buckets of one query.
 
-    If the query has groups and no filters, the sums of all but the busiest groups are the total without them.
+    If the query has groups and no filters, the sums of all but the busiest groups are the total
+    without them.
     """
 
     def __init__(
@@ -81,7 +88,8 @@ class _BucketReader:
             if is_total_stored:
                 for start, _, sums in self._rows(self._accepted(Dimension.NONE)):
                     groups[start] = {OTHER: sums}
-                # With every column of the key given, only these rows are read, and not all of the range.
+                # With every column of the key given, only these rows are read, and not all of the
+                # range.
                 accepted = accepted.within("start", groups)
                 for name in _NAMES.values():
                     accepted = accepted.within(name, group_of if name == self._label else ("",))
@@ -147,7 +155,10 @@ class _Condition(NamedTuple):
 
 
 class _UsageRow(NamedTuple):
-    """A stored row. value: value of the label by which the query groups."""
+    """A stored row.
+
+    value: value of the label by which the query groups.
+    """
 
     start: int
     value: str

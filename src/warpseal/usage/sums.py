@@ -1,6 +1,8 @@
-"""Adds usage to the rows of its hour, day, week and month: by all labels together, by each label, and by none.
+"""Adds usage to the rows of its hour, day, week and month: by all labels together, by each label,
+and by none.
 
-A flush is added in one transaction with a row that identifies it, so it counts once, however often it is written.
+A flush is added in one transaction with a row that identifies it, so it counts once, however often
+it is written.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class RowKey(NamedTuple):
-    """What identifies a row in its bucket. texts: all labels; those that the dimension does not have are empty."""
+    """What identifies a row in its bucket.
+
+    texts: all labels; those that the dimension does not have are empty.
+    """
 
     dimension: Dimension
     texts: tuple[str, ...]
@@ -51,7 +56,10 @@ _sums_decoder: Final = msgspec.msgpack.Decoder(list[tuple[UsageLabels, UsageTota
 
 
 class RowSums(msgspec.Struct, gc=False):
-    """The sums of a row. times: packed, see response_times.py."""
+    """The sums of a row.
+
+    times: packed, see response_times.py.
+    """
 
     requests: int = 0
     invalid: int = 0
@@ -93,7 +101,8 @@ class _StoredRow(NamedTuple):
 class Flush(NamedTuple):
     """What one daemon recorded of one minute until one flush; `run` and `sequence` identify it.
 
-    minute: its first second. sums: encoded pairs of labels and totals.
+    minute: its first second.
+    sums: encoded pairs of labels and totals.
     """
 
     run: bytes
@@ -119,18 +128,27 @@ class Flush(NamedTuple):
 
 
 def keep_flush(connection: Connection, flush: Flush, now: int) -> None:
-    """Store a flush that is added later. now: unix seconds."""
+    """Store a flush that is added later.
+
+    now: unix seconds.
+    """
     _insert_flush(connection, flush, now, flush.sums)
 
 
 def add_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
-    """Add a flush that is not stored yet. now: unix seconds. bound: label combinations of a bucket."""
+    """Add a flush that is not stored yet.
+
+    now: unix seconds.
+    bound: label combinations of a bucket.
+    """
     if _insert_flush(connection, flush, now, None):
         add_sums(connection, flush.minute, flush.decode(), bound)
 
 
 def add_kept_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
-    """Add a flush that `keep_flush` stored in the same database, unless it was added since it was read."""
+    """Add a flush that `keep_flush` stored in the same database, unless it was added since it was
+    read.
+    """
     if connection.run(_CLEAR_FLUSH, now, flush.run, flush.sequence):
         add_sums(connection, flush.minute, flush.decode(), bound)
 
@@ -148,7 +166,10 @@ def remove_flush(connection: Connection, flush: Flush) -> None:
 def add_sums(
     connection: Connection, time: int, sums: Mapping[UsageLabels, UsageTotals], bound: int
 ) -> None:
-    """Add sums to the hour, day, week and month that have a time. bound: label combinations of a bucket."""
+    """Add sums to the hour, day, week and month that have a time.
+
+    bound: label combinations of a bucket.
+    """
     if not sums:
         return
     throttle = Throttle()
@@ -170,7 +191,10 @@ def add_rows(
 
 
 def decode_times(raw: bytes, level: Level, start: int) -> int:
-    """Return the packed times of a row; 0 if they are damaged, with an ERROR line. level, start: of its bucket."""
+    """Return the packed times of a row; 0 if they are damaged, with an ERROR line.
+
+    level, start: of its bucket.
+    """
     try:
         return decode_counts(raw)
     except (ValueError, struct.error) as error:
@@ -186,7 +210,10 @@ def texts_of(labels: UsageLabels) -> tuple[str, ...]:
 
 
 def key_of(dimension: Dimension, *texts: str) -> RowKey:
-    """Return the key of a row. texts: all labels, the one of the dimension, or none."""
+    """Return the key of a row.
+
+    texts: all labels, the one of the dimension, or none.
+    """
     if dimension in LABELS:
         place = LABELS.index(dimension)
         texts = (*_NO_LABELS[:place], *texts, *_NO_LABELS[place + 1 :])
@@ -222,7 +249,9 @@ class _Bucket:
     def admit(
         self, sums: Mapping[UsageLabels, UsageTotals], bound: int
     ) -> Mapping[UsageLabels, UsageTotals]:
-        """Return sums with the labels for which the bucket has room; the same mapping if it has room for all."""
+        """Return sums with the labels for which the bucket has room; the same mapping if it has
+        room for all.
+        """
         if self._combinations + len(sums) <= FOLDED_FROM * bound:
             return sums
         candidates = {

@@ -34,7 +34,8 @@ _NO_NODES: Final[frozenset[NodeID]] = frozenset()
 class _Watch(Struct):
     """One subnet that rounds watch, or watched recently.
 
-    Its task lives while the subnet is watched; a call in flight is completed, so that short rounds learn from it.
+    Its task lives while the subnet is watched; a call in flight is completed, so that short rounds
+    learn from it.
     """
 
     watchers: int = 0
@@ -72,7 +73,8 @@ class L1Activity:
         self._watches.move_to_end(subnet_id)
         watch.watchers += 1
         if watch.task is None:
-            # The task belongs to all watchers together, and therefore to no task group of one of them.
+            # The task belongs to all watchers together, and therefore to no task group of one of
+            # them.
             due_at = watch.fetched_at + self._refresh_s
             if due_at <= asyncio.get_running_loop().time():
                 watch.is_ready.clear()
@@ -118,7 +120,8 @@ class L1Activity:
     async def _refresh(self, subnet_id: SubnetID, watch: _Watch, due_at: float) -> None:
         loop = asyncio.get_running_loop()
         try:
-            # It ends at the first due time at which no round watches, so that rounds in quick succession share it.
+            # It ends at the first due time at which no round watches, so that rounds in quick
+            # succession share it.
             while True:
                 await asyncio.sleep(max(0.0, due_at - loop.time()))
                 if not watch.watchers:

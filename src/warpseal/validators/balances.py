@@ -1,4 +1,6 @@
-"""L1 validators without enough balance: which ones they are, and how errors and `/ready` name them. Pure.
+"""L1 validators without enough balance: which ones they are, and how errors and `/ready` name them.
+
+Pure.
 
 Source of truth: avalanchego `vms/platformvm/validators/fee`, ACP-77.
 """

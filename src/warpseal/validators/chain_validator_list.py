@@ -1,7 +1,9 @@
-"""The current validators of a chain and their uptimes: as a node of the chain lists them, else as the daemon sees them.
+"""The current validators of a chain and their uptimes: as a node of the chain lists them, else as
+the daemon sees them.
 
-Source of truth: subnet-evm's validators API, platform.getCurrentValidators. In the daemon's own list the validators are
-the P-Chain's; connections and uptimes are what this daemon observed, just as every node lists its own observations.
+Source of truth: subnet-evm's validators API, platform.getCurrentValidators. In the daemon's own
+list the validators are the P-Chain's; connections and uptimes are what this daemon observed, just
+as every node lists its own observations.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ Validations = tuple[CurrentValidation, ...]
 
 
 class CurrentValidations:
-    """The current validations of subnets, cached for seconds; concurrent callers share one call to a node.
+    """The current validations of subnets, cached for seconds; concurrent callers share one call to
+    a node.
 
     Used from one event loop, for a set of subnets that the configuration bounds.
     on_update: function that receives each reply of the nodes.
@@ -102,7 +105,10 @@ class CurrentValidations:
 
 
 class LocalView:
-    """The validators of subnets as this daemon sees them. No node lists the Primary Network's in this form."""
+    """The validators of subnets as this daemon sees them.
+
+    No node lists the Primary Network's in this form.
+    """
 
     def __init__(
         self,
@@ -117,7 +123,8 @@ class LocalView:
         self._uptime = uptime
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID | None:
-        """Return the subnet that validates a chain; None for the Primary Network or an unknown chain.
+        """Return the subnet that validates a chain; None for the Primary Network or an unknown
+        chain.
 
         Raises NodeUnavailable.
         """
@@ -132,7 +139,10 @@ class LocalView:
     async def list_validators(
         self, subnet_id: SubnetID, node_ids: Sequence[NodeID]
     ) -> tuple[ListedValidator, ...]:
-        """Return the validators with these node ids, or all if none is given. Raises NodeUnavailable."""
+        """Return the validators with these node ids, or all if none is given.
+
+        Raises NodeUnavailable.
+        """
         requested_ids = frozenset(node_ids)
         current = await self._current.of(subnet_id)
         return tuple(
@@ -158,7 +168,11 @@ class LocalView:
 
 
 class ChainValidatorList:
-    """One chain. nodes: its configured nodes, possibly none. now: seconds of a clock that never goes back."""
+    """One chain.
+
+    nodes: its configured nodes, possibly none.
+    now: seconds of a clock that never goes back.
+    """
 
     def __init__(
         self,
@@ -174,13 +188,18 @@ class ChainValidatorList:
         self._not_before = float("-inf")
 
     async def locally_listed_subnet(self) -> SubnetID | None:
-        """Return the subnet that only the daemon lists; None if a node lists it. Raises NodeUnavailable."""
+        """Return the subnet that only the daemon lists; None if a node lists it.
+
+        Raises NodeUnavailable.
+        """
         if await self._nodes.are_served() and self._nodes.has_answered:
             return None
         return await self._local_view.subnet_of(self._chain_id)
 
     async def are_served(self) -> bool:
-        """Return whether the validators can be listed; True while no node says which subnet validates the chain."""
+        """Return whether the validators can be listed; True while no node says which subnet
+        validates the chain.
+        """
         try:
             if await self._local_view.subnet_of(self._chain_id) is not None:
                 return True
@@ -189,9 +208,11 @@ class ChainValidatorList:
         return await self._nodes.are_served()
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return the validators with these node ids, or all if none is given; None if they cannot be listed.
+        """Return the validators with these node ids, or all if none is given; None if they cannot
+        be listed.
 
-        Raises CallRefused with a node's message, and NodeUnavailable if a node that serves them did not answer.
+        Raises CallRefused with a node's message, and NodeUnavailable if a node that serves them did
+        not answer.
         """
         listed = await self._list_by_nodes(node_ids)
         if listed is not None:
@@ -209,9 +230,12 @@ class ChainValidatorList:
     async def _list_by_nodes(
         self, node_ids: Sequence[NodeID]
     ) -> tuple[ListedValidator, ...] | None:
-        """Return the list of a node; None if no node serves it. Raises CallRefused, NodeUnavailable.
+        """Return the list of a node; None if no node serves it.
 
-        A node's measurements are never mixed with the daemon's: once a node has answered, its failure is an error.
+        Raises CallRefused, NodeUnavailable.
+
+        A node's measurements are never mixed with the daemon's: once a node has answered, its
+        failure is an error.
         """
         if not self._nodes.has_answered and self._now() < self._not_before:
             return None
@@ -225,9 +249,11 @@ class ChainValidatorList:
 
 
 class ValidatorRefresher:
-    """Refreshes the tracked subnets, the chains of the Primary Network, and the configured chains that no node lists.
+    """Refreshes the tracked subnets, the chains of the Primary Network, and the configured chains
+    that no node lists.
 
-    Their uptimes can then be counted, and the subnet of each of their chains is known while no node answers.
+    Their uptimes can then be counted, and the subnet of each of their chains is known while no node
+    answers.
     One refresh of a subnet calls the P-Chain once, and only a few refreshes run at the same time.
     on_blockchain: called with each blockchain of a tracked subnet at every refresh.
     """
@@ -250,7 +276,8 @@ class ValidatorRefresher:
     async def run(self, configured: Iterable[ChainValidatorList]) -> None:
         """Refresh until cancelled."""
         limit = AsyncSemaphore(_MAX_CONCURRENCY)
-        # Configured chains have nodes of their own: calls to the P-Chain's nodes never wait for one that hangs.
+        # Configured chains have nodes of their own: calls to the P-Chain's nodes never wait for one
+        # that hangs.
         configured_limit = AsyncSemaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(limit, self._chains.blockchains_of, PRIMARY_NETWORK))
@@ -285,7 +312,9 @@ class ValidatorRefresher:
 
 
 def format_percentage(percentage: float) -> int | float:
-    """Return a percentage as nodes print it: the shortest decimal of a 32-bit float, whole ones without a point."""
+    """Return a percentage as nodes print it: the shortest decimal of a 32-bit float, whole ones
+    without a point.
+    """
     rounded = _as_float32(percentage)
     if rounded.is_integer():
         return int(rounded)

@@ -1,4 +1,7 @@
-"""The subnet that validates a chain, and which subnets are L1s. Permanent facts stay cached, others for seconds."""
+"""The subnet that validates a chain, and which subnets are L1s.
+
+Permanent facts stay cached, others for seconds.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,12 @@ _BLOCKCHAINS_TTL_S: Final = 60.0
 
 
 class ChainLookup:
-    """Facts about chains and subnets; concurrent callers share one call to a node. Used from one event loop.
+    """Facts about chains and subnets; concurrent callers share one call to a node.
 
-    has_index: whether the platform reads an index, which then decides the subnet of a chain, and no list of a node.
+    Used from one event loop.
+
+    has_index: whether the platform reads an index, which then decides the subnet of a chain, and no
+        list of a node.
     """
 
     def __init__(

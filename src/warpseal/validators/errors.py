@@ -56,7 +56,9 @@ class HeightTooOld(WarpsealError):
 
 
 class HeightTooNew(WarpsealError):
-    """The named height lies so far beyond the tip of the P-Chain that waiting for it makes no sense."""
+    """The named height lies so far beyond the tip of the P-Chain that waiting for it makes no
+    sense.
+    """
 
     code = "height_too_new"
     http_status = 400
@@ -86,7 +88,9 @@ class HeightNotIndexed(NodeUnavailable):
 
 
 class ValidatorSetsDiffer(WarpsealError):
-    """The index and the nodes list other validators of the signing subnet, and validator-sets is set to both."""
+    """The index and the nodes list other validators of the signing subnet, and validator-sets is
+    set to both.
+    """
 
     code = "validator_sets_differ"
     http_status = 403

@@ -1,12 +1,14 @@
-"""P-Chain heights at which validator sets are taken: the proposed height, and the epoch heights of chains (ACP-181).
+"""P-Chain heights at which validator sets are taken: the proposed height, and the epoch heights of
+chains (ACP-181).
 
-The proposed height does not go back when a poll reaches another node, which lags. It goes back only if every poll
-returned a lower height for as long as a height may be stale: then the higher one was wrong. If no node has replied for
-as long, the newest height of the index takes its place: the tip, which nodes propose half a minute later.
+The proposed height does not go back when a poll reaches another node, which lags. It goes back only
+if every poll returned a lower height for as long as a height may be stale: then the higher one was
+wrong. If no node has replied for as long, the newest height of the index takes its place: the tip,
+which nodes propose half a minute later.
 
-The first height, and one above the last confirmed one, is confirmed by a second node, if there is one, or by the index.
-While the second node lags or fails, the height grows as fast as the P-Chain can, a block a second, and a leap of one
-node is not followed.
+The first height, and one above the last confirmed one, is confirmed by a second node, if there is
+one, or by the index. While the second node lags or fails, the height grows as fast as the P-Chain
+can, a block a second, and a leap of one node is not followed.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class _Confirmed(NamedTuple):
 class ProposedHeight:
     """Keeps the proposed height up to date while `run` runs. Used from one event loop.
 
-    read_index: returns the newest height of the index; None: there is no index, or it has no height.
+    read_index: returns the newest height of the index; None: there is no index, or it has no
+        height.
     """
 
     def __init__(
@@ -134,7 +137,9 @@ class ProposedHeight:
                 changed()
 
     async def _read_indexed(self) -> None:
-        """Record the height of the index before the last height of a node becomes stale, and from then on."""
+        """Record the height of the index before the last height of a node becomes stale, and from
+        then on.
+        """
         age_s = self._now() - self._succeeded_at
         if self._read_index is None or not (
             self._is_from_index or age_s > self._stale_after_s - 2 * self._poll_s
@@ -240,10 +245,11 @@ class _ChainFacts(Generic[T]):
 class EpochHeights:
     """The epochs and the proposed heights of the next blocks of chains, cached for a second.
 
-    Used from one event loop. last_reply_s: for how long the last reply is used while no node of the chain replies.
-    epoch: returns the epoch of a chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
-    proposed_height: returns the P-Chain height that the next block would carry; None if no node runs the chain. Both
-    raise NodeUnavailable if a node that may run the chain fails.
+    Used from one event loop.
+    last_reply_s: for how long the last reply is used while no node of the chain replies. epoch:
+        returns the epoch of a chain's next block; NO_EPOCH before Granite, None if no node runs the
+        chain. proposed_height: returns the P-Chain height that the next block would carry; None if
+        no node runs the chain. Both raise NodeUnavailable if a node that may run the chain fails.
     """
 
     def __init__(
@@ -257,7 +263,8 @@ class EpochHeights:
         self.proposed_height = _ChainFacts(proposervm.proposed_height, last_reply_s, now).get
 
     async def height(self, chain_id: ChainID) -> int | None:
-        """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no epochs.
+        """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no
+        epochs.
 
         Raises NodeUnavailable if a node that may run it fails.
         """
@@ -265,7 +272,9 @@ class EpochHeights:
         return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
 
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
-        """Return whether `height` is the current epoch height of one of these chains; unknown heights do not count."""
+        """Return whether `height` is the current epoch height of one of these chains; unknown
+        heights do not count.
+        """
 
         async def height_or_none(chain_id: ChainID) -> int | None:
             with suppress(NodeUnavailable):

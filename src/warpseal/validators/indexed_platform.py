@@ -1,7 +1,8 @@
-"""The P-Chain by its nodes and its index: sets by the setting `validator-sets`, the rest while no node replies.
+"""The P-Chain by its nodes and its index: sets by the setting `validator-sets`, the rest while no
+node replies.
 
-What never changes once it exists (the subnet of a chain, the conversion of a subnet) comes from the index first, so
-that no node can forge it. A missing row never replaces a node's reply.
+What never changes once it exists (the subnet of a chain, the conversion of a subnet) comes from the
+index first, so that no node can forge it. A missing row never replaces a node's reply.
 """
 
 from __future__ import annotations
@@ -46,20 +47,24 @@ Members = tuple[ValidatorEntry, ...]
 _WAIT_S: Final = 5.0
 _POLL_S: Final = 0.25
 _MAX_INDEX_LAG: Final = 16
-# A proposer waits so long after the parent of its block (avalanchego `vms/proposervm`, DefaultMinBlockDelay).
+# A proposer waits so long after the parent of its block (avalanchego `vms/proposervm`,
+# DefaultMinBlockDelay).
 _MIN_BLOCK_S: Final = 1
 _MAX_FEE_AGE_S: Final = 60
 _MAX_SUBNETS: Final = 64
-# Below the bound of the index's queue: a read that waits here is not refused there, which a node would answer then.
+# Below the bound of the index's queue: a read that waits here is not refused there, which a node
+# would answer then.
 _MAX_READS: Final = 32
 
 
 class IndexedPlatform(PlatformClient):
     """P-Chain calls to nodes, and reads of the index. Methods raise what PlatformClient's raise.
 
-    index: set before the first call, so that no node's reply is used in its place; None: it was never opened.
-    source: of validator sets, BOTH or INDEX. With INDEX no node is asked for a set, and HeightNotIndexed is raised if
-    the index does not get a height within seconds. count, has_stop: see SetComparison.
+    index: set before the first call, so that no node's reply is used in its place; None: it was
+    never opened.
+    source: of validator sets, BOTH or INDEX. With INDEX no node is asked for a set, and
+        HeightNotIndexed is raised if the index does not get a height within seconds.
+    count, has_stop: see SetComparison.
     """
 
     def __init__(
@@ -95,9 +100,9 @@ class IndexedPlatform(PlatformClient):
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that nodes propose, or the index's newest one if that is hardly lower.
 
-        So requests use heights of which the index has the sets, also in the second in which it reads a new block. A
-        height that the P-Chain cannot have reached since the newest block of the index is a lie: nodes build a block
-        a second at most.
+        So requests use heights of which the index has the sets, also in the second in which it
+        reads a new block. A height that the P-Chain cannot have reached since the newest block of
+        the index is a lie: nodes build a block a second at most.
         """
         proposed = await super().proposed_height(origin)
         newest = await self.newest_height()
@@ -112,7 +117,9 @@ class IndexedPlatform(PlatformClient):
         return newest if newest is not None and is_near else proposed
 
     async def _is_unreachable(self, height: int) -> bool:
-        """Return whether the P-Chain cannot have reached a height since the last block of the index."""
+        """Return whether the P-Chain cannot have reached a height since the last block of the
+        index.
+        """
         tip = await self._rows(lambda rows: rows.tip)
         if tip is None:
             return False
@@ -185,7 +192,9 @@ class IndexedPlatform(PlatformClient):
         return config
 
     async def fee_state(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeState:
-        """Return the last state while no node replies, if the chain has hardly gone on: no row has the excess."""
+        """Return the last state while no node replies, if the chain has hardly gone on: no row has
+        the excess.
+        """
         try:
             state = await super().fee_state(origin)
         except NodeUnavailable as error:
@@ -198,7 +207,9 @@ class IndexedPlatform(PlatformClient):
         return state
 
     async def subnets(self) -> tuple[SubnetID, ...]:
-        """Return the L1s of the index as well: nodes without the list name only subnets that have validators now."""
+        """Return the L1s of the index as well: nodes without the list name only subnets that have
+        validators now.
+        """
         indexed = await self._rows(lambda rows: rows.converted_subnets()) or ()
         try:
             listed = await super().subnets()
@@ -238,7 +249,10 @@ class IndexedPlatform(PlatformClient):
         return members
 
     async def _await_set(self, subnet_id: SubnetID, height: int) -> Members:
-        """Return a set once the index has it. Raises HeightAhead beyond the tip, HeightNotIndexed if it takes long."""
+        """Return a set once the index has it.
+
+        Raises HeightAhead beyond the tip, HeightNotIndexed if it takes long.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_S
         while True:
@@ -276,7 +290,8 @@ class IndexedPlatform(PlatformClient):
     async def _read_or(
         self, error: NodeUnavailable | RpcRefusal, read: Callable[[Index], Awaitable[T | None]]
     ) -> T:
-        """Return what the index has in place of a node's reply; raise the error if it does not decide.
+        """Return what the index has in place of a node's reply; raise the error if it does not
+        decide.
 
         It does not decide between nodes that disagree about the present.
         """

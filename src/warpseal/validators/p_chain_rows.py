@@ -1,6 +1,7 @@
 """The P-Chain as the rows of the index have it, for lookups that no node answers.
 
-A row proves that something exists at the height of the index; a missing row proves nothing, since the index may lag.
+A row proves that something exists at the height of the index; a missing row proves nothing, since
+the index may lag.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ _CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
 
 
 class ChainTip(NamedTuple):
-    """The last indexed block. is_complete: the index begins with the genesis. next_tx: the next key."""
+    """The last indexed block.
+
+    is_complete: the index begins with the genesis.
+    next_tx: the next key.
+    """
 
     height: int
     time_s: int
@@ -58,7 +63,11 @@ def read_rows(session: ReadSession, query: Callable[[PChainRows], T | None]) -> 
 
 
 class PChainRows:
-    """The rows in one snapshot. Methods return None if the rows do not decide. tip: of the chain."""
+    """The rows in one snapshot.
+
+    Methods return None if the rows do not decide.
+    tip: of the chain.
+    """
 
     def __init__(self, session: ReadSession, tip: ChainTip) -> None:
         self.tip = tip
@@ -96,7 +105,8 @@ class PChainRows:
                 unsigned.manager_chain_id,
                 unsigned.manager_address,
             )
-        # Its id is the id of the transaction that created it. Without the genesis a conversion may be missing.
+        # Its id is the id of the transaction that created it. Without the genesis a conversion may
+        # be missing.
         return (
             Subnet(subnet_id)
             if self.tip.is_complete and self._tx_key(subnet_id) is not None
@@ -204,6 +214,8 @@ class PChainRows:
         return next((tx for tx in block.txs if tx.id == bytes(tx_id)), None)
 
     def _by_id(self, text: str, raw_id: bytes, *values: int) -> Sequence[Any]:
-        """Return the rows of a statement whose last value is the key of an id; none if the index has no such id."""
+        """Return the rows of a statement whose last value is the key of an id; none if the index
+        has no such id.
+        """
         key = self._session.keys_of([raw_id]).get(raw_id)
         return () if key is None else self._session.rows(text, *values, key)

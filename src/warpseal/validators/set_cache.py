@@ -1,7 +1,9 @@
-"""Validator sets by subnet and height, bounded in bytes; sets that are equal at several heights are stored once.
+"""Validator sets by subnet and height, bounded in bytes; sets that are equal at several heights are
+stored once.
 
-Sets at the heights that the daemon itself uses (proposed, epoch) are current: the few used last of each subnet are
-evicted only for other current ones, never for sets at heights that callers name. Parsed keys have a cache of their own.
+Sets at the heights that the daemon itself uses (proposed, epoch) are current: the few used last of
+each subnet are evicted only for other current ones, never for sets at heights that callers name.
+Parsed keys have a cache of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 SetKey = tuple[SubnetID, int]
 
-# The proposed height moves, so older ones of a subnet become ordinary; several chains may be in different epochs.
+# The proposed height moves, so older ones of a subnet become ordinary; several chains may be in
+# different epochs.
 CURRENT_PER_SUBNET: Final = 8
 # Measured: objects, index dictionaries and parsed keys, rounded up.
 _SET_BYTES: Final = 1_024
@@ -87,7 +90,9 @@ class SetCache:
         )
 
     def put(self, key: SetKey, parsed: ParsedValidatorSet, *, current: bool) -> None:
-        """Add a set at (subnet, height), and mark it as used; it may be evicted immediately if it does not fit."""
+        """Add a set at (subnet, height), and mark it as used; it may be evicted immediately if it
+        does not fit.
+        """
         if key not in self._current and key not in self._ordinary:
             self._ordinary[key] = self._acquire(parsed)
         if current:
@@ -129,7 +134,10 @@ class SetCache:
 
 
 class PublicKeyCache:
-    """At most `max_keys` parsed keys by their 48 bytes: parsing a key takes 50 microseconds. Thread-safe."""
+    """At most `max_keys` parsed keys by their 48 bytes: parsing a key takes 50 microseconds.
+
+    Thread-safe.
+    """
 
     def __init__(
         self, max_keys: int, parse: Callable[[bytes], PublicKey] = parse_public_key

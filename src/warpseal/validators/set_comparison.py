@@ -1,7 +1,8 @@
-"""Compares validator sets of the index with those of the nodes, behind the requests that used one of them.
+"""Compares validator sets of the index with those of the nodes, behind the requests that used one
+of them.
 
-One comparison runs at a time, one begins each second at most, and an unchanged set of a subnet is compared once a
-minute. A source that cannot return its set proves nothing.
+One comparison runs at a time, one begins each second at most, and an unchanged set of a subnet is
+compared once a minute. A source that cannot return its set proves nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class SetDifference(Struct, frozen=True):
 
 
 class _Used(Struct, frozen=True):
-    """A set that a request used. until: when the other source is not asked any more."""
+    """A set that a request used.
+
+    until: when the other source is not asked any more.
+    """
 
     until: float
     height: int
@@ -61,11 +65,14 @@ class _Used(Struct, frozen=True):
 
 
 class SetComparison:
-    """Used from one event loop. read_index, read_nodes: return the other set; None if that source does not have it.
+    """Used from one event loop.
+
+    read_index, read_nodes: return the other set; None if that source does not have it.
 
     has_stop: whether a difference stops signing for the subnet until the daemon is started again.
     count: takes the result of each comparison, `equal` or `different`.
-    on_wrong_set: takes subnet and height of a set of the nodes that a request used and that the index contradicts.
+    on_wrong_set: takes subnet and height of a set of the nodes that a request used and that the
+    index contradicts.
     """
 
     def __init__(
@@ -91,7 +98,9 @@ class SetComparison:
         self.on_wrong_set: Callable[[SubnetID, int], None] = lambda subnet_id, height: None
 
     def differences(self) -> Sequence[SetDifference]:
-        """Return the last difference of each subnet; without `has_stop` one ends when the sets are equal again."""
+        """Return the last difference of each subnet; without `has_stop` one ends when the sets are
+        equal again.
+        """
         return tuple(self._differences.values())
 
     def check(self, subnet_id: SubnetID) -> None:

@@ -1,8 +1,10 @@
-"""Canonical validator sets by subnet and height: immutable, so concurrent callers share one fetch of each.
+"""Canonical validator sets by subnet and height: immutable, so concurrent callers share one fetch
+of each.
 
-Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/validators/manager.go`. A set with a key
-that is no BLS key is refused as a whole: the P-Chain admits none, and leaving one out would move the signer bits of
-all that follow it, so that no verifier would accept their signature.
+Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/validators/manager.go`. A
+set with a key that is no BLS key is refused as a whole: the P-Chain admits none, and leaving one
+out would move the signer bits of all that follow it, so that no verifier would accept their
+signature.
 """
 
 from __future__ import annotations
@@ -87,11 +89,15 @@ class ValidatorSets:
         epoch: bool = False,
         origin: CallOrigin = CallOrigin.CALLER,
     ) -> CanonicalValidatorSet:
-        """Return the set at a height; it may be empty. Equal sets are one object while they are cached.
+        """Return the set at a height; it may be empty.
 
-        is_chosen: a caller chose the height. epoch: it is the current epoch height of a chain, so no lookback
-        applies and its set is kept like the one at the proposed height. A height a little beyond the tip is
-        awaited until cancelled. Raises HeightTooOld, HeightTooNew, NodeUnavailable.
+        Equal sets are one object while they are cached.
+
+        is_chosen: a caller chose the height.
+        epoch: it is the current epoch height of a chain, so no lookback applies and its set is kept
+            like the one at the proposed height. A height a little beyond the tip is awaited until
+            cancelled.
+        Raises HeightTooOld, HeightTooNew, NodeUnavailable.
         """
         key = (subnet_id, height)
         is_current = epoch or not is_chosen
@@ -109,7 +115,9 @@ class ValidatorSets:
         return self._store(key, parsed, is_current=is_current)
 
     def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
-        """Return the set at a height that the daemon itself uses if no call to a node is needed, else None."""
+        """Return the set at a height that the daemon itself uses if no call to a node is needed,
+        else None.
+        """
         cached = self._cached((subnet_id, height), is_current=True)
         self.hits += cached is not None
         return cached
@@ -131,13 +139,16 @@ class ValidatorSets:
         self._cache.discard((subnet_id, height))
 
     def newest_height(self, subnet_id: SubnetID) -> int | None:
-        """Return the newest height of which a set of a subnet is known without a node; None if there is none."""
+        """Return the newest height of which a set of a subnet is known without a node; None if
+        there is none.
+        """
         return self._cache.newest_height(subnet_id)
 
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
         """Return the parsed keys in canonical order.
 
-        They are stored with a cached set; for any other set, each key that is not cached takes 50 microseconds.
+        They are stored with a cached set; for any other set, each key that is not cached takes 50
+        microseconds.
         """
         parsed = self._cache.find(validators.digest)
         if parsed is not None:
@@ -177,7 +188,8 @@ class ValidatorSets:
             try:
                 entries = await self._platform.validators_at(subnet_id, height, origin=origin)
                 parsed = await self._parse(subnet_id, entries)
-                # Stored before the waiters wake up, so that a caller in between does not fetch it again.
+                # Stored before the waiters wake up, so that a caller in between does not fetch it
+                # again.
                 self._store(key, parsed, is_current=False)
                 return parsed
             except HeightAhead as ahead:
@@ -196,7 +208,8 @@ class ValidatorSets:
     ) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)
         if latest is not None and latest[0] is entries:
-            # The client returns the same tuple for an unchanged reply: nothing needs to be built again.
+            # The client returns the same tuple for an unchanged reply: nothing needs to be built
+            # again.
             cached = self._cache.find(latest[1])
             if cached is not None:
                 return cached

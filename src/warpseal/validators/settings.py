@@ -31,7 +31,10 @@ def subnet_id(value: Any, path: str) -> SubnetID:
 
 
 class SetSource(StrEnum):
-    """The source of validator sets. BOTH: the index, else the nodes; the other one is compared behind the request."""
+    """The source of validator sets.
+
+    BOTH: the index, else the nodes; the other one is compared behind the request.
+    """
 
     NODE = "node"
     BOTH = "both"
@@ -41,11 +44,14 @@ class SetSource(StrEnum):
 class ValidatorSettings(Settings, frozen=True):
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
-    max_p_chain_lookback: blocks behind the proposed height. set_source: None if it is not set. tracked_subnet_ids:
-    tracked always, like the Primary Network. current_refresh_s: interval of reading the current validators of a tracked
-    subnet; a result is served for twice as long. forecast_ttl_s: for how long a forecast is served again.
-    forecast_refresh_s: interval of the forecasts of tracked subnets; forecast_stale_after_s: age at which one of them
-    is dropped.
+    max_p_chain_lookback: blocks behind the proposed height.
+    set_source: None if it is not set.
+    tracked_subnet_ids: tracked always, like the Primary Network.
+    current_refresh_s: interval of reading the current validators of a tracked subnet; a result is
+        served for twice as long.
+    forecast_ttl_s: for how long a forecast is served again.
+    forecast_refresh_s: interval of the forecasts of tracked subnets; forecast_stale_after_s: age at
+        which one of them is dropped.
     """
 
     tracked_subnet_ids: tuple[SubnetID, ...] = setting(
@@ -110,10 +116,12 @@ class ValidatorSettings(Settings, frozen=True):
 class UptimeSettings(Settings, frozen=True):
     """Settings of observed uptimes; durations in seconds.
 
-    retention_s: of hourly records, and of validations that ended. heartbeat_s: interval of reading the clock;
-    max_gap_s: a longer gap between two readings counts for no node. unconfirmed_s: time for which a validation counts
-    that no node confirms. recent_s: window of which a full day must be observed. max_queued_hours: records in memory
-    that no store accepts.
+    retention_s: of hourly records, and of validations that ended.
+    heartbeat_s: interval of reading the clock;
+    max_gap_s: a longer gap between two readings counts for no node.
+    unconfirmed_s: time for which a validation counts that no node confirms.
+    recent_s: window of which a full day must be observed.
+    max_queued_hours: records in memory that no store accepts.
     """
 
     retention_s: float = 30 * DAY_S

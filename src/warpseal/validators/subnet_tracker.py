@@ -1,7 +1,8 @@
-"""Gives the peer network the nodes to connect to: the validators of the tracked subnets, and hints of their addresses.
+"""Gives the peer network the nodes to connect to: the validators of the tracked subnets, and hints
+of their addresses.
 
-Source of truth: for the validators, the P-Chain at the proposed height; for addresses, hints of the info nodes (gossip
-and configured addresses belong to the peer network itself).
+Source of truth: for the validators, the P-Chain at the proposed height; for addresses, hints of the
+info nodes (gossip and configured addresses belong to the peer network itself).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class SubnetReadiness(Struct, frozen=True):
 
     is_known: whether the validator set was fetched; the weights are 0 until then.
     missing: validators without a connected node, heaviest first.
-    failure: reason if no set could be read for as long as a height may be stale; the weights come from the last set.
+    failure: reason if no set could be read for as long as a height may be stale; the weights come
+        from the last set.
     """
 
     subnet_id: SubnetID
@@ -65,7 +67,9 @@ class SubnetReadiness(Struct, frozen=True):
 
     @property
     def keyless(self) -> int:
-        """Weight without a BLS key, which cannot sign: of inactive L1 validators and of legacy validators."""
+        """Weight without a BLS key, which cannot sign: of inactive L1 validators and of legacy
+        validators.
+        """
         return self.total - self.connected - sum(validator.weight for validator in self.missing)
 
     @property
@@ -160,12 +164,16 @@ class SubnetTracker:
         return tuple(self._readiness(subnet) for subnet in self._tracked.pinned)
 
     def readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
-        """Return the connected part of the Primary Network or of a configured subnet; None for any other."""
+        """Return the connected part of the Primary Network or of a configured subnet; None for any
+        other.
+        """
         subnets = (subnet for subnet in self._tracked.pinned if subnet.subnet_id == subnet_id)
         return next(map(self._readiness, subnets), None)
 
     def validators_of(self, subnet_id: SubnetID) -> CanonicalValidatorSet | None:
-        """Return the set by which the connected weight of a tracked subnet is counted; None if it is not known."""
+        """Return the set by which the connected weight of a tracked subnet is counted; None if it
+        is not known.
+        """
         subnet = self._tracked.get(subnet_id)
         return None if subnet is None else subnet.validators
 
@@ -196,7 +204,10 @@ class SubnetTracker:
         return all(outcomes)
 
     async def discover(self) -> bool:
-        """Ask the info nodes for peers and pass on hints of validators. Return whether every node replied."""
+        """Ask the info nodes for peers and pass on hints of validators.
+
+        Return whether every node replied.
+        """
         try:
             peers = await self._info.peers()
         except NodeUnavailable:
@@ -224,7 +235,8 @@ class SubnetTracker:
             await asyncio.sleep(period_s if is_complete else min(_RETRY_S, period_s))
 
     async def _keep_discovering(self) -> None:
-        """Discover immediately and until it succeeds; then at each refresh while a validator is not connected.
+        """Discover immediately and until it succeeds; then at each refresh while a validator is not
+        connected.
 
         A newly named subnet with nodes without hints does not wait for the next refresh.
         """
@@ -275,7 +287,9 @@ class SubnetTracker:
         return True
 
     async def _all_validators(self, height: int) -> set[NodeID]:
-        """Return the validators of all subnets if a node lists them, and in any case the nodes of the tracked ones."""
+        """Return the validators of all subnets if a node lists them, and in any case the nodes of
+        the tracked ones.
+        """
         node_ids = set(self._node_ids())
         try:
             sets = await self._platform.all_validators_at(height, origin=CallOrigin.DAEMON)

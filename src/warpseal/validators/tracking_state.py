@@ -1,6 +1,9 @@
-"""The tracked subnets and the nodes that they need connected. Pure: the caller passes `now`, in seconds.
+"""The tracked subnets and the nodes that they need connected.
 
-Pinned subnets are always tracked; a subnet that only requests name is tracked while it is used and some time longer.
+Pure: the caller passes `now`, in seconds.
+
+Pinned subnets are always tracked; a subnet that only requests name is tracked while it is used and
+some time longer.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class TrackedSubnet(Struct):
 
     @property
     def validators(self) -> CanonicalValidatorSet | None:
-        """The set by which connected weight is counted: the latest, or until it is known the one used last."""
+        """The set by which connected weight is counted: the latest, or until it is known the one
+        used last.
+        """
         if self.latest is not None or not self.sets:
             return self.latest
         return next(reversed(self.sets.values())).validators
@@ -65,7 +70,10 @@ class TrackedSubnet(Struct):
         return self._update_node_ids()
 
     def fail(self, reason: str, now: float) -> bool:
-        """Note a refresh that failed. Return whether to warn: at the first one, and then once a minute."""
+        """Note a refresh that failed.
+
+        Return whether to warn: at the first one, and then once a minute.
+        """
         self.failure = reason
         if self.failing_since is None:
             self.failing_since = now

@@ -1,7 +1,7 @@
 """The linear codec: a strict reader of encoded values, and the writers of their parts.
 
-Source of truth: avalanchego `codec/linearcodec`, version 0: big-endian integers, length-prefixed bytes,
-no bytes left over. `chains/codec.py` builds its codecs on this reader.
+Source of truth: avalanchego `codec/linearcodec`, version 0: big-endian integers, length-prefixed
+bytes, no bytes left over. `chains/codec.py` builds its codecs on this reader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ _CODEC_VERSION: Final = 0
 
 
 class MalformedMessage(ValueError):
-    """The bytes do not follow the format. offset: where they stop to do so, from the start; reason: why."""
+    """The bytes do not follow the format.
+
+    offset: where they stop to do so, from the start; reason: why.
+    """
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"at byte {offset}: {reason}")
@@ -24,10 +27,12 @@ class MalformedMessage(ValueError):
 
 
 class CodecReader:
-    """Reads one encoded value from its first byte to its last. Every method raises `error` for bytes that do not fit.
+    """Reads one encoded value from its first byte to its last.
 
-    Codecs move `offset` and compare it with `size` themselves where speed matters. In every method `name` is
-    that of the value, for the error text.
+    Every method raises `error` for bytes that do not fit.
+
+    Codecs move `offset` and compare it with `size` themselves where speed matters. In every method
+    `name` is that of the value, for the error text.
     """
 
     __slots__ = ("offset", "raw", "size")
@@ -87,7 +92,9 @@ class CodecReader:
         return value == 1
 
     def count(self, least_bytes: int, name: str) -> int:
-        """Return a uint32 number of elements of at least `least_bytes` each, which the bytes left can hold."""
+        """Return a uint32 number of elements of at least `least_bytes` each, which the bytes left
+        can hold.
+        """
         start = self.offset
         number = self.u32(name)
         rest_bytes = self.size - self.offset

@@ -1,7 +1,8 @@
 """The proof that a validation existed, which validators need before they sign "not registered".
 
-Source of truth: `L1ValidatorRegistrationJustification` of avalanchego `proto/platformvm/platformvm.proto`. It is parsed
-field by field, because only the canonical encoding is accepted.
+Source of truth: `L1ValidatorRegistrationJustification` of avalanchego
+`proto/platformvm/platformvm.proto`. It is parsed field by field, because only the canonical
+encoding is accepted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _Fields = dict[int, int | bytes]
 
 
 class MalformedJustification(ValueError):
-    """The bytes prove no validation. reason: why not."""
+    """The bytes prove no validation.
+
+    reason: why not.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -43,8 +47,8 @@ class MalformedJustification(ValueError):
 class L1ValidatorRegistrationJustification(Struct, frozen=True):
     """The proof `raw` that a validation of a subnet existed.
 
-    index: the position of an initial validator; registration: the message that registered a later one. One of them is
-    None.
+    index: the position of an initial validator; registration: the message that registered a later
+        one. One of them is None.
     """
 
     subnet_id: SubnetID
@@ -97,7 +101,10 @@ def _read_bootstrap(raw: bytes) -> tuple[SubnetID, int]:
 
 
 def _read_fields(raw: bytes, allowed: dict[int, int]) -> _Fields:
-    """Return fields by number. allowed: wire type by number; other fields and repetitions are refused."""
+    """Return fields by number.
+
+    allowed: wire type by number; other fields and repetitions are refused.
+    """
     fields: _Fields = {}
     offset = 0
     while offset < len(raw):

@@ -34,7 +34,9 @@ _ADDRESS_BYTES: Final = 20
 
 
 class SubnetToL1Conversion(Struct, frozen=True):
-    """The P-Chain attests that a subnet was converted; conversion_id: 32 bytes, see `ConversionData`."""
+    """The P-Chain attests that a subnet was converted; conversion_id: 32 bytes, see
+    `ConversionData`.
+    """
 
     conversion_id: bytes
 
@@ -55,7 +57,10 @@ class SubnetToL1Conversion(Struct, frozen=True):
 
 
 class ConversionValidator(Struct, frozen=True):
-    """An initial validator of a conversion. public_key: 48 bytes, compressed."""
+    """An initial validator of a conversion.
+
+    public_key: 48 bytes, compressed.
+    """
 
     node_id: bytes
     public_key: bytes
@@ -87,14 +92,19 @@ class ConversionData(Struct, frozen=True):
 
 
 class PChainOwner(Struct, frozen=True):
-    """The owners of a balance or an authority: `threshold` of the addresses (20 bytes each) must sign."""
+    """The owners of a balance or an authority: `threshold` of the addresses (20 bytes each) must
+    sign.
+    """
 
     threshold: int
     addresses: tuple[bytes, ...]
 
 
 class RegisterL1Validator(Struct, frozen=True):
-    """An L1 asks the P-Chain for a validator. public_key: 48 bytes; expiry: unix seconds."""
+    """An L1 asks the P-Chain for a validator.
+
+    public_key: 48 bytes; expiry: unix seconds.
+    """
 
     subnet_id: SubnetID
     node_id: bytes
@@ -161,7 +171,9 @@ class L1ValidatorRegistration(Struct, frozen=True):
 
 
 class L1ValidatorWeight(Struct, frozen=True):
-    """The weight of a validation after change `nonce`: asked for by the L1, attested by the P-Chain."""
+    """The weight of a validation after change `nonce`: asked for by the L1, attested by the
+    P-Chain.
+    """
 
     validation_id: ValidationID
     nonce: int
@@ -210,7 +222,9 @@ class ValidatorUptime(Struct, frozen=True):
 
 
 def bootstrap_validation_id(subnet_id: SubnetID, index: int) -> ValidationID:
-    """Return the validation id of the initial validator at `index` (uint32) of a subnet's conversion."""
+    """Return the validation id of the initial validator at `index` (uint32) of a subnet's
+    conversion.
+    """
     return ValidationID(
         sha256(require_length(subnet_id, ID_BYTES, "subnet id") + pack_u32(index)).digest()
     )
@@ -222,7 +236,9 @@ def build_p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
 
 
 def parse_uptime_message(message: UnsignedMessage) -> ValidatorUptime | None:
-    """Return the uptime that an L1 is asked to attest, or None if the message has another kind of payload."""
+    """Return the uptime that an L1 is asked to attest, or None if the message has another kind of
+    payload.
+    """
     if message.source_chain_id == P_CHAIN:
         return None
     try:

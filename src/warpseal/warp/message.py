@@ -1,4 +1,5 @@
-"""Unsigned and signed Warp messages, their payloads, the signer bit set, and the log data that carries a message.
+"""Unsigned and signed Warp messages, their payloads, the signer bit set, and the log data that
+carries a message.
 
 Source of truth: avalanchego `vms/platformvm/warp/{unsigned_message,message,signature}.go`,
 `vms/platformvm/warp/payload`, `utils/set/bits.go`.
@@ -24,7 +25,8 @@ from warpseal.warp.codec import (
 from warpseal.warp.ids import ID_BYTES, ChainID, MessageID
 
 SIGNATURE_BYTES: Final = 96
-# Verifiers refuse to parse a longer payload, though an EVM chain signs it once a block has emitted it.
+# Verifiers refuse to parse a longer payload, though an EVM chain signs it once a block has emitted
+# it.
 PAYLOAD_LIMIT_BYTES: Final = 24 * 1024
 
 WARP_PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
@@ -44,7 +46,10 @@ class MalformedSigners(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UnsignedMessage:
-    """The message that validators sign. raw: its bytes, which the other fields are parts of. Equal if `raw` is."""
+    """The message that validators sign.
+
+    raw: its bytes, which the other fields are parts of. Equal if `raw` is.
+    """
 
     network_id: int = field(compare=False)
     source_chain_id: ChainID = field(compare=False)
@@ -73,7 +78,9 @@ class UnsignedMessage:
 
 @dataclass(frozen=True, slots=True)
 class SignedMessage:
-    """A message with its aggregate signature (96 bytes, compressed G2) and the bit set of its signers."""
+    """A message with its aggregate signature (96 bytes, compressed G2) and the bit set of its
+    signers.
+    """
 
     unsigned: UnsignedMessage
     signers: bytes
@@ -86,7 +93,9 @@ class SignedMessage:
 
     @classmethod
     def parse(cls, raw: bytes, *, allows_padding: bool = False) -> SignedMessage:
-        """Return the message whose bytes are exactly `raw`. Raises MalformedMessage, also for padded signers.
+        """Return the message whose bytes are exactly `raw`.
+
+        Raises MalformedMessage, also for padded signers.
 
         allows_padding: parse padded signers as well, as nodes do; verifiers refuse them.
         """
@@ -96,7 +105,10 @@ class SignedMessage:
 
     @classmethod
     def parse_over(cls, unsigned: UnsignedMessage, raw: bytes) -> SignedMessage:
-        """Return `unsigned` with the signature in `raw`, which begins with its bytes. Raises MalformedMessage."""
+        """Return `unsigned` with the signature in `raw`, which begins with its bytes.
+
+        Raises MalformedMessage.
+        """
         reader = CodecReader(raw)
         if reader.take(len(unsigned.raw), "message") != unsigned.raw:
             raise MalformedMessage(0, "another message")
@@ -111,9 +123,11 @@ class SignedMessage:
 
 
 def unwrap_log_data(raw: bytes) -> bytes | None:
-    """Return the one ABI `bytes` argument of a SendWarpMessage event, or None if `raw` is no such data.
+    """Return the one ABI `bytes` argument of a SendWarpMessage event, or None if `raw` is no such
+    data.
 
-    Strict: offset 0x20, the length, then the data with zeros up to a multiple of 32 bytes and nothing else.
+    Strict: offset 0x20, the length, then the data with zeros up to a multiple of 32 bytes and
+    nothing else.
     """
     word = _ABI_WORD_BYTES
     if len(raw) < 2 * word or len(raw) % word or int.from_bytes(raw[:word], "big") != word:
@@ -170,7 +184,8 @@ class AddressedCall(Struct, frozen=True):
 def encode_signers(indices: Iterable[int]) -> bytes:
     """Return the bit set of canonical `indices`, in any order.
 
-    It is a big-endian integer of minimal length, empty without indices; bit i stands for canonical index i.
+    It is a big-endian integer of minimal length, empty without indices; bit i stands for canonical
+    index i.
     """
     bits = 0
     for index in indices:
@@ -179,7 +194,10 @@ def encode_signers(indices: Iterable[int]) -> bytes:
 
 
 def decode_signers(raw: bytes) -> tuple[int, ...]:
-    """Return the canonical indices in ascending order. Raises MalformedSigners for a padded encoding."""
+    """Return the canonical indices in ascending order.
+
+    Raises MalformedSigners for a padded encoding.
+    """
     if raw[:1] == b"\x00":
         raise MalformedSigners(_PADDED)
     digits = bin(int.from_bytes(raw, "big"))[:1:-1]

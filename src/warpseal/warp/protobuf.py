@@ -1,7 +1,7 @@
 """The protobuf wire format, for bytes that are read before (or without) building objects from them.
 
-Source of truth: the protobuf encoding specification. Every function works on slices and stops at the caller's limit;
-a generated parser would build an object for each of a million empty fields.
+Source of truth: the protobuf encoding specification. Every function works on slices and stops at
+the caller's limit; a generated parser would build an object for each of a million empty fields.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def read_varint(raw: bytes, offset: int) -> tuple[int, int]:
 
 
 def iter_fields(raw: bytes, limit: int | None = None) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (field number, value) of at most `limit` fields: an int for a varint, bytes for every other type.
+    """Yield (field number, value) of at most `limit` fields: an int for a varint, bytes for every
+    other type.
 
     Raises DecodeError at malformed bytes and at groups.
     """

@@ -21,8 +21,9 @@ class Verdict(StrEnum):
 class DisconnectedNode(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """A node that is not connected. Times are RFC 3339 in UTC.
 
-    address: for callers on the daemon's machine alone. last_error: of the last dial or connection. next_try_at: left
-    out if no dial is planned.
+    address: for callers on the daemon's machine alone.
+    last_error: of the last dial or connection.
+    next_try_at: left out if no dial is planned.
     """
 
     node_id: str
@@ -33,10 +34,13 @@ class DisconnectedNode(Struct, frozen=True, gc=False, kw_only=True, rename="came
 
 
 class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """A validator whose signature is missing, and why. verdict: of a round: whether this validator may still sign.
+    """A validator whose signature is missing, and why.
 
-    error_code, error_message: its last refusal. validation_id, balance (nAVAX), state: of an L1 validator without
-    enough balance. connections: if none of its nodes is connected.
+    verdict: of a round: whether this validator may still sign.
+
+    error_code, error_message: its last refusal. validation_id, balance (nAVAX), state: of an L1
+        validator without enough balance.
+    connections: if none of its nodes is connected.
     """
 
     node_ids: tuple[str, ...]
@@ -55,10 +59,12 @@ class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel")
 class QuorumShortfall(Struct, frozen=True):
     """The weight that a quorum lacks.
 
-    counts: validators by reason, most of them first, `not_asked` last; missing: at most 50, heaviest first, those that
-    were not asked last. cause: the reason that costs most weight and what helps, in words; empty if none is known.
-    refused_weight: of all validators that refused the message with an error code. failed_keys: of all validators that
-    cannot be reached, did not answer or did not sign; those that were not asked are not among them.
+    counts: validators by reason, most of them first, `not_asked` last; missing: at most 50,
+        heaviest first, those that were not asked last.
+    cause: the reason that costs most weight and what helps, in words; empty if none is known.
+    refused_weight: of all validators that refused the message with an error code.
+    failed_keys: of all validators that cannot be reached, did not answer or did not sign; those
+        that were not asked are not among them.
     """
 
     verdict: Verdict

@@ -1,6 +1,8 @@
-"""The canonical validator set: the keys that may sign, their weights and signer bits; and the quorum.
+"""The canonical validator set: the keys that may sign, their weights and signer bits; and the
+quorum.
 
-Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/warp/signature.go`. Integers only.
+Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/warp/signature.go`. Integers
+only.
 """
 
 from __future__ import annotations
@@ -25,11 +27,16 @@ _MAX_LISTED: Final = 10
 
 
 class InvalidValidatorSet(ValueError):
-    """The members make no canonical set: an overflow, a malformed key or node id, or a node that is listed twice."""
+    """The members make no canonical set: an overflow, a malformed key or node id, or a node that is
+    listed twice.
+    """
 
 
 class ValidatorEntry(NamedTuple):
-    """One member of a subnet's set. public_key: 48 bytes, compressed, or None for weight that cannot sign."""
+    """One member of a subnet's set.
+
+    public_key: 48 bytes, compressed, or None for weight that cannot sign.
+    """
 
     node_id: NodeID
     public_key: bytes | None
@@ -41,7 +48,10 @@ MemberPair = tuple[ValidatorEntry | None, ValidatorEntry | None]
 
 
 class Validator(Struct, frozen=True):
-    """One key of the set. public_key: 48 bytes, compressed; node_ids: every node that holds it, ascending."""
+    """One key of the set.
+
+    public_key: 48 bytes, compressed; node_ids: every node that holds it, ascending.
+    """
 
     public_key: bytes
     weight: int
@@ -50,7 +60,8 @@ class Validator(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CanonicalValidatorSet:
-    """Keyed validators in canonical order (the position is the signer bit) and the weight of all members.
+    """Keyed validators in canonical order (the position is the signer bit) and the weight of all
+    members.
 
     total_weight includes members without a key. Built by `build_canonical_set`, which checks it.
     """
@@ -71,7 +82,9 @@ class CanonicalValidatorSet:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 (32 bytes) over total, keys, weights and node ids; equal sets of any heights share it."""
+        """SHA-256 (32 bytes) over total, keys, weights and node ids; equal sets of any heights
+        share it.
+        """
         if self._digest is None:
             object.__setattr__(self, "_digest", _digest_of(self))
         assert self._digest is not None
@@ -114,8 +127,9 @@ def canonical_sort_key(public_key: bytes) -> bytes:
     """Return the key that sorts validators in canonical order, from a compressed G1 point.
 
     public_key: 48 bytes; the top three bits are flags, the third meaning "y is the larger root".
-    Returns 49 bytes: x with the flags cleared, then that flag. Canonical order sorts the uncompressed
-    x||y; for equal x the larger y is the flagged one, so both orders agree, and raw compressed bytes do not.
+    Returns 49 bytes: x with the flags cleared, then that flag. Canonical order sorts the
+    uncompressed x||y; for equal x the larger y is the flagged one, so both orders agree, and raw
+    compressed bytes do not.
     """
     return bytes([public_key[0] & 0x1F]) + public_key[1:] + bytes([public_key[0] >> 5 & 1])
 
@@ -125,7 +139,8 @@ def build_canonical_set(
 ) -> CanonicalValidatorSet:
     """Return the canonical set of members (node id, compressed key or None, weight), in any order.
 
-    Equal keys are merged with their weights and nodes; a member without a key counts in the total only.
+    Equal keys are merged with their weights and nodes; a member without a key counts in the total
+    only.
     Raises InvalidValidatorSet.
     """
     total = 0
@@ -191,7 +206,9 @@ def required_weight(total: int, percentage: int) -> int:
 
 
 def has_quorum(signed: int, total: int, percentage: int) -> bool:
-    """Return whether weight `signed` out of `total` reaches `percentage` percent, as verifiers compute it."""
+    """Return whether weight `signed` out of `total` reaches `percentage` percent, as verifiers
+    compute it.
+    """
     return percentage * total <= 100 * signed
 
 

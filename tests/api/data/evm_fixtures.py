@@ -1,4 +1,6 @@
-"""The Data API in front of EVM chains, with real nodes on loopback and the real index of each chain."""
+"""The Data API in front of EVM chains, with real nodes on loopback and the real index of each
+chain.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ L1_PATH: Final = f"/v1/chains/{L1.evm_chain_id}"
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A response of the API. body: decoded, None if it is empty."""
+    """A response of the API.
+
+    body: decoded, None if it is empty.
+    """
 
     status: int
     headers: Any
@@ -48,7 +53,8 @@ async def evm_setup(
 ) -> AsyncIterator[DataApiSetup]:
     """Serve nodes of one chain, and yield an API in front of them.
 
-    more_urls: of nodes that are served elsewhere, or not at all. entry: more fields of the entry of the chain.
+    more_urls: of nodes that are served elsewhere, or not at all.
+    entry: more fields of the entry of the chain.
     """
     async with serving_evm(*nodes):
         endpoints = tuple(NodeEndpoint(url) for url in (*(node.url for node in nodes), *more_urls))

@@ -1,4 +1,6 @@
-"""A made-up EVM chain with every kind of contract, transfer and metadata, and its index as the indexer writes it."""
+"""A made-up EVM chain with every kind of contract, transfer and metadata, and its index as the
+indexer writes it.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +231,10 @@ async def indexed_setup(
     settings: IndexSettings = SETTINGS,
     **more: Any,
 ) -> AsyncIterator[DataApiSetup]:
-    """Yield an API in front of the index of a chain in a folder. nodes: of the chain, by default one with all of it."""
+    """Yield an API in front of the index of a chain in a folder.
+
+    nodes: of the chain, by default one with all of it.
+    """
     clock = clock or Clock()
     url = evm_index_url(settings, folder, chain_id)
     nodes = (EvmReplayNode(CHAIN),) if nodes is None else nodes

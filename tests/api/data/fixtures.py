@@ -78,7 +78,10 @@ class Clock:
 
 @dataclass
 class DataApiSetup:
-    """An API with everything behind it. network_id: None means that it is not known yet."""
+    """An API with everything behind it.
+
+    network_id: None means that it is not known yet.
+    """
 
     settings: ApiSettings = SETTINGS
     data: DataApiSettings = DATA

@@ -41,7 +41,10 @@ NO_NODE = NodeEndpoint("http://127.0.0.1:1")
 
 @dataclass(frozen=True)
 class MadeChain:
-    """A chain without a node. blocks: of its index. is_current: the indexer says that no node has more blocks.
+    """A chain without a node.
+
+    blocks: of its index.
+    is_current: the indexer says that no node has more blocks.
 
     chain_id: its blockchain id; None: one of its number.
     """
@@ -69,7 +72,10 @@ def block_at(number: int, time: int, tx_count: int) -> EvmBlockFacts:
 
 
 def write_chain(url: str, chain: MadeChain, now: float) -> None:
-    """Write the index of a chain. url: of `index-url`."""
+    """Write the index of a chain.
+
+    url: of `index-url`.
+    """
     settings = IndexSettings(url)
     engine = writing_evm_index(
         evm_index_url(settings, None, chain.blockchain_id), settings, chain.blockchain_id
@@ -105,7 +111,10 @@ async def metrics_setup(
     contract_infos: ContractInfoFolder | None = None,
     aliases: ChainAliases | None = None,
 ) -> AsyncIterator[DataApiSetup]:
-    """Yield an API in front of the indexes of chains. metrics_url: of the metrics database; None: there is none."""
+    """Yield an API in front of the indexes of chains.
+
+    metrics_url: of the metrics database; None: there is none.
+    """
     clock = clock or Clock()
     settings = IndexSettings(index_url)
 
@@ -149,7 +158,10 @@ async def request(client: aiohttp.ClientSession, path: str, **params: Any) -> Ht
 async def walk(
     client: aiohttp.ClientSession, path: str, key: str, params: Mapping[str, Any], *, alone: bool
 ) -> Any:
-    """Return the items of each page. alone: the page token comes without the parameters."""
+    """Return the items of each page.
+
+    alone: the page token comes without the parameters.
+    """
     pages: list[Any] = []
     token = None
     while token is not None or not pages:

@@ -1,7 +1,9 @@
-"""What the published SDKs insist on, as strict models: every required key with its type, every closed list of values.
+"""What the published SDKs insist on, as strict models: every required key with its type, every
+closed list of values.
 
-Source of truth: the validators of @avalabs/avacloud-sdk 0.13.0 and @avalanche-sdk/chainkit 0.3.13: keys that they do
-not know are ignored, a missing or null one refuses the whole page, and pages of transactions are tried as P, X and C.
+Source of truth: the validators of @avalabs/avacloud-sdk 0.13.0 and @avalanche-sdk/chainkit 0.3.13:
+keys that they do not know are ignored, a missing or null one refuses the whole page, and pages of
+transactions are tried as P, X and C.
 """
 
 from __future__ import annotations

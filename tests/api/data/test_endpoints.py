@@ -1,4 +1,6 @@
-"""The table of endpoints: what its rows name exists, and its page tokens are those of the versions before."""
+"""The table of endpoints: what its rows name exists, and its page tokens are those of the versions
+before.
+"""
 
 from __future__ import annotations
 

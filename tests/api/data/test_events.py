@@ -1,4 +1,6 @@
-"""GET /v1/events: history first, then live, without a gap or a double for a client that returns with its cursor."""
+"""GET /v1/events: history first, then live, without a gap or a double for a client that returns
+with its cursor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Endpoints 9 and 10: EVM chains as their entries, nodes and the P-Chain describe them, and blocks of their nodes."""
+"""Endpoints 9 and 10: EVM chains as their entries, nodes and the P-Chain describe them, and blocks
+of their nodes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Endpoints 10 to 14 over the index of an EVM chain, as the indexer writes it, and what each response says about it."""
+"""Endpoints 10 to 14 over the index of an EVM chain, as the indexer writes it, and what each
+response says about it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Endpoints 18 and 19: the holders of plain models, at the block of the first page, and what is refused."""
+"""Endpoints 18 and 19: the holders of plain models, at the block of the first page, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +241,9 @@ async def test_a_bad_request_names_the_parameter(
 
 
 async def first_pages(client: aiohttp.ClientSession) -> list[tuple[str, str, list[Any]]]:
-    """Return the path, the token of the second page, and the entries from it on, of each kind of page."""
+    """Return the path, the token of the second page, and the entries from it on, of each kind of
+    page.
+    """
     page_tokens = []
     for path, params in (
         (balances_path(TOKENS[0]), {"threshold": "0"}),

@@ -40,7 +40,10 @@ ZERO = account_text(bytes(20))
 def write_chains(
     folder: Path, blocks: dict[ChainID, list[EvmBlockFacts]], node_height: int | None = None
 ) -> None:
-    """Write the indexes of A and B. node_height: what the indexer says about both; by default they are current."""
+    """Write the indexes of A and B.
+
+    node_height: what the indexer says about both; by default they are current.
+    """
     with icm_writers(file_urls(folder)[0]) as writers:
         for chain_id, writer in writers.items():
             writer.write(blocks[chain_id])

@@ -1,4 +1,6 @@
-"""Page tokens of the Metrics API: enough alone, for every daemon on the metrics database, 24 hours, and no longer."""
+"""Page tokens of the Metrics API: enough alone, for every daemon on the metrics database, 24 hours,
+and no longer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Endpoint 15, single tokens, and pages that wait for contracts and metadata which the indexer has not fetched yet."""
+"""Endpoint 15, single tokens, and pages that wait for contracts and metadata which the indexer has
+not fetched yet.
+"""
 
 from __future__ import annotations
 

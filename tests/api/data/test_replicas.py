@@ -1,4 +1,6 @@
-"""Requests read replicas of the index, here a real hot standby, and never go back in time behind a page token."""
+"""Requests read replicas of the index, here a real hot standby, and never go back in time behind a
+page token.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,8 @@ def evm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evm")
     with h.open_writer(folder) as writer:
         h.write_history(writer)
-        # The status UNINDEXED is that of a token that was never fetched, for which pages would wait.
+        # The status UNINDEXED is that of a token that was never fetched, for which pages would
+        # wait.
         writer.write_status(h.status_of(h.CHAIN, reported_at=s.NOW - 3_600))
     return folder
 

@@ -1,4 +1,6 @@
-"""/v1/signing-blocks: only with the admin token; values in one form, and reasons on which no client retries."""
+"""/v1/signing-blocks: only with the admin token; values in one form, and reasons on which no client
+retries.
+"""
 
 from __future__ import annotations
 

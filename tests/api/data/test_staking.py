@@ -333,7 +333,8 @@ async def listed_hashes(setup: DataApiSetup, **params: Any) -> list[str]:
 
 
 async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_the_node() -> None:
-    # Complete or not: an empty list is never the response while the node knows an active validation.
+    # Complete or not: an empty list is never the response while the node knows an active
+    # validation.
     for freshness in ({}, {"first_height": 50}):
         setup = partial_setup((), [s.ACTIVE], **freshness)
         (validator,) = (await get(setup, NODE))["validators"]

@@ -1,4 +1,6 @@
-"""/v1/webhooks: only with the admin token; the secret is in one response, and private servers are refused."""
+"""/v1/webhooks: only with the admin token; the secret is in one response, and private servers are
+refused.
+"""
 
 from __future__ import annotations
 

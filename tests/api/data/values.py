@@ -1,7 +1,8 @@
 """Plain values of blocks and transactions, and the resources that the index must answer for them.
 
-The plain model of the index is made of these values. `resource_of` and `block_resource` say in the plainest way how
-each value becomes the resource that the Data API sends; the index is compared with them.
+The plain model of the index is made of these values. `resource_of` and `block_resource` say in the
+plainest way how each value becomes the resource that the Data API sends; the index is compared with
+them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID, id_text
 
 
 class Signer(Struct, frozen=True, gc=False):
-    """Who signed for spending: signature (65 bytes) and compressed public key (33 bytes) recovered from it."""
+    """Who signed for spending: signature (65 bytes) and compressed public key (33 bytes) recovered
+    from it.
+    """
 
     signature: bytes
     public_key: bytes | None = None
@@ -60,7 +63,10 @@ class Amount(Struct, frozen=True, gc=False):
 
 
 class Spending(Struct, frozen=True, gc=False):
-    """The transaction that consumed an output. time: unix seconds of its block."""
+    """The transaction that consumed an output.
+
+    time: unix seconds of its block.
+    """
 
     tx_id: TxID
     height: int
@@ -72,10 +78,14 @@ class Utxo(Struct, frozen=True, gc=False, kw_only=True):
     """One output of any of the three chains.
 
     tx_id, output_index: what its id is made of; those of a reward are the staking transaction's.
-    height, time: of the block in which it came into being (unix seconds). consumed_on: where it can be spent.
-    kind: "TRANSFER", "STAKE" or, on the X-Chain, the name of another output. locktime, stakeable_locktime: unix
-    seconds, 0 where there is none. stake_start, stake_end: the time for which it is staked. raw: its codec bytes.
-    group_id, payload: of an NFT. is_incomplete: its origin is not known, its fields come from the input that spent it.
+    height, time: of the block in which it came into being (unix seconds).
+    consumed_on: where it can be spent.
+    kind: "TRANSFER", "STAKE" or, on the X-Chain, the name of another output.
+    locktime, stakeable_locktime: unix seconds, 0 where there is none.
+    stake_start, stake_end: the time for which it is staked.
+    raw: its codec bytes.
+    group_id, payload: of an NFT.
+    is_incomplete: its origin is not known, its fields come from the input that spent it.
     """
 
     utxo_id: UtxoID
@@ -112,7 +122,10 @@ class Owner(Struct, frozen=True, gc=False):
 
 
 class Manager(Struct, frozen=True, gc=False):
-    """The contract that manages an L1's validators. address: as many bytes as its chain has it."""
+    """The contract that manages an L1's validators.
+
+    address: as many bytes as its chain has it.
+    """
 
     chain_id: ChainID
     address: bytes
@@ -121,7 +134,8 @@ class Manager(Struct, frozen=True, gc=False):
 class L1Change(Struct, frozen=True, gc=False, kw_only=True):
     """An L1 validator that a transaction touched, as of that transaction.
 
-    remaining_navax: its balance after the transaction's block. change_navax: negative where something was returned.
+    remaining_navax: its balance after the transaction's block.
+    change_navax: negative where something was returned.
     """
 
     validation_id: ValidationID
@@ -134,7 +148,10 @@ class L1Change(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class NewBlockchain(Struct, frozen=True, gc=False):
-    """What a CreateChainTx creates. genesis: the bytes as they are in the transaction."""
+    """What a CreateChainTx creates.
+
+    genesis: the bytes as they are in the transaction.
+    """
 
     name: str
     vm_id: bytes
@@ -144,9 +161,12 @@ class NewBlockchain(Struct, frozen=True, gc=False):
 class PTransaction(Struct, frozen=True, gc=False, kw_only=True):
     """A P-Chain transaction.
 
-    kind: the node's name of its type, or "UNKNOWN". time, start, end: unix seconds. value, burned, staked,
-    l1_funded: by asset, none of it 0. delegation_fee_shares: of 1,000,000. estimated_reward: nAVAX (or the subnet's
-    asset). reward_tx_id: what closed this stake; staking_tx_id: what this transaction closes.
+    kind: the node's name of its type, or "UNKNOWN".
+    time, start, end: unix seconds. value, burned, staked,
+    l1_funded: by asset, none of it 0.
+    delegation_fee_shares: of 1,000,000.
+    estimated_reward: nAVAX (or the subnet's asset).
+    reward_tx_id: what closed this stake; staking_tx_id: what this transaction closes.
     """
 
     tx_id: TxID
@@ -185,7 +205,10 @@ class PTransaction(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class AssetCreation(Struct, frozen=True, gc=False):
-    """An asset that a CreateAssetTx created. has_fixed_cap: none can be minted later."""
+    """An asset that a CreateAssetTx created.
+
+    has_fixed_cap: none can be minted later.
+    """
 
     asset: Asset
     created_at: int
@@ -220,7 +243,10 @@ class XTransaction(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class EvmInput(Struct, frozen=True, gc=False):
-    """What an export takes from an account. address: 20 bytes."""
+    """What an export takes from an account.
+
+    address: 20 bytes.
+    """
 
     address: bytes
     amount: Amount
@@ -228,14 +254,19 @@ class EvmInput(Struct, frozen=True, gc=False):
 
 
 class EvmOutput(Struct, frozen=True, gc=False):
-    """What an import gives to an account. address: 20 bytes."""
+    """What an import gives to an account.
+
+    address: 20 bytes.
+    """
 
     address: bytes
     amount: Amount
 
 
 class CTransaction(Struct, frozen=True, gc=False, kw_only=True):
-    """An atomic transaction of the C-Chain: "ExportTx" (evm_inputs, emitted) or "ImportTx" (consumed, evm_outputs)."""
+    """An atomic transaction of the C-Chain: "ExportTx" (evm_inputs, emitted) or "ImportTx"
+    (consumed, evm_outputs).
+    """
 
     tx_id: TxID
     kind: str
@@ -259,9 +290,14 @@ Transaction = PTransaction | XTransaction | CTransaction
 
 
 class Block(Struct, frozen=True, gc=False, kw_only=True):
-    """One block. kind: the node's name of its type. time: unix seconds. tx_ids: on the C-Chain the atomic ones only.
+    """One block.
 
-    accrued_fees, active_l1_validators, supply: of the P-Chain after this block; None where they are not known.
+    kind: the node's name of its type.
+    time: unix seconds.
+    tx_ids: on the C-Chain the atomic ones only.
+
+    accrued_fees, active_l1_validators, supply: of the P-Chain after this block; None where they are
+        not known.
     """
 
     chain: PrimaryChain
@@ -551,7 +587,9 @@ def evm_outputs(tx: CTransaction) -> tuple[resources.EvmOutput, ...] | UnsetType
 
 
 def chain_texts(tx: Transaction, text: NetworkText) -> tuple[str | UnsetType, str | UnsetType]:
-    """Return from which chain to which an import or export goes, one of them its own; left out of all others."""
+    """Return from which chain to which an import or export goes, one of them its own; left out of
+    all others.
+    """
     if tx.source_chain is None and tx.destination_chain is None:
         return UNSET, UNSET
     ends = tx.source_chain, tx.destination_chain
@@ -562,7 +600,9 @@ def chain_texts(tx: Transaction, text: NetworkText) -> tuple[str | UnsetType, st
 
 
 def _estimated_reward(tx: PTransaction) -> str | UnsetType:
-    """Return what a stake would earn; subnets without a token of their own pay nothing to begin with."""
+    """Return what a stake would earn; subnets without a token of their own pay nothing to begin
+    with.
+    """
     is_paid = (
         tx.estimated_reward is not None and tx.kind != PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR
     )

@@ -80,7 +80,10 @@ def test_the_ping_limit_is_in_the_documentation() -> None:
 
 
 class Served(NamedTuple):
-    """A gRPC server and the HTTP API of the same daemon. stub: a client of it on a connection of its own."""
+    """A gRPC server and the HTTP API of the same daemon.
+
+    stub: a client of it on a connection of its own.
+    """
 
     server: GrpcServer
     running: asyncio.Task[None]

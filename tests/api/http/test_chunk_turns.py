@@ -1,4 +1,6 @@
-"""Bodies in many small chunks: what a turn of the event loop parses of them is bounded over all connections."""
+"""Bodies in many small chunks: what a turn of the event loop parses of them is bounded over all
+connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Server-sent events over sockets: what is sent in silence, how streams end, and what a slow client costs."""
+"""Server-sent events over sockets: what is sent in silence, how streams end, and what a slow client
+costs.
+"""
 
 from __future__ import annotations
 

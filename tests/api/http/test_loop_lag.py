@@ -1,4 +1,6 @@
-"""No request holds the event loop: its lag is measured in CPU time while hostile requests are answered."""
+"""No request holds the event loop: its lag is measured in CPU time while hostile requests are
+answered.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ from warpseal.ops.settings import HealthSettings
 from warpseal.warp.ids import id_text
 
 LIMIT_S = 0.020
-# Of the turns while a request is answered: a loop that turned without a rest would take most time of the test itself.
+# Of the turns while a request is answered: a loop that turned without a rest would take most time
+# of the test itself.
 REST_S = 0.001
 CHAIN_PATH = f"/ext/bc/{id_text(CHAIN)}"
 RPC, WS = CHAIN_PATH + "/rpc", CHAIN_PATH + "/ws"
@@ -47,7 +50,10 @@ class Lag:
         self._loop = asyncio.get_running_loop()
 
     async def measure(self, start_event: Event | None = None, rest_s: float = 0.0) -> None:
-        """Measure until cancelled. rest_s: between two turns that are measured; what the loop does then counts."""
+        """Measure until cancelled.
+
+        rest_s: between two turns that are measured; what the loop does then counts.
+        """
         before = time.process_time()
         if start_event is not None:
             start_event.set()
@@ -101,7 +107,9 @@ async def serve(started: Callable[[int, Lag, Callable[[], object]], None]) -> No
 
 @contextmanager
 def served() -> Iterator[tuple[int, Lag]]:
-    """Serve all paths in a thread, without the pauses of the garbage collector over the objects of all tests."""
+    """Serve all paths in a thread, without the pauses of the garbage collector over the objects of
+    all tests.
+    """
     running, stalls = Event(), list[Any]()
 
     def started(*values: object) -> None:
@@ -123,7 +131,9 @@ def served() -> Iterator[tuple[int, Lag]]:
 
 
 def exchange(port: int, request: bytes, until: bytes = b"") -> bytes:
-    """Send bytes and return what comes until the server closes the connection, or until these bytes."""
+    """Send bytes and return what comes until the server closes the connection, or until these
+    bytes.
+    """
     response = b""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
         sending = Thread(target=lambda: _send(client, request))
@@ -143,7 +153,9 @@ def _send(client: socket.socket, request: bytes) -> None:
 
 
 def longest_lag(port: int, lag: Lag, request: bytes, until: bytes = b"") -> tuple[float, bytes]:
-    """Return the smallest of ten longest lags, since other work of the machine can only add to one, and the reply."""
+    """Return the smallest of ten longest lags, since other work of the machine can only add to one,
+    and the reply.
+    """
     lags, response = [], b""
     for _ in range(10):
         with lag.measured():
@@ -165,7 +177,9 @@ def get(path: str, *lines: bytes) -> bytes:
 
 
 def hostile_json(size: int) -> dict[str, bytes]:
-    """Return bodies of about this size: each takes long if its parts are built, scanned twice or removed in turn."""
+    """Return bodies of about this size: each takes long if its parts are built, scanned twice or
+    removed in turn.
+    """
     return {
         "a batch of objects": b"[" + b"{}," * (size // 3 - 1) + b"{}]",
         "a batch of numbers": b"[" + b"0," * (size // 2 - 2) + b"0]",

@@ -1,4 +1,6 @@
-"""Start and stop of a server: ports, requests in flight, and requests that outlive the grace period."""
+"""Start and stop of a server: ports, requests in flight, and requests that outlive the grace
+period.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the recorded nodes answered and we answer otherwise, on purpose; docs/node-interfaces.md gives the reasons."""
+"""What the recorded nodes answered and we answer otherwise, on purpose; docs/node-interfaces.md
+gives the reasons.
+"""
 
 from __future__ import annotations
 

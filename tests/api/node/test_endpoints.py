@@ -1,4 +1,6 @@
-"""Endpoints beyond the recordings: aliases, tags and statuses of health, metrics, bodies of the SDK."""
+"""Endpoints beyond the recordings: aliases, tags and statuses of health, metrics, bodies of the
+SDK.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hostile input: large, deep, slow or frequent requests get an error, and the next request is served."""
+"""Hostile input: large, deep, slow or frequent requests get an error, and the next request is
+served.
+"""
 
 from __future__ import annotations
 

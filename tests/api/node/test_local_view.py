@@ -58,7 +58,10 @@ class Served:
 
 @asynccontextmanager
 async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> AsyncIterator[Served]:
-    """Serve the recorded chains; the L1's chain has these nodes. peer_uptimes: the recorded node's unless given."""
+    """Serve the recorded chains; the L1's chain has these nodes.
+
+    peer_uptimes: the recorded node's unless given.
+    """
     async with AsyncExitStack() as stack:
         for node in nodes:
             await serve(node, stack)

@@ -1,4 +1,6 @@
-"""Every recorded exchange with a node's administration and health gets the same response, or is a listed deviation."""
+"""Every recorded exchange with a node's administration and health gets the same response, or is a
+listed deviation.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ def compare(reply: Reply, exchange: dict[str, Any]) -> None:
 
 
 def shown(expected: Any, exchange: dict[str, Any]) -> Any:
-    """Return what has to be equal: keys and types of results, all of errors but the data and texts of -32700."""
+    """Return what has to be equal: keys and types of results, all of errors but the data and texts
+    of -32700.
+    """
     if "error" in expected:
         is_decoder = expected["error"]["code"] == -32700
         return {**expected, "error": "-32700"} if is_decoder else expected

@@ -32,7 +32,10 @@ UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 
 @dataclass
 class Node:
-    """Answers as subnet-evm does: all it lists, or those that are named. status: what it answers instead."""
+    """Answers as subnet-evm does: all it lists, or those that are named.
+
+    status: what it answers instead.
+    """
 
     listed: list[dict[str, Any]] = field(default_factory=lambda: LISTED[0])
     status: int = 200

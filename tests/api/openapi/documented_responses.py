@@ -1,4 +1,6 @@
-"""Responses of a daemon against the OpenAPI document: each status is listed, and no key is missing in its schema."""
+"""Responses of a daemon against the OpenAPI document: each status is listed, and no key is missing
+in its schema.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tests.api.openapi.sample_requests import DOCUMENT, operations
 
 
 def assert_documented(method: str, path: str, status: int, response: object) -> None:
-    """Assert that the document describes a JSON response; paths and methods that it does not have are left out.
+    """Assert that the document describes a JSON response; paths and methods that it does not have
+    are left out.
 
     path: as requested, with or without a query.
     """

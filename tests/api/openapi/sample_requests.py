@@ -14,7 +14,11 @@ DOCUMENT = document()
 
 @dataclass(frozen=True)
 class ExampleRequest:
-    """One request. body: JSON, or None. operation: its description."""
+    """One request.
+
+    body: JSON, or None.
+    operation: its description.
+    """
 
     method: str
     path: str

@@ -1,4 +1,6 @@
-"""The OpenAPI document: its parameters are the parsed ones, its schemas are used, its examples are valid."""
+"""The OpenAPI document: its parameters are the parsed ones, its schemas are used, its examples are
+valid.
+"""
 
 from __future__ import annotations
 

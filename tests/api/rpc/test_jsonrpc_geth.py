@@ -1,4 +1,6 @@
-"""The JSON-RPC of EVM chains: recorded bodies get the recorded responses; limits that were not recorded are geth's."""
+"""The JSON-RPC of EVM chains: recorded bodies get the recorded responses; limits that were not
+recorded are geth's.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +85,9 @@ def batch(count: int) -> bytes:
 
 def test_a_batch_of_a_thousand_calls_is_answered_and_a_larger_one_is_refused() -> None:
     assert len(json.loads(encode_reply(batch(1000)))) == 1000
-    assert (
-        encode_reply(batch(1001))
-        == (
-            b'[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"batch too large"}}]'  # As recorded.
-        )
+    assert encode_reply(batch(1001)) == (
+        # As recorded.
+        b'[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"batch too large"}}]'
     )
 
 

@@ -1,6 +1,8 @@
-"""What Warpseal answers to each exchange recorded with the reference aggregator, and why where it differs.
+"""What Warpseal answers to each exchange recorded with the reference aggregator, and why where it
+differs.
 
-The recording is tests/vectors/localnet/reference-aggregator.jsonl; a position is a line of it, counted from 0.
+The recording is tests/vectors/localnet/reference-aggregator.jsonl; a position is a line of it,
+counted from 0.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ RECORDING: Final = paths.LOCALNET / "reference-aggregator.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One recorded request and answer. request: a JSON object, a raw text, or None for no body."""
+    """One recorded request and answer.
+
+    request: a JSON object, a raw text, or None for no body.
+    """
 
     position: int
     method: str
@@ -43,8 +48,10 @@ class Exchange:
 class Expected:
     """What Warpseal answers.
 
-    code: of its error. text: what its error text contains; None means the reference's text, then the reason.
-    deviation: why status or text differ from the reference's on purpose; empty where they are equal.
+    code: of its error.
+    text: what its error text contains; None means the reference's text, then the reason.
+    deviation: why status or text differ from the reference's on purpose; empty where they are
+        equal.
     """
 
     status: int

@@ -1,4 +1,5 @@
-"""The recorded exchanges of the reference aggregator against the HTTP API; the aggregation itself is scripted.
+"""The recorded exchanges of the reference aggregator against the HTTP API; the aggregation itself
+is scripted.
 
 The whole table against the whole daemon is replayed in tests/recorded.
 """

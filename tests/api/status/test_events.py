@@ -1,4 +1,6 @@
-"""GET /status/events: what changes on an open page, once, also after a broken stream; and how streams end."""
+"""GET /status/events: what changes on an open page, once, also after a broken stream; and how
+streams end.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ DOCUMENT = StatusDocument(
 
 
 class Page(HTMLParser):
-    """Reads a page. elements: name and attributes of each. rows: the texts of the cells by the id of the row."""
+    """Reads a page.
+
+    elements: name and attributes of each. rows: the texts of the cells by the id of the row.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -224,7 +227,8 @@ async def test_missing_validators_come_first_and_more_than_fifty_are_folded() ->
         "NodeID-0",
         "NodeID-1",
     ]
-    # The style folds the table, so that it is folded without a script; the box is outside of what the script replaces.
+    # The style folds the table, so that it is folded without a script; the box is outside of what
+    # the script replaces.
     assert '<p id="fold"><label><input id="unfold" type="checkbox">' in html
     assert (
         "#validators:not(:has(#unfold:checked)) #rows tr:nth-child(n + 51 of :not([hidden])) {"

@@ -1,4 +1,6 @@
-"""Logs of a messenger and of the Warp precompile, encoded by the ABI library and not by the code that reads them."""
+"""Logs of a messenger and of the Warp precompile, encoded by the ABI library and not by the code
+that reads them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ VERSION_ADDED: Final = topic("AddProtocolVersion(uint256,address)")
 
 @cache
 def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: int) -> bytes:
-    """Return the id by which the contracts identify a message; histories ask for the same ones many times."""
+    """Return the id by which the contracts identify a message; histories ask for the same ones many
+    times.
+    """
     return keccak(
         encode(
             ["address", "bytes32", "bytes32", "uint256"], (messenger, source, destination, nonce)
@@ -51,7 +55,11 @@ def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: i
 
 
 class Message(NamedTuple):
-    """A message of a messenger. adapter: of version 2, None of version 1. asset, fee: what it was sent with."""
+    """A message of a messenger.
+
+    adapter: of version 2, None of version 1.
+    asset, fee: what it was sent with.
+    """
 
     source: ChainID
     destination: ChainID
@@ -114,7 +122,10 @@ class Message(NamedTuple):
         is_executed: bool | None = True,
         receipts: Sequence[Log] = (),
     ) -> list[Log]:
-        """Return the logs of the transaction that receives it. is_executed: None of a message without a body."""
+        """Return the logs of the transaction that receives it.
+
+        is_executed: None of a message without a body.
+        """
         data = encode(["address", MESSAGE], [redeemer, self.fields])
         logs = [
             *receipts,
@@ -135,7 +146,10 @@ class Message(NamedTuple):
         ]
 
     def fee_added(self, fee: int) -> list[Log]:
-        """Return the log of an addition to its fee. fee: the whole fee then."""
+        """Return the log of an addition to its fee.
+
+        fee: the whole fee then.
+        """
         return [Log(self.messenger, (FEE_ADDED, self.id), encode([FEE], [(self.asset, fee)]))]
 
     def receipt(self, relayer: bytes, fee: int = 0) -> list[Log]:
@@ -166,7 +180,9 @@ def version_log(registry: bytes, version: int, messenger: bytes) -> Log:
 def message_blocks(
     count: int, seed: int = 1, *, txs: int = 15, has_roots: bool = True
 ) -> ServedChain:
-    """Return a chain of blocks of which one transaction in five sends or receives a message, the others move coins."""
+    """Return a chain of blocks of which one transaction in five sends or receives a message, the
+    others move coins.
+    """
     chain = MadeUpChain(seed, has_roots=has_roots)
     random, here, other = chain.random, chain.chain.blockchain_id, ChainID(b"\xbb" * 32)
     people = [chain.address(number) for number in range(500)]

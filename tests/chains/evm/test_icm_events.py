@@ -1,4 +1,6 @@
-"""Events of ICM: recorded ones byte for byte, made-up ones against the ABI library, and those of hostile contracts."""
+"""Events of ICM: recorded ones byte for byte, made-up ones against the ABI library, and those of
+hostile contracts.
+"""
 
 from __future__ import annotations
 

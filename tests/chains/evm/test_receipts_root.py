@@ -93,7 +93,9 @@ def test_a_receipt_that_no_block_can_hold_is_refused(changed: dict[str, str]) ->
 
 
 def made_up_block(count: int) -> Block:
-    """Return a block with this number of transactions, one log each; its root is computed without the library."""
+    """Return a block with this number of transactions, one log each; its root is computed without
+    the library.
+    """
     chain = MadeUpChain()
     chain.add(
         [

@@ -156,7 +156,9 @@ def test_a_trace_that_is_missing_or_no_trace_is_refused(result: Any) -> None:
 
 
 def nested(depth: int) -> bytes:
-    """Return the trace of a transaction with `depth` calls inside each other, the innermost a creation."""
+    """Return the trace of a transaction with `depth` calls inside each other, the innermost a
+    creation.
+    """
     opened = b'{"type":"CALL","from":"0x%s","calls":[' % SENDER.hex().encode()
     return b'[{"result":' + opened * depth + as_json(create(FACTORY, CHILD)) + b"]}" * depth + b"}]"
 

@@ -1,4 +1,6 @@
-"""`python -m tests.delivery.histories`: random histories of networks, with a message in each that a daemon signs."""
+"""`python -m tests.delivery.histories`: random histories of networks, with a message in each that a
+daemon signs.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The clock of all histories, for the simulated network and the daemon alike.
 
-The wall clock stands still until a history lets time pass, and the clock of the event loop then jumps as well. The
-module is imported before the program, whose functions hold `time.time` as a default.
+The wall clock stands still until a history lets time pass, and the clock of the event loop then
+jumps as well. The module is imported before the program, whose functions hold `time.time` as a
+default.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _events = 0
 
 
 class CountingSelector(selectors.DefaultSelector):
-    """The selector of the event loop; it counts events, so that a loop that waits for time is known."""
+    """The selector of the event loop; it counts events, so that a loop that waits for time is
+    known.
+    """
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the events, as every selector does."""
@@ -43,7 +46,9 @@ def skip(seconds: float) -> None:
 
 
 async def is_idle(work: asyncio.Task[object]) -> bool:
-    """Return whether unfinished work waits for time to pass, since no event reaches the loop for a while."""
+    """Return whether unfinished work waits for time to pass, since no event reaches the loop for a
+    while.
+    """
     for _ in range(_IDLE_ROUNDS):
         events = _events
         await asyncio.wait((work,), timeout=_ROUND_S)

@@ -1,4 +1,6 @@
-"""One history: events, a message that the daemon signs for a destination, and blocks there that verify it."""
+"""One history: events, a message that the daemon signs for a destination, and blocks there that
+verify it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from warpseal_simnet.warp_config import DEFAULT_QUORUM, WarpRule
 VERIFY_PATH: Final = "/v1/signatureAggregator/fuji/verify"
 _HURRY_S: Final = 2
 _SHORTFALLS: Final = ("quorum_not_reached", "quorum_impossible", "no_validators")
-# A node has one error for two cases that callers distinguish: a change that was made, and a nonce that is too low.
+# A node has one error for two cases that callers distinguish: a change that was made, and a nonce
+# that is too low.
 _SYNONYMS: Final = {
     RefusalCode.STALE_NONCE: {"stale_nonce", "already_delivered"},
     RefusalCode.NO_VALIDATION: {"no_validation", "already_delivered"},
@@ -38,9 +41,12 @@ class HistoryError(AssertionError):
 
 @dataclass
 class History:
-    """The run of one history. log: what happened, for the report of a failure; counts: of outcomes.
+    """The run of one history.
 
-    asked_at: Unix seconds of the last request. was_hurried: whether its time was made to pass faster.
+    log: what happened, for the report of a failure; counts: of outcomes.
+
+    asked_at: Unix seconds of the last request.
+    was_hurried: whether its time was made to pass faster.
     """
 
     setup: HistorySetup
@@ -124,7 +130,9 @@ class History:
         return request.result()
 
     async def _check_foreign_signature(self, subject: Subject) -> None:
-        """Check the preflight of a message that validators signed at some height without the daemon."""
+        """Check the preflight of a message that validators signed at some height without the
+        daemon.
+        """
         state, signer = self.setup.network.state, self._signer(subject)
         heights = (
             self.setup.proposer(subject.destination_id).verifying_height,
@@ -139,7 +147,9 @@ class History:
         await self._check_preflight(subject, signed.encode())
 
     async def _check_race(self, subject: Subject) -> None:
-        """Let the destination's epoch end while the daemon signs; its message verifies at the height that it names."""
+        """Let the destination's epoch end while the daemon signs; its message verifies at the
+        height that it names.
+        """
         network, chain_id = self.setup.network, subject.destination_id
         clock.skip(self.rng.choice((0, EPOCH_S)))
         await self.setup.settle()
@@ -197,7 +207,9 @@ class History:
             await self._check_next_epoch(subject, raw, report, signed and bytes.fromhex(signed))
 
     async def _check_repeated(self, subject: Subject, fields: Mapping[str, Any]) -> None:
-        """Ask twice without a report: the second reply, which is remembered, says what the next block does as well."""
+        """Ask twice without a report: the second reply, which is remembered, says what the next
+        block does as well.
+        """
         for _ in range(2):
             reply = await self._ask(subject, fields, wants_report=False)
             if reply.status != 201:
@@ -354,7 +366,9 @@ class History:
     async def _check_next_epoch(
         self, subject: Subject, raw: bytes, report: Mapping[str, Any], following: bytes | None
     ) -> None:
-        """Seal the epoch of the report; check the message, and the second one, in the first block of the next one."""
+        """Seal the epoch of the report; check the message, and the second one, in the first block
+        of the next one.
+        """
         network, chain_id = self.setup.network, subject.destination_id
         proposer = self.setup.proposer(chain_id)
         if "epoch" not in report:
@@ -390,7 +404,9 @@ class History:
     async def _check_stored_shares(
         self, subject: Subject, raw: bytes, report: Mapping[str, Any]
     ) -> None:
-        """Ask again in a later epoch; if the signers of the first message suffice there, no validator is asked."""
+        """Ask again in a later epoch; if the signers of the first message suffice there, no
+        validator is asked.
+        """
         network, state = self.setup.network, self.setup.network.state
         await self.setup.settle()
         quorum, signer = self._quorum(subject), self._signer(subject)
@@ -509,7 +525,9 @@ class History:
     # The network as it is.
 
     def _rule(self, subject: Subject) -> WarpRule | None:
-        """Return the Warp rules of a destination other than the P-Chain; None if it takes no messages."""
+        """Return the Warp rules of a destination other than the P-Chain; None if it takes no
+        messages.
+        """
         config = self.setup.network.state.warp.get(subject.destination_id)
         return None if config is None else config.at(int(time.time()))
 
@@ -556,7 +574,9 @@ class History:
     def _can_sign(
         self, members: frozenset[SetEntry], quorum: int, missing: Sequence[Mapping[str, Any]]
     ) -> bool:
-        """Return whether a set has the weight of a quorum without those who failed, by the reply, to sign."""
+        """Return whether a set has the weight of a quorum without those who failed, by the reply,
+        to sign.
+        """
         failed = {entry.get("publicKey") for entry in missing if entry["reason"] != "not_asked"}
         able = (
             member

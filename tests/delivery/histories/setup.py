@@ -1,4 +1,6 @@
-"""A simulated network and a daemon over it, on which many histories run, and the random events of a history."""
+"""A simulated network and a daemon over it, on which many histories run, and the random events of a
+history.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class HistorySetup:
         ]
 
     async def settle(self) -> None:
-        """Let so much time pass that the daemon reads everything again, and wait until it has the proposed height."""
+        """Let so much time pass that the daemon reads everything again, and wait until it has the
+        proposed height.
+        """
         calls = self.network.calls["platform.getProposedHeight"]
         clock.skip(_SETTLING_S)
         await until(lambda: self.network.calls["platform.getProposedHeight"] > calls)
@@ -191,7 +195,10 @@ _FREQUENCIES: Final = (8, 8, 4, 5, 4, 4, 3, 2, 2, 1, 1)
 
 @asynccontextmanager
 async def run_setup(folder: Path, seed: int) -> AsyncIterator[HistorySetup]:
-    """Run a network and a daemon on this loop. seed: of the keys."""
+    """Run a network and a daemon on this loop.
+
+    seed: of the keys.
+    """
     settings = NodeSettings(clock=time.time, ping_interval_s=_NEVER_S, read_timeout_s=_NEVER_S)
     # Every fifth network is one before Granite.
     epoch_blocks = int(seed % 5 != 4)

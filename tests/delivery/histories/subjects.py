@@ -23,7 +23,10 @@ _NO_OWNER = PChainOwner(0, ())
 
 @dataclass(frozen=True)
 class Subject:
-    """A message and its destination. transaction: of the P-Chain, which the message attests."""
+    """A message and its destination.
+
+    transaction: of the P-Chain, which the message attests.
+    """
 
     unsigned: UnsignedMessage
     destination_id: ChainID
@@ -68,7 +71,9 @@ def choose_subject(setup: HistorySetup, rng: Random, number: int) -> Subject:
 
 
 def _attestation(setup: HistorySetup, rng: Random) -> Subject:
-    """Change a validation, and return what the P-Chain says about it; its destination is the manager's chain."""
+    """Change a validation, and return what the P-Chain says about it; its destination is the
+    manager's chain.
+    """
     subnet_id = rng.choice(setup.subnets)
     chain = setup.network.p_chain
     validations = setup.present(subnet_id)

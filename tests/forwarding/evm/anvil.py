@@ -1,4 +1,6 @@
-"""anvil, a real EVM node of development, as `make test` installs it next to the virtual environment."""
+"""anvil, a real EVM node of development, as `make test` installs it next to the virtual
+environment.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ class Anvil:
 
 @asynccontextmanager
 async def anvil(*more: str) -> AsyncIterator[Anvil]:
-    """Run a node of its own, on a free port of this machine. more: of its flags."""
+    """Run a node of its own, on a free port of this machine.
+
+    more: of its flags.
+    """
     program = binary()
     assert program is not None
     process = await asyncio.create_subprocess_exec(

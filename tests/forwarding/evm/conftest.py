@@ -1,4 +1,6 @@
-"""Tests against a real EVM node are collected where `make test` could install one (it comes from npm)."""
+"""Tests against a real EVM node are collected where `make test` could install one (it comes from
+npm).
+"""
 
 from __future__ import annotations
 

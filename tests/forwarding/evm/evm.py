@@ -1,4 +1,6 @@
-"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured replies, and TCP proxies for it."""
+"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured replies, and
+TCP proxies for it.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def replay(chain: str, *without: str) -> Rule:
 
 @dataclass
 class Node:
-    """A node that records calls. replies: results by method, instead of the defaults; rule: computes other results.
+    """A node that records calls.
+
+    replies: results by method, instead of the defaults; rule: computes other results.
 
     forbids: methods whose single calls have status 403.
     """
@@ -227,7 +231,9 @@ class Node:
 
 @contextmanager
 def capture_all_logs() -> Iterator[StringIO]:
-    """Yield the log at the most verbose level, as the daemon writes it; restore the loggers afterwards."""
+    """Yield the log at the most verbose level, as the daemon writes it; restore the loggers
+    afterwards.
+    """
     stream, root = StringIO(), logging.getLogger()
     handlers, root_level = root.handlers, root.level
     levels = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
@@ -262,7 +268,10 @@ async def serve_node(node: Node) -> AsyncIterator[Node]:
 
 @dataclass
 class TcpProxy:
-    """A TCP proxy in front of a server. is_cut: it ends every connection and forwards nothing."""
+    """A TCP proxy in front of a server.
+
+    is_cut: it ends every connection and forwards nothing.
+    """
 
     port: int = 0
     is_cut: bool = False

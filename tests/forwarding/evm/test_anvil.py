@@ -1,4 +1,6 @@
-"""In endpoint of a real EVM node: calls, batches, writes, filters, subscriptions, failover, the fee manager's state."""
+"""In endpoint of a real EVM node: calls, batches, writes, filters, subscriptions, failover, the fee
+manager's state.
+"""
 
 from __future__ import annotations
 

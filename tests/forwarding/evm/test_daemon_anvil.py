@@ -1,4 +1,6 @@
-"""The daemon in front of a real EVM node: forwarded calls, published heads, and responses derived from its state."""
+"""The daemon in front of a real EVM node: forwarded calls, published heads, and responses derived
+from its state.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ UPGRADES = {
 
 @asynccontextmanager
 async def fronting(node: Anvil, folder: Path, *rpc: str, **keys: object) -> AsyncIterator[Daemon]:
-    """Run a daemon in front of a node. rpc: its URLs, where they are not its own."""
+    """Run a daemon in front of a node.
+
+    rpc: its URLs, where they are not its own.
+    """
     entry = {"blockchain-id": CHAIN, "rpc": list(rpc or (node.url,)), "ws": [node.ws]}
     chain = {**entry, "upgrade-file": file_of(folder, UPGRADES)}
     settings = {name.replace("_", "-"): value for name, value in keys.items()}

@@ -51,7 +51,9 @@ def file_of(folder: Path, upgrades: object) -> str:
 async def fronting(
     folder: Path, nodes: Mapping[str, Node], **keys: object
 ) -> AsyncIterator[Daemon]:
-    """Run a daemon on the recorded network, in front of a node for each blockchain id; all upgrade files are empty."""
+    """Run a daemon on the recorded network, in front of a node for each blockchain id; all upgrade
+    files are empty.
+    """
     upgrade_file = file_of(folder, {})
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(recorded_network(RECORDING))

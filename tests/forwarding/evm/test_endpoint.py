@@ -141,7 +141,9 @@ async def serve_chain(
 
 
 def recorded_http() -> list[dict[str, Any]]:
-    """Return the exchanges with `/rpc`; not those whose arguments the replay does not have, nor of the routing."""
+    """Return the exchanges with `/rpc`; not those whose arguments the replay does not have, nor of
+    the routing.
+    """
     rows = [json.loads(line) for line in EXCHANGES.read_text().splitlines()]
     mine = [row for row in rows if row["path"].endswith("AHBj/rpc") and row["http"] != "OPTIONS"]
     unknown = ("missing value", "hex string without 0x", "404 page not found")

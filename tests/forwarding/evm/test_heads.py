@@ -1,4 +1,6 @@
-"""The head that a client sees never goes back: lagging nodes are not called while another node is up."""
+"""The head that a client sees never goes back: lagging nodes are not called while another node is
+up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Usage of an EVM chain's routes: each call is recorded once, with its outcome, labels, time and credits."""
+"""Usage of an EVM chain's routes: each call is recorded once, with its outcome, labels, time and
+credits.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,11 @@ CHAINS = [ChainID(bytes([10 + number]) * 32) for number in range(5)]
 
 @asynccontextmanager
 async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> AsyncIterator[str]:
-    """Serve chains at their paths; every other path is 404. Return the node's base URL. result: of each call."""
+    """Serve chains at their paths; every other path is 404.
+
+    Return the node's base URL.
+    result: of each call.
+    """
 
     async def respond(request: web.Request) -> web.Response:
         if request.match_info["chain"] not in {id_text(chain_id) for chain_id in served}:

@@ -1,4 +1,6 @@
-"""Limits of WebSocket clients: calls over a limit are refused and counted, and slow clients are cut off."""
+"""Limits of WebSocket clients: calls over a limit are refused and counted, and slow clients are cut
+off.
+"""
 
 from __future__ import annotations
 

@@ -274,7 +274,9 @@ def test_a_genesis_of_another_vm_has_no_chain_configuration(genesis: bytes) -> N
 
 
 def in_other_case(value: Any) -> Any:
-    """Return a JSON value with the case of all keys changed, but those of precompiles, accounts and storage."""
+    """Return a JSON value with the case of all keys changed, but those of precompiles, accounts and
+    storage.
+    """
     if isinstance(value, list):
         return [in_other_case(item) for item in value]
     if not isinstance(value, dict):

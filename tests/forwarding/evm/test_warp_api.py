@@ -1,4 +1,6 @@
-"""Signing blocks hold for the Warp API of nodes: each method, by HTTP, in batches and on WebSockets, and a daemon."""
+"""Signing blocks hold for the Warp API of nodes: each method, by HTTP, in batches and on
+WebSockets, and a daemon.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The gateway on a real server, in front of nodes that answer from the recordings and count what they are asked."""
+"""The gateway on a real server, in front of nodes that answer from the recordings and count what
+they are asked.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def _key(path: str, method: str, params: Any) -> str:
 class GatewayNode(ReplayNode):
     """A node of the primary network that keeps what it was asked: path and body of each call.
 
-    replies may be HALTS or HANGS. status: of every reply but those to the pool. absent: paths that do not exist.
+    replies may be HALTS or HANGS.
+    status: of every reply but those to the pool.
+    absent: paths that do not exist.
     """
 
     replies: dict[str, Any] = field(
@@ -129,7 +133,10 @@ class ServedGateway:
     async def send(
         self, http: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, str, bytes]:
-        """Return status, content type and body of the response. `_` in names of headers stands for `-`."""
+        """Return status, content type and body of the response.
+
+        `_` in names of headers stands for `-`.
+        """
         request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
             http,
@@ -183,7 +190,10 @@ async def serve_gateway(
     node_api: NodeApiSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedGateway]:
-    """Serve the gateway in front of nodes, by their URLs. settings: other settings of the gateway."""
+    """Serve the gateway in front of nodes, by their URLs.
+
+    settings: other settings of the gateway.
+    """
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
     interfaces = NodeInterfaces(

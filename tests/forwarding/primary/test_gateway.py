@@ -1,4 +1,6 @@
-"""The gateway over HTTP in front of recorded nodes: routes, methods, nodes that fail, and what it answers itself."""
+"""The gateway over HTTP in front of recorded nodes: routes, methods, nodes that fail, and what it
+answers itself.
+"""
 
 from __future__ import annotations
 

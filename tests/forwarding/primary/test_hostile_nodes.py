@@ -1,4 +1,6 @@
-"""A node of the gateway that answers anything: the client gets a response, and memory stays bounded."""
+"""A node of the gateway that answers anything: the client gets a response, and memory stays
+bounded.
+"""
 
 from __future__ import annotations
 

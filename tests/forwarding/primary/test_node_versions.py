@@ -1,4 +1,6 @@
-"""The list of the gateway in front of each version of a node: replies and refusals are the node's own."""
+"""The list of the gateway in front of each version of a node: replies and refusals are the node's
+own.
+"""
 
 from __future__ import annotations
 

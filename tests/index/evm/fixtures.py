@@ -29,7 +29,9 @@ IS_ERC721 = {address(2): True, address(4): False}
 
 
 def small_settings(url: str) -> IndexSettings:
-    """Return settings of an index that caches little, so that everything is looked up again and again."""
+    """Return settings of an index that caches little, so that everything is looked up again and
+    again.
+    """
     return IndexSettings(url, known_addresses=6, recent_outputs=7)
 
 

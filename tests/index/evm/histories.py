@@ -1,4 +1,6 @@
-"""Made-up EVM blocks: contracts, tokens, mints, burns, batches, transfers to oneself, and events that contradict."""
+"""Made-up EVM blocks: contracts, tokens, mints, burns, batches, transfers to oneself, and events
+that contradict.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def transfer(
 class History:
     """Blocks one after the other. Token ids are small or have 256 bits.
 
-    is_consistent: senders own what they send. traced: by block, creations inside of its transactions.
+    is_consistent: senders own what they send.
+    traced: by block, creations inside of its transactions.
     """
 
     seed: int

@@ -1,7 +1,8 @@
-"""Made-up histories of ICM between chains: lost, reordered, retried and failed messages, receipts, fees, look-alikes.
+"""Made-up histories of ICM between chains: lost, reordered, retried and failed messages, receipts,
+fees, look-alikes.
 
-Two messengers and a version 2, one of which a registry names in the middle; one destination and one source that no
-index has. Beside the blocks, what the rows must say.
+Two messengers and a version 2, one of which a registry names in the middle; one destination and one
+source that no index has. Beside the blocks, what the rows must say.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class KnownMessage:
 
 @dataclass
 class IcmChain:
-    """One chain and its index as a plain model. logs: by block and transaction. outgoing, incoming: by id, in order."""
+    """One chain and its index as a plain model.
+
+    logs: by block and transaction.
+    outgoing, incoming: by id, in order.
+    """
 
     id: ChainID
     blocks: list[EvmBlockFacts] = field(default_factory=list)
@@ -59,7 +64,10 @@ class IcmChain:
 
 @dataclass
 class IcmHistory:
-    """Blocks of two chains. is_reordered: a message may be received before its block is made, as if B were ahead."""
+    """Blocks of two chains.
+
+    is_reordered: a message may be received before its block is made, as if B were ahead.
+    """
 
     seed: int
     random: Random = field(init=False)
@@ -204,7 +212,9 @@ def served(chain: IcmChain) -> ServedChain:
 
 
 def expected_sends(history: IcmHistory, chain: IcmChain) -> list[tuple[Any, ...]]:
-    """Return what the index must say about the messages that a chain sent, when all deliveries are joined."""
+    """Return what the index must say about the messages that a chain sent, when all deliveries are
+    joined.
+    """
     rows = []
     for entry in chain.outgoing.values():
         message = entry.message

@@ -73,7 +73,10 @@ def icm_writers(
 def join(
     writers: dict[ChainID, EvmIndexWriter], limit: int = 1_000, random: Random | None = None
 ) -> None:
-    """Copy deliveries into the indexes of the sources. random: leaves out some, which the next call copies."""
+    """Copy deliveries into the indexes of the sources.
+
+    random: leaves out some, which the next call copies.
+    """
     for source, writer in writers.items():
         for destination in writers.values():
             while random is None or random.random() < 0.7:

@@ -1,4 +1,6 @@
-"""The expected results of an EVM index, by plain means: facts in lists and dictionaries, read from the start."""
+"""The expected results of an EVM index, by plain means: facts in lists and dictionaries, read from
+the start.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ Token = tuple[bytes, TokenStandard, int]
 
 @dataclass
 class EvmModel:
-    """All blocks so far. is_erc721: what contracts of candidate transfers say. is_complete: from block 0 on."""
+    """All blocks so far.
+
+    is_erc721: what contracts of candidate transfers say.
+    is_complete: from block 0 on.
+    """
 
     is_erc721: dict[bytes, bool] = field(default_factory=dict)
     is_complete: bool = True
@@ -58,7 +64,10 @@ class EvmModel:
         return sorted(part for part in {*moved, *parts} if part is not None)
 
     def block(self, number: int, earlier_txs: int | None = 0) -> dict[str, Any]:
-        """Return a block as the Data API shows it. earlier_txs: before the first block, if they are known."""
+        """Return a block as the Data API shows it.
+
+        earlier_txs: before the first block, if they are known.
+        """
         place = number - self.blocks[0].number
         block = self.blocks[place]
         fields = {
@@ -79,7 +88,9 @@ class EvmModel:
         return fields
 
     def collectibles(self, owner: bytes, contract: bytes | None = None) -> list[tuple[Any, ...]]:
-        """Return contract, standard, id, balance and whether events contradict, of what an address holds."""
+        """Return contract, standard, id, balance and whether events contradict, of what an address
+        holds.
+        """
         return [
             (
                 *_shown(token),
@@ -91,7 +102,9 @@ class EvmModel:
         ]
 
     def collection(self, contract: bytes) -> list[tuple[Any, ...]]:
-        """Return contract, standard, id, owner and whether events contradict, of the held tokens of a contract."""
+        """Return contract, standard, id, owner and whether events contradict, of the held tokens of
+        a contract.
+        """
         return [self.token(token) for token in self.tokens.get(contract, ()) if self.holders[token]]
 
     def token(self, token: Token) -> tuple[Any, ...]:
@@ -122,7 +135,9 @@ class EvmModel:
         ]
 
     def deployments(self, party: bytes) -> list[tuple[Any, ...]]:
-        """Return contract, transaction, sender and factory of the creations by an address, newest first."""
+        """Return contract, transaction, sender and factory of the creations by an address, newest
+        first.
+        """
         return [
             (
                 account_text(item.address),

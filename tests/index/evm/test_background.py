@@ -1,4 +1,6 @@
-"""What the background parts read and write: traces, calls of contracts, metadata, and the requests of daemons."""
+"""What the background parts read and write: traces, calls of contracts, metadata, and the requests
+of daemons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The checks of `index verify` on both databases find nothing in a right index, and read its blocks as written."""
+"""The checks of `index verify` on both databases find nothing in a right index, and read its blocks
+as written.
+"""
 
 from __future__ import annotations
 

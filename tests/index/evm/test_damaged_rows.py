@@ -1,4 +1,6 @@
-"""Damaged pages and rows of an EVM chain's index end in typed errors, for the requests that need them."""
+"""Damaged pages and rows of an EVM chain's index end in typed errors, for the requests that need
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from warpseal.resources.evm import CollectibleQuery, Erc1155Query
 from warpseal.resources.queries import PageRequest
 
 BLOCKS = History(9).blocks(24)
-# Without a translation of errors of rows, or of the schema, each of these ends a read or the indexer with a trace.
+# Without a translation of errors of rows, or of the schema, each of these ends a read or the
+# indexer with a trace.
 SEEDS = (1, 39, 45, 69, 132, 232, 298, 323, 327)
 
 

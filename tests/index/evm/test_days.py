@@ -1,4 +1,6 @@
-"""Transactions per second of UTC days: those of a plain model, for any history, first block and cut of the blocks."""
+"""Transactions per second of UTC days: those of a plain model, for any history, first block and cut
+of the blocks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Seeded histories go into the index and into a plain model: all results agree, however the blocks are cut."""
+"""Seeded histories go into the index and into a plain model: all results agree, however the blocks
+are cut.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ async def test_pages_equal_the_model_for_any_batches_of_blocks(
     random, history, model = Random(seed), History(seed), EvmModel(IS_ERC721)
     blocks, at = history.blocks(BLOCKS), 0
     while at < len(blocks):
-        # A new writer remembers nothing, as after a crash between two batches; some remember much later.
+        # A new writer remembers nothing, as after a crash between two batches; some remember much
+        # later.
         settings = replace(
             small_settings(any_index_url), known_addresses=random.choice((6, 10_000))
         )

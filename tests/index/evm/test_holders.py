@@ -1,4 +1,6 @@
-"""Holders of ERC-20 tokens and NFTs against a plain model: any page size, window, threshold and cut of the blocks."""
+"""Holders of ERC-20 tokens and NFTs against a plain model: any page size, window, threshold and cut
+of the blocks.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def url(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @dataclass
 class Blocks:
-    """Made-up blocks with ERC-20 and NFT transfers. step_s: seconds between blocks."""
+    """Made-up blocks with ERC-20 and NFT transfers.
+
+    step_s: seconds between blocks.
+    """
 
     seed: int
     step_s: int = 2
@@ -211,7 +216,9 @@ async def _all_pages(
 
 
 def some_queries(random: Random, last_time: int) -> list[HolderQuery]:
-    """Return queries of any threshold and time range, also of times before the first and after the last block."""
+    """Return queries of any threshold and time range, also of times before the first and after the
+    last block.
+    """
     thresholds = (0, 0, 4, 5, 1_000, 2**64, 10**24 - 1, MAX)
     queries = [HolderQuery(token, 0, ALWAYS) for token in TOKENS]
     for _ in range(40):

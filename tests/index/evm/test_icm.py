@@ -1,4 +1,6 @@
-"""Seeded histories of ICM go into the indexes of two chains and into a plain model, however they are cut and joined."""
+"""Seeded histories of ICM go into the indexes of two chains and into a plain model, however they
+are cut and joined.
+"""
 
 from __future__ import annotations
 
@@ -294,7 +296,8 @@ def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_
         keys = [row[0] for row in connection.fetch("SELECT key FROM icm_sends ORDER BY key")]
         stored = icm_messages(ReadSession(connection), 0.0, keys)
     assert_consistent(any_index_url, [A])
-    # Each has the Warp message of its own log, and validators sign only those of their network and chain.
+    # Each has the Warp message of its own log, and validators sign only those of their network and
+    # chain.
     for key, (network_id, chain_id), (_, log) in zip(keys, names, logs, strict=True):
         message = stored[key]
         assert isinstance(message, SentMessage)

@@ -1,4 +1,6 @@
-"""A contract that is destroyed and created again at its address holds nothing of what the first one held."""
+"""A contract that is destroyed and created again at its address holds nothing of what the first one
+held.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,8 @@ async def test_tokens_of_a_destroyed_contract_are_held_no_more(
             1, [transfer(0, CONTRACT, 7, ZERO, FIRST), transfer(1, CONTRACT, 8, ZERO, SECOND)]
         ),
         made_block(2, [transfer(0, CONTRACT, 9, ZERO, FIRST, amount=5)]),
-        # A transfer of the first contract, and one of the second contract, in the block of its creation.
+        # A transfer of the first contract, and one of the second contract, in the block of its
+        # creation.
         made_block(
             3,
             [
@@ -171,7 +174,9 @@ async def test_balances_of_a_destroyed_erc20_contract_end(any_index_url: str) ->
 
 
 class Lives:
-    """Blocks of contracts that are created again and again; what each holds is reckoned from its newest creation."""
+    """Blocks of contracts that are created again and again; what each holds is reckoned from its
+    newest creation.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -252,7 +257,9 @@ def write_in_order(
     *,
     is_early: bool,
 ) -> None:
-    """Write blocks and traces: each trace behind its block, or all in any order behind the last block."""
+    """Write blocks and traces: each trace behind its block, or all in any order behind the last
+    block.
+    """
     filler = IndexFiller(url)
     at = 0
     while at < len(blocks):

@@ -1,4 +1,6 @@
-"""A chain of a real EVM node (anvil) on which tests deploy and call our Solidity contracts, block by block."""
+"""A chain of a real EVM node (anvil) on which tests deploy and call our Solidity contracts, block
+by block.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ class CallReverted(Exception):
 
 @dataclass
 class AnvilChain:
-    """The chain. Transactions wait for the next block. accounts: funded, 20 bytes each; the first sends everything."""
+    """The chain.
+
+    Transactions wait for the next block.
+    accounts: funded, 20 bytes each; the first sends everything.
+    """
 
     url: str
     session: aiohttp.ClientSession
@@ -46,12 +52,18 @@ class AnvilChain:
         gas: str = _GAS,
         sender: bytes | None = None,
     ) -> str:
-        """Call a contract in the next block; return the hash of the transaction. sender: None for the first account."""
+        """Call a contract in the next block; return the hash of the transaction.
+
+        sender: None for the first account.
+        """
         tx = {"to": _hex(to), "data": _hex(encode_call(signature, *arguments)), "gas": gas}
         return await self._send(tx if sender is None else {**tx, "from": _hex(sender)})
 
     async def deploy(self, contract: str, types: str = "", *arguments: Any) -> bytes:
-        """Create a contract in a block of its own; return its address. types: of the constructor, with commas."""
+        """Create a contract in a block of its own; return its address.
+
+        types: of the constructor, with commas.
+        """
         data = creation_code(contract) + encode(types.split(",") if types else [], arguments)
         tx_hash = await self._send({"data": _hex(data), "gas": hex(16_000_000)})
         await self.mine()
@@ -77,7 +89,10 @@ class AnvilChain:
 
 @asynccontextmanager
 async def open_anvil_chain(*more: str) -> AsyncIterator[AnvilChain]:
-    """Run a node. more: of its flags."""
+    """Run a node.
+
+    more: of its flags.
+    """
     flags = "--gas-limit", "1000000000", "--hardfork", "cancun"
     async with anvil(*flags, *more) as node, aiohttp.ClientSession() as session:
         chain = AnvilChain(node.url, session)
@@ -86,7 +101,10 @@ async def open_anvil_chain(*more: str) -> AsyncIterator[AnvilChain]:
 
 
 def encode_call(signature: str, *arguments: Any) -> bytes:
-    """Return the data of a call of a function such as "mint(address,uint256)". Its types may be tuples."""
+    """Return the data of a call of a function such as "mint(address,uint256)".
+
+    Its types may be tuples.
+    """
     types, depth = [""], 0
     for character in signature[signature.index("(") + 1 : -1]:
         depth += (character == "(") - (character == ")")

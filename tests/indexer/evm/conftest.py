@@ -1,6 +1,8 @@
-"""What the tests of an EVM indexer change in their process, restored; and which tests are collected.
+"""What the tests of an EVM indexer change in their process, restored; and which tests are
+collected.
 
-Those with our Solidity contracts on a real EVM node are where `make test` could install both (they come from npm).
+Those with our Solidity contracts on a real EVM node are where `make test` could install both (they
+come from npm).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""An indexer of EVM chains in the test's own event loop, over real HTTP nodes, with SQLite files in a folder."""
+"""An indexer of EVM chains in the test's own event loop, over real HTTP nodes, with SQLite files in
+a folder.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,10 @@ async def indexing(
     icm: IcmOptions | None = None,
     elsewhere: frozenset[ChainID] = frozenset(),
 ) -> AsyncIterator[Indexing]:
-    """Index chains. helicon: time from which blocks are executed behind their acceptance."""
+    """Index chains.
+
+    helicon: time from which blocks are executed behind their acceptance.
+    """
 
     async def load_rules(chain_id: ChainID) -> BlockRules:
         return BlockRules(helicon)

@@ -1,10 +1,13 @@
-"""Indexes chains again and again in processes that are killed with SIGKILL while SQLite works; the last one is not.
+"""Indexes chains again and again in processes that are killed with SIGKILL while SQLite works; the
+last one is not.
 
-python -m tests.indexer.evm.killed FOLDER KILLS SEED URL, with the URLs of two nodes: two chains with messages of ICM.
+python -m tests.indexer.evm.killed FOLDER KILLS SEED URL, with the URLs of two nodes: two chains
+with messages of ICM.
 
-Each process is a fork of this one, which has imported everything. It is killed after a drawn number of steps of
-SQLite's virtual machine, so that the moments lie inside of statements, and between those of a transaction; or else a
-few blocks further. Writes a line with the height of each chain after each of them.
+Each process is a fork of this one, which has imported everything. It is killed after a drawn number
+of steps of SQLite's virtual machine, so that the moments lie inside of statements, and between
+those of a transaction; or else a few blocks further. Writes a line with the height of each chain
+after each of them.
 """
 
 from __future__ import annotations
@@ -100,7 +103,10 @@ def main() -> None:
 
 
 def _index(folder: Path, nodes: list[EvmReplayNode], targets: list[int], steps: int) -> None:
-    """Index until the kill, at the latest at heights. steps: of SQLite until the kill, in units; 0 for no kill."""
+    """Index until the kill, at the latest at heights.
+
+    steps: of SQLite until the kill, in units; 0 for no kill.
+    """
     steps_left = steps
 
     def count_step() -> int:

@@ -1,4 +1,6 @@
-"""Real DNS and HTTP servers on loopback addresses, of which one counts as public: also servers that misbehave."""
+"""Real DNS and HTTP servers on loopback addresses, of which one counts as public: also servers that
+misbehave.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,11 @@ def respond_without_end(start: bytes, rest: bytes, interval_s: float = 0.0) -> S
 
 
 class HttpServer:
-    """A server. heads: of all requests; connections: how many were accepted. serve: may be replaced."""
+    """A server.
+
+    heads: of all requests; connections: how many were accepted.
+    serve: may be replaced.
+    """
 
     def __init__(self, serve: Serve) -> None:
         self.port = 0
@@ -134,7 +140,8 @@ async def twin_servers(
 class DnsServer(asyncio.DatagramProtocol):
     """Answers queries for A and AAAA.
 
-    names: by name, the addresses that it has in turn, the last ones from then on; empty: no reply is ever sent.
+    names: by name, the addresses that it has in turn, the last ones from then on; empty: no reply
+        is ever sent.
     """
 
     def __init__(self, names: Mapping[str, Sequence[list[str]]]) -> None:

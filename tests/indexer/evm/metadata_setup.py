@@ -1,4 +1,6 @@
-"""An indexed chain with NFTs, whose metadata comes from contracts on a replay node and from a real HTTP server."""
+"""An indexed chain with NFTs, whose metadata comes from contracts on a replay node and from a real
+HTTP server.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ ServerResponse = bytes | Callable[[asyncio.StreamWriter], Any]
 
 
 class NftContracts:
-    """Contracts that the node calls. uris: by contract and id; None: the call reverts. ownerless: `ownerOf` reverts."""
+    """Contracts that the node calls.
+
+    uris: by contract and id; None: the call reverts. ownerless: `ownerOf` reverts.
+    """
 
     def __init__(self) -> None:
         self.uris: dict[tuple[bytes, int], str | bytes | None] = {}
@@ -61,9 +66,12 @@ class NftContracts:
 
 @dataclass
 class MetadataSetup:
-    """cat: an ERC-721 contract, gem: an ERC-1155 one. replies: of the server, by path.
+    """cat: an ERC-721 contract, gem: an ERC-1155 one.
 
-    nodes: of the chain, as the indexer calls them. index: as a daemon reads it, whose clock is ahead.
+    replies: of the server, by path.
+
+    nodes: of the chain, as the indexer calls them.
+    index: as a daemon reads it, whose clock is ahead.
     """
 
     builder: MadeUpChain

@@ -1,4 +1,6 @@
-"""What the token contracts of a served chain return when they are called, computed from all events of the chain."""
+"""What the token contracts of a served chain return when they are called, computed from all events
+of the chain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Calls of contracts: the state in which they are made, nodes that lack it, and contracts that are hostile."""
+"""Calls of contracts: the state in which they are made, nodes that lack it, and contracts that are
+hostile.
+"""
 
 from __future__ import annotations
 

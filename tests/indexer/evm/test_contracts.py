@@ -235,7 +235,9 @@ def string(text: str) -> bytes:
 async def test_the_name_of_a_clone_is_that_of_a_later_transaction(
     tmp_path: Path, event: str | None
 ) -> None:
-    """With an event the indexer calls the clone again, without one once a page has shown the old result."""
+    """With an event the indexer calls the clone again, without one once a page has shown the old
+    result.
+    """
     chain = MadeUpChain()
     clone, sender = chain.address("clone"), chain.address("sender")
     logs = [] if event is None else [Log(clone, (keccak(event.encode()),), word(1))]

@@ -1,4 +1,6 @@
-"""The index process in front of hostile nodes: its memory stays bounded, and a chain with an honest node is indexed."""
+"""The index process in front of hostile nodes: its memory stays bounded, and a chain with an honest
+node is indexed.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +77,17 @@ async def send_strangers(request: web.Request, body: bytes) -> web.StreamRespons
 def _bomb() -> bytes:
     packer = zlib.compressobj(wbits=31)
     start = packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH)
-    # After a full flush nothing refers to what came before, so that the same bytes may follow again and again.
+    # After a full flush nothing refers to what came before, so that the same bytes may follow again
+    # and again.
     block = packer.compress(bytes(MEBIBYTE)) + packer.flush(zlib.Z_FULL_FLUSH)
     return start + block * 511
 
 
 def spoiled_after_identity(node: EvmReplayNode, respond: Respond, spoiled: Counter[str]) -> Respond:
-    """Answer the first calls, which identify the chain, and spoil all that ask for blocks. spoiled: counts them."""
+    """Answer the first calls, which identify the chain, and spoil all that ask for blocks.
+
+    spoiled: counts them.
+    """
 
     async def choose(request: web.Request, body: bytes) -> web.StreamResponse:
         if b"eth_getBlockByNumber" in body and b'"0x1"' in body:

@@ -1,4 +1,5 @@
-"""The real TeleporterMessenger on two EVM nodes (anvil), with a stand-in for the Warp precompile, indexed and verified.
+"""The real TeleporterMessenger on two EVM nodes (anvil), with a stand-in for the Warp precompile,
+indexed and verified.
 
 The messenger is deployed by its keyless transaction, as the recorded network has it.
 """
@@ -78,7 +79,10 @@ def as_bytes(quantity: str | None) -> bytes:
 
 @dataclass
 class IcmNode:
-    """A chain with the messenger. receiver, coin, liar, messenger_v2: contracts of ours."""
+    """A chain with the messenger.
+
+    receiver, coin, liar, messenger_v2: contracts of ours.
+    """
 
     id: ChainID
     chain: AnvilChain
@@ -162,7 +166,9 @@ def entry(node: IcmNode) -> EvmChain:
 
 
 async def until_joined(folder: Path, index: Indexing, nodes: Sequence[IcmNode]) -> None:
-    """Wait until every block is indexed, and every message of A has the outcome that it has at the end."""
+    """Wait until every block is indexed, and every message of A has the outcome that it has at the
+    end.
+    """
     for node in nodes:
         head = int(await node.chain.rpc("eth_blockNumber"), 16)
         await until(lambda node=node, head=head: height(index, node) >= head)  # type: ignore[misc]
@@ -235,7 +241,8 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
     tmp_path: Path,
 ) -> None:
     async with two_chains() as (a, b), AsyncExitStack() as stack:
-        # Sent with a fee that is added to, sent again, received, failed, retried; received at once; never received.
+        # Sent with a fee that is added to, sent again, received, failed, retried; received at once;
+        # never received.
         first_id, first = await a.send(b, b"first", fee=100)
         await a.run(MESSENGER, "addFeeAmount(bytes32,address,uint256)", first_id, a.coin, 50)
         second_id, second = await a.send(b, b"second")

@@ -1,4 +1,6 @@
-"""Deliveries reach the index of the source: whichever chain is ahead, with rebuilt indexes, and over two processes."""
+"""Deliveries reach the index of the source: whichever chain is ahead, with rebuilt indexes, and
+over two processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Indexing of EVM chains from real HTTP nodes: recorded chains, and what nodes lack, refuse or get wrong."""
+"""Indexing of EVM chains from real HTTP nodes: recorded chains, and what nodes lack, refuse or get
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ def background_tasks(context: EvmChainContext) -> list[BackgroundTask]:
 async def test_after_acp_194_rows_do_not_depend_on_blooms_nor_on_pending_state(
     tmp_path: Path,
 ) -> None:
-    """Blocks, events, messages, creations, also inside of transactions, and the kinds of contracts are the same."""
+    """Blocks, events, messages, creations, also inside of transactions, and the kinds of contracts
+    are the same.
+    """
     chain = recorded_chain("helicon", "c-chain")
     chain = dataclasses.replace(
         chain, traces={height: traces_of(chain, height) for height in range(chain.tip + 1)}

@@ -1,4 +1,6 @@
-"""The metadata of NFTs, from the chain to the page: which tokens are fetched and when, and each outcome."""
+"""The metadata of NFTs, from the chain to the page: which tokens are fetched and when, and each
+outcome.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Documents from hostile servers, with real HTTP and DNS servers: only public addresses, bounded memory and time.
+"""Documents from hostile servers, with real HTTP and DNS servers: only public addresses, bounded
+memory and time.
 
 The loopback address 127.0.0.2 counts as public in these tests, and 127.0.0.1 as private.
 """

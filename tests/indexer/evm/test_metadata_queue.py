@@ -1,4 +1,6 @@
-"""Documents that wait to be requested: the most urgent first, in turn by host and contract, and never too many."""
+"""Documents that wait to be requested: the most urgent first, in turn by host and contract, and
+never too many.
+"""
 
 from __future__ import annotations
 

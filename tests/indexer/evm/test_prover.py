@@ -55,7 +55,10 @@ async def prover() -> AsyncIterator[BlockProver]:
 
 
 def unproven_blocks(chain: ServedChain = CHAIN, *, wrong: int | None = None) -> list[UnprovenBlock]:
-    """Return the blocks of a chain behind its genesis. wrong: the height of a block with the receipts of the next."""
+    """Return the blocks of a chain behind its genesis.
+
+    wrong: the height of a block with the receipts of the next.
+    """
     blocks = []
     for number, raw in list(enumerate(chain.headers))[1:]:
         header = decode_block(raw)
@@ -76,7 +79,9 @@ def assert_wrong_root(disproven: DisprovenBlock | None, number: int) -> None:
 async def test_many_receipts_are_proven_in_another_process(
     prover: BlockProver, monkeypatch: pytest.MonkeyPatch, area_bytes: int
 ) -> None:
-    """Also if they are more than an area of the shared memory takes, and if there are more calls than areas."""
+    """Also if they are more than an area of the shared memory takes, and if there are more calls
+    than areas.
+    """
     monkeypatch.setattr("warpseal.indexer.evm.prover._AREA_BYTES", area_bytes)
     assert sum(memoryview(block.receipts).nbytes for block in unproven_blocks()) > INLINE_BYTES
     calls = (

@@ -1,4 +1,6 @@
-"""Indexing from providers as they are: refused methods and callers, batches that fail, strange encodings."""
+"""Indexing from providers as they are: refused methods and callers, batches that fail, strange
+encodings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Real contracts on a real EVM node (anvil), indexed: every form of transfers, kinds, creations, and hostile ones.
+"""Real contracts on a real EVM node (anvil), indexed: every form of transfers, kinds, creations,
+and hostile ones.
 
 Owners and balances of the index are compared with what the contracts say of themselves.
 """

@@ -1,4 +1,6 @@
-"""Creations inside of transactions: which blocks are traced, what nodes lack, and gaps that another node fills."""
+"""Creations inside of transactions: which blocks are traced, what nodes lack, and gaps that another
+node fills.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def created_at(height: int) -> bytes:
 
 
 def make_chain(heights: int, creating: Sequence[int]) -> ServedChain:
-    """Return a chain of blocks with one transaction each; in some of them it creates a contract inside."""
+    """Return a chain of blocks with one transaction each; in some of them it creates a contract
+    inside.
+    """
     chain = MadeUpChain()
     for height in range(1, heights + 1):
         chain.add([Tx(SENDER, FACTORY, gas_used=CREATING_GAS if height in creating else 21_000)])

@@ -1,4 +1,6 @@
-"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong contract is no error."""
+"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong
+contract is no error.
+"""
 
 from __future__ import annotations
 
@@ -343,7 +345,9 @@ def coin_chain() -> ServedChain:
 async def verify_balances(
     folder: Path, chain: ServedChain, state: NftState
 ) -> dict[str, IndexFinding]:
-    """Verify the index of a chain of coins; return the findings of balances that have an error or a remark."""
+    """Verify the index of a chain of coins; return the findings of balances that have an error or a
+    remark.
+    """
     logs = [
         {"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]}
         for number in (1, 2, 3)

@@ -1,4 +1,6 @@
-"""A P-Chain for tests: blocks by height, loopback nodes that serve them, a store in memory, a leadership."""
+"""A P-Chain for tests: blocks by height, loopback nodes that serve them, a store in memory, a
+leadership.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def recorded_l1_txs() -> list[PSignedTx]:
 
 
 class Chain:
-    """A chain of linked blocks from block 0. apricot: number of first blocks, which have no time."""
+    """A chain of linked blocks from block 0.
+
+    apricot: number of first blocks, which have no time.
+    """
 
     def __init__(self, blocks: int, apricot: int = 1, salt: bytes = b"") -> None:
         self.raw: list[bytes] = []
@@ -79,7 +84,9 @@ class Chain:
         return PBlock.build("BanffStandardBlock", parent, height, BANFF_S + height, txs).raw
 
     def fork(self, height: int) -> Chain:
-        """Return another chain that has the same blocks up to `height` and as many blocks as this chain."""
+        """Return another chain that has the same blocks up to `height` and as many blocks as this
+        chain.
+        """
         other = Chain(0, self._apricot)
         other.raw = self.raw[: height + 1]
         other._parent = BlockID(other.id_at(height))
@@ -109,7 +116,10 @@ def encoded(raw: bytes) -> dict[str, str]:
 
 @dataclass
 class ChainNode(RecordedNode):
-    """A node with a chain up to `tip`, or all of it. lies: other bytes by height. asked: requested heights in order."""
+    """A node with a chain up to `tip`, or all of it.
+
+    lies: other bytes by height. asked: requested heights in order.
+    """
 
     chain: Chain = field(default_factory=lambda: Chain(1))
     tip: int | None = None
@@ -184,7 +194,8 @@ class KnownRanges:
 class MemoryStore:
     """Keeps rows and ranges.
 
-    is_down: as if the database were gone; down_after: it goes after so many commits. on_commit: called after each.
+    is_down: as if the database were gone; down_after: it goes after so many commits. on_commit:
+    called after each.
     """
 
     def __init__(self) -> None:
@@ -227,7 +238,10 @@ class MemoryStore:
         self.on_commit()
 
     def up(self, down_after: int | None = None) -> None:
-        """Let the store work again. down_after: commits until it fails again."""
+        """Let the store work again.
+
+        down_after: commits until it fails again.
+        """
         self.is_down = False
         self.down_after = None if down_after is None else len(self.appended) + down_after
 
@@ -251,7 +265,10 @@ class SettableLeadership(Leadership):
 async def nodes_of(
     *nodes: RecordedNode, per_s: int = 1_000, quorum: int = 1
 ) -> AsyncIterator[PBlocksClient]:
-    """Serve nodes and yield the client of their blocks. quorum: how many of them must agree."""
+    """Serve nodes and yield the client of their blocks.
+
+    quorum: how many of them must agree.
+    """
     limits: dict[str, Any] = {
         "calls_per_s": 8 * per_s,
         "calls_in_flight": 64,

@@ -1,4 +1,6 @@
-"""The follower over loopback nodes: it reads each block once, from the tip down, and continues after restarts."""
+"""The follower over loopback nodes: it reads each block once, from the tip down, and continues
+after restarts.
+"""
 
 from __future__ import annotations
 

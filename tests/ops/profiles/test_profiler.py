@@ -74,7 +74,8 @@ async def profile_threads(
 ) -> None:
     """Profile one thread for each function, while the main thread serves its event loop.
 
-    CPU time after the last sample of a thread would not be attributed, so each stays in its function until then.
+    CPU time after the last sample of a thread would not be attributed, so each stays in its
+    function until then.
     """
     done, stopped = threading.Semaphore(0), threading.Event()
 
@@ -328,7 +329,8 @@ async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(
         return bool(stalls)
 
     await profiler.start_cpu()
-    # On a busy machine the loop may stall just before, and that stack is the one of the whole stall.
+    # On a busy machine the loop may stall just before, and that stack is the one of the whole
+    # stall.
     await until(has_stall)
     await profiler.stop_cpu()
     (stalled,) = stalls
@@ -352,7 +354,9 @@ async def test_the_stacks_of_threads_and_tasks_are_written(
 
 
 def test_memory_outside_python_objects_is_reported_as_native(tmp_path: Path) -> None:
-    """Run in a new process: the untouched buffers of other tests count for their objects and are not resident."""
+    """Run in a new process: the untouched buffers of other tests count for their objects and are
+    not resident.
+    """
     script = """
 import asyncio, sys
 from pathlib import Path

@@ -32,7 +32,8 @@ FUJI_FEE = {
     "excessConversionConstant": 51_937_021,
 }
 AT_MINIMUM = {"excess": 0, "price": 512, "timestamp": "2026-11-21T02:06:47Z"}
-# Of one fee curve: as many terms and seconds as thirty days at the capacity of mainnet take, and a little more.
+# Of one fee curve: as many terms and seconds as thirty days at the capacity of mainnet take, and a
+# little more.
 MOST_STEPS = 9_000_000
 # Of one fee curve in one forecast; a tenth of a second has about 500,000.
 MOST_FORECAST_STEPS = 160_000
@@ -133,7 +134,8 @@ def build_service(
 
 @dataclass
 class BusyTime:
-    """A clock that moves only while the background rests, and while a forecast is computed, for `computing_s` each.
+    """A clock that moves only while the background rests, and while a forecast is computed, for
+    `computing_s` each.
 
     starts: the time at which each computation began.
     """

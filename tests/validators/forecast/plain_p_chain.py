@@ -1,4 +1,6 @@
-"""The P-Chain's L1 validators second by second, as plainly as possible: one block a second, one sum, no shortcuts."""
+"""The P-Chain's L1 validators second by second, as plainly as possible: one block a second, one
+sum, no shortcuts.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def plain_prices(config: L1FeeConfig, active: int, excess: int) -> Iterator[int]
 
 @dataclass(frozen=True)
 class PlainRun:
-    """Seconds after which each validator was deactivated, what it had paid by then, and what it forfeited."""
+    """Seconds after which each validator was deactivated, what it had paid by then, and what it
+    forfeited.
+    """
 
     deactivated_after: Mapping[bytes, int]
     paid: Mapping[bytes, int]
@@ -45,7 +49,10 @@ class PlainRun:
 def run_plainly(
     config: L1FeeConfig, active: int, excess: int, balances: Mapping[bytes, int], seconds: int
 ) -> PlainRun:
-    """Run blocks at seconds 0, 1, ... `seconds`, with a fixed number of active validators on the network."""
+    """Run blocks at seconds 0, 1, ...
+
+    `seconds`, with a fixed number of active validators on the network.
+    """
     prices = plain_prices(config, active, excess)
     left = dict(balances)
     paid = dict.fromkeys(balances, 0)
@@ -58,7 +65,8 @@ def run_plainly(
                 paid[key] += price_of_next
                 left[key] -= price_of_next
             price_of_next = next(prices)
-        # Time passed: nothing is left. Behind the transactions: the rest does not pay for another second.
+        # Time passed: nothing is left. Behind the transactions: the rest does not pay for another
+        # second.
         gone = {key for key in paying if left[key] <= 0 or left[key] < price_of_next}
         deactivated_after |= dict.fromkeys(gone, second)
         paying -= gone

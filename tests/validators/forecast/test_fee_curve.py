@@ -1,4 +1,6 @@
-"""The curve of an L1 validator's fee equals the ledger's sum and a plain model of the P-Chain, for ten years."""
+"""The curve of an L1 validator's fee equals the ledger's sum and a plain model of the P-Chain, for
+ten years.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The course of a quorum equals that of a plain P-Chain, and top-ups keep it for exactly as long as they should."""
+"""The course of a quorum equals that of a plain P-Chain, and top-ups keep it for exactly as long as
+they should.
+"""
 
 from __future__ import annotations
 
@@ -463,7 +465,9 @@ class CountedWeight(int):
 def test_the_choice_of_top_ups_takes_a_bounded_number_of_sums(
     monkeypatch: pytest.MonkeyPatch, balances: int, stakes: int
 ) -> None:
-    """Each end of a stake is another need, so that a node that lies could make the needs as many as the validators."""
+    """Each end of a stake is another need, so that a node that lies could make the needs as many as
+    the validators.
+    """
     monkeypatch.setattr(CountedWeight, "count", 0)
     validators = [
         replace(

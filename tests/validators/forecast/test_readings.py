@@ -1,4 +1,6 @@
-"""Readings of validators and of the fee are of one chain time, with the number of active validators if it is known."""
+"""Readings of validators and of the fee are of one chain time, with the number of active validators
+if it is known.
+"""
 
 from __future__ import annotations
 

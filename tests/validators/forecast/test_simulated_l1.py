@@ -1,4 +1,6 @@
-"""Validators of a simulated L1 run dry in the very blocks that the forecast names, in every regime of the fee."""
+"""Validators of a simulated L1 run dry in the very blocks that the forecast names, in every regime
+of the fee.
+"""
 
 from __future__ import annotations
 

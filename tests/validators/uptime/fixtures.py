@@ -33,7 +33,10 @@ def validation(
 
 @dataclass
 class FakePeers(PeerNetwork):
-    """Peers that a test moves. last_heard: time by connected node; the others are targets and were tried."""
+    """Peers that a test moves.
+
+    last_heard: time by connected node; the others are targets and were tried.
+    """
 
     last_heard: dict[NodeID, float] = field(default_factory=dict)
     targets: set[NodeID] = field(default_factory=set)
@@ -145,7 +148,10 @@ class MemoryUptimeStorage(UptimeRows):
 
 @dataclass
 class Clock:
-    """A clock that a test winds, in milliseconds; the wall shows the same. readings: how often it was read."""
+    """A clock that a test winds, in milliseconds; the wall shows the same.
+
+    readings: how often it was read.
+    """
 
     now_ms: int = 1_000_000
     readings: int = 0

@@ -19,7 +19,9 @@ STEP_MS = 10
 
 
 def observe_until_killed(url: str, pipe: Connection) -> None:
-    """Observe a node that is always connected, in a process of its own, on a clock that the parent advances."""
+    """Observe a node that is always connected, in a process of its own, on a clock that the parent
+    advances.
+    """
     asyncio.run(_observe(url, pipe))
 
 
@@ -42,7 +44,9 @@ async def _observe(url: str, pipe: Connection) -> None:
 
 
 def observed_until_killed(url: str, least_ms: int) -> tuple[int, int]:
-    """Let a child observe until more than `least_ms` is written, and kill it; return that and the time that it had."""
+    """Let a child observe until more than `least_ms` is written, and kill it; return that and the
+    time that it had.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=observe_until_killed, args=(url, theirs))

@@ -1,4 +1,5 @@
-"""No node is credited more than its true uptime, however connections, stalls and crashes follow each other.
+"""No node is credited more than its true uptime, however connections, stalls and crashes follow
+each other.
 
 A plain model counts the truth, millisecond by millisecond; the recorded uptimes never exceed it.
 """

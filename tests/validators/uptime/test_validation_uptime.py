@@ -31,7 +31,9 @@ class UptimeScenario:
         self.uptimes.heartbeat(0)
 
     def wait(self, seconds: int, *node_ids: NodeID) -> None:
-        """Let time pass with a heartbeat every second; at the end the daemon hears from these nodes."""
+        """Let time pass with a heartbeat every second; at the end the daemon hears from these
+        nodes.
+        """
         for _ in range(seconds):
             self.now_s += 1
             self.uptimes.heartbeat(self.now_s * 1_000)

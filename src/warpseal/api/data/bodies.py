@@ -77,7 +77,10 @@ class EvmChainStatus(StrEnum):
 
 
 class EvmChainDetails(Resource, frozen=True, gc=False, kw_only=True):
-    """An EVM chain that this daemon serves. chainId: empty until a node reports it. platformChainId: blockchain id."""
+    """An EVM chain that this daemon serves.
+
+    chainId: empty until a node reports it. platformChainId: blockchain id.
+    """
 
     chain_id: str
     status: EvmChainStatus
@@ -105,7 +108,10 @@ class EvmChainList(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class TpsPoint(Resource, frozen=True, gc=False, kw_only=True):
-    """Transactions per second of a UTC day. timestamp: 00:00 of it."""
+    """Transactions per second of a UTC day.
+
+    timestamp: 00:00 of it.
+    """
 
     timestamp: int
     value: float
@@ -165,14 +171,18 @@ class SdkCollectionPageFields(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmReceipt(Resource, frozen=True, gc=False, kw_only=True):
-    """A receipt that the message carries: for a message of the other direction, and the account that gets its fee."""
+    """A receipt that the message carries: for a message of the other direction, and the account
+    that gets its fee.
+    """
 
     received_message_nonce: str
     relayer_reward_address: str
 
 
 class IcmRewardDetails(Resource, frozen=True, gc=False, kw_only=True):
-    """The fee of a message in the smallest unit of its ERC-20 token; an unknown name or symbol is empty."""
+    """The fee of a message in the smallest unit of its ERC-20 token; an unknown name or symbol is
+    empty.
+    """
 
     address: str
     name: str
@@ -183,7 +193,10 @@ class IcmRewardDetails(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmSourceTransaction(Resource, frozen=True, gc=False, kw_only=True):
-    """The transaction that sent a message. timestamp: Unix seconds. gasSpent: its fee in wei."""
+    """The transaction that sent a message.
+
+    timestamp: Unix seconds. gasSpent: its fee in wei.
+    """
 
     tx_hash: str
     timestamp: int
@@ -218,13 +231,19 @@ class _Message(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmMessage(_Message, frozen=True, gc=False, kw_only=True):
-    """An ICM message. An unknown EVM chain id is empty. data: left out if only the source would know it."""
+    """An ICM message.
+
+    An unknown EVM chain id is empty. data: left out if only the source would know it.
+    """
 
     icm_contract_address: str
 
 
 class DeprecatedIcmMessage(_Message, frozen=True, gc=False, kw_only=True):
-    """An ICM message at the deprecated paths. icmContractAddress: of `delivered_source_not_indexed` only."""
+    """An ICM message at the deprecated paths.
+
+    icmContractAddress: of `delivered_source_not_indexed` only.
+    """
 
     teleporter_contract_address: str
     icm_contract_address: str | UnsetType = UNSET
@@ -259,9 +278,12 @@ class UsageGrouping(StrEnum):
 
 
 class UsageValue(Resource, frozen=True, gc=False, kw_only=True):
-    """Usage of one group in one bucket. groupValue: left out without groups; `other`: all but the busiest groups.
+    """Usage of one group in one bucket.
 
-    medianResponseTimeMsecs: within 1 %; 0 if there is none. apiCreditsWasted: credits of invalid requests.
+    groupValue: left out without groups; `other`: all but the busiest groups.
+
+    medianResponseTimeMsecs: within 1 %; 0 if there is none. apiCreditsWasted: credits of invalid
+    requests.
     """
 
     grouped_by: UsageGrouping
@@ -283,7 +305,9 @@ class UsageMetric(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class UsageMetrics(Resource, frozen=True, gc=False, kw_only=True):
-    """Usage of the forwarded RPC routes, newest bucket first; buckets without requests are left out."""
+    """Usage of the forwarded RPC routes, newest bucket first; buckets without requests are left
+    out.
+    """
 
     aggregate_duration: TimeInterval
     metrics: tuple[UsageMetric, ...]

@@ -1,4 +1,6 @@
-"""Endpoints 3 to 6: transactions and blocks of a primary chain, any blockchain, and the chains of addresses."""
+"""Endpoints 3 to 6: transactions and blocks of a primary chain, any blockchain, and the chains of
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,10 @@ async def list_chain_ids(context: PrimaryNetworkContext) -> Response:
 
 
 def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> TransactionQuery:
-    """Return the query of a request. Raises InvalidRequest naming the parameter that does not go with the others."""
+    """Return the query of a request.
+
+    Raises InvalidRequest naming the parameter that does not go with the others.
+    """
     addresses, accounts = addresses_in(values)
     validation = values.get("l1ValidationId")
     if validation is not None and chain is not PrimaryChain.P:

@@ -1,4 +1,5 @@
-"""Descriptions of contracts that the operator wrote: one JSON file for each contract, `<chain>/<address>.json`.
+"""Descriptions of contracts that the operator wrote: one JSON file for each contract,
+`<chain>/<address>.json`.
 
 A changed file counts within seconds. docs/data-api.md describes the fields.
 """
@@ -34,19 +35,28 @@ _FILE_NAME: Final = re.compile(r"0[xX][0-9a-fA-F]{40}\.json")
 class ContractInfo(
     ContractDescription, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
 ):
-    """What the operator says about a contract. hidden: it is spam, and its tokens are not listed by owner."""
+    """What the operator says about a contract.
+
+    hidden: it is spam, and its tokens are not listed by owner.
+    """
 
     hidden: bool = False
 
 
 class DescribedContracts(Struct, frozen=True):
-    """The described contracts of one chain, by address. hidden: those that are spam."""
+    """The described contracts of one chain, by address.
+
+    hidden: those that are spam.
+    """
 
     infos: Mapping[bytes, ContractInfo] = field(default_factory=dict)
     hidden: frozenset[bytes] = frozenset()
 
     def of(self, address: str) -> ContractInfo | None:
-        """Return the description of a contract. address: as responses spell it."""
+        """Return the description of a contract.
+
+        address: as responses spell it.
+        """
         return self.infos.get(bytes.fromhex(address[2:])) if self.infos else None
 
 
@@ -55,7 +65,10 @@ _Stamp = tuple[int, int, int]
 
 
 class ContractInfoFolder:
-    """The files of one folder; None: there are no descriptions. `run` reads files again that have changed."""
+    """The files of one folder; None: there are no descriptions.
+
+    `run` reads files again that have changed.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -63,9 +76,12 @@ class ContractInfoFolder:
         self._by_name: dict[str, DescribedContracts] = {}
 
     def load(self) -> None:
-        """Read all files that are new or have changed. Raises StartupError if the folder cannot be read.
+        """Read all files that are new or have changed.
 
-        A file that cannot be used is logged, once for each change, and what was read from it before stays.
+        Raises StartupError if the folder cannot be read.
+
+        A file that cannot be used is logged, once for each change, and what was read from it before
+        stays.
         """
         if self._folder is None:
             return
@@ -89,7 +105,10 @@ class ContractInfoFolder:
             self._by_name = {name: _described(contracts) for name, contracts in infos.items()}
 
     def contracts(self, names: Iterable[str]) -> DescribedContracts:
-        """Return the described contracts of a chain. names: its ids and aliases, each of which may name a folder."""
+        """Return the described contracts of a chain.
+
+        names: its ids and aliases, each of which may name a folder.
+        """
         groups = [self._by_name[name] for name in names if name in self._by_name]
         if len(groups) <= 1:
             return groups[0] if groups else _NONE

@@ -1,9 +1,9 @@
 """The endpoints of the Data API and of the Metrics API, one row each.
 
-Source of truth: the specification's endpoints 3 to 19; operation ids and compute units are the hosted service's, which
-has no forecast. The routes, the OpenAPI document, the bodies of pages, the table of docs/data-api.md and the tests are
-made of these rows. The ports listen before handlers, parsers and resources are loaded, so rows name them as texts:
-"module:name" below `warpseal`.
+Source of truth: the specification's endpoints 3 to 19; operation ids and compute units are the
+hosted service's, which has no forecast. The routes, the OpenAPI document, the bodies of pages, the
+table of docs/data-api.md and the tests are made of these rows. The ports listen before handlers,
+parsers and resources are loaded, so rows name them as texts: "module:name" below `warpseal`.
 """
 
 from __future__ import annotations
@@ -87,8 +87,10 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
     """The row of one endpoint, from which its route, its schema and its page tokens are made.
 
     name: The operation id. Page tokens carry it, so it must never change.
-    number: The specification gives the endpoint this number; None if the specification does not have it.
-    bodies: A success has one of these bodies: a page, or the "module:class" of a resource. An endpoint has several
+    number: The specification gives the endpoint this number; None if the specification does not
+    have it.
+    bodies: A success has one of these bodies: a page, or the "module:class" of a resource. An
+    endpoint has several
         if it serves several kinds of chains or dialects; it sends the first page among them.
     context: The "module:class" of the object that the handler takes.
     units: A request costs this many compute units.

@@ -31,7 +31,9 @@ class PageTokenMismatch(InvalidRequest):
 class IndexNotEnabled(NotFound):
     """The request needs an index that this daemon does not keep.
 
-    missing: the chain or the resource. setting: the one that enables it. change: what to set there.
+    missing: the chain or the resource.
+    setting: the one that enables it.
+    change: what to set there.
     """
 
     code = "index_not_enabled"
@@ -79,7 +81,9 @@ class IndexStale(WarpsealError):
 
 
 class IndexBehind(WarpsealError):
-    """The index of an EVM chain does not have the token or message yet, and it lacks blocks that may hold it."""
+    """The index of an EVM chain does not have the token or message yet, and it lacks blocks that
+    may hold it.
+    """
 
     code = "index_behind"
     http_status = 503
@@ -102,7 +106,9 @@ class BlockNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """No indexed chain has an ICM message with this id, as far as the indexes go back, or the store no Warp message."""
+    """No indexed chain has an ICM message with this id, as far as the indexes go back, or the store
+    no Warp message.
+    """
 
     code = "message_not_found"
 
@@ -124,7 +130,9 @@ class TokenNotFound(NotFound):
 
 
 class NotAnErc20Token(NotFound):
-    """The contract has ERC-20 transfers and another kind, so that its ERC-20 balances are not listed."""
+    """The contract has ERC-20 transfers and another kind, so that its ERC-20 balances are not
+    listed.
+    """
 
     code = "not_an_erc20_token"
 
@@ -152,7 +160,9 @@ class ReindexedRecently(WarpsealError):
 
 
 class ReindexUnavailable(WarpsealError):
-    """The metadata of a token cannot be fetched within 20 seconds now: the indexer is down, or has too much to do."""
+    """The metadata of a token cannot be fetched within 20 seconds now: the indexer is down, or has
+    too much to do.
+    """
 
     code = "reindex_unavailable"
     http_status = 503

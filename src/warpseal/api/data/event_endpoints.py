@@ -1,4 +1,5 @@
-"""The event log: its stream, and the webhooks, which the administrator adds, lists, removes and tests.
+"""The event log: its stream, and the webhooks, which the administrator adds, lists, removes and
+tests.
 
 Source of truth: the HTML standard's server-sent events.
 """
@@ -30,7 +31,10 @@ _MAX_URL_CHARACTERS: Final = 2_048
 
 
 async def listen(context: RequestContext) -> Response:
-    """GET /v1/events. A broken stream is continued by the id of its last event, which clients send by themselves."""
+    """GET /v1/events.
+
+    A broken stream is continued by the id of its last event, which clients send by themselves.
+    """
     feed = context.services.events
     if feed is None:
         raise EventsNotEnabled
@@ -52,7 +56,8 @@ async def listen(context: RequestContext) -> Response:
             ]
         )
 
-    # A client keeps the id of a part without data, too: it continues from there, although no event was for it.
+    # A client keeps the id of a part without data, too: it continues from there, although no event
+    # was for it.
     return context.event_streams.respond(
         context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode()
     )
@@ -105,7 +110,10 @@ async def remove_webhook(context: RequestContext) -> Response:
 
 
 async def test_webhook(context: RequestContext) -> Response:
-    """POST /v1/webhooks/{webhookId}:test. A success resumes the deliveries of a webhook that fails or is paused."""
+    """POST /v1/webhooks/{webhookId}:test.
+
+    A success resumes the deliveries of a webhook that fails or is paused.
+    """
     feed, rows = await _load_webhooks(context)
     body = rows[context.request.path_params["webhookId"]]
     webhook, policy = DECODER.decode(body), context.settings.webhook_policy
@@ -118,7 +126,10 @@ async def test_webhook(context: RequestContext) -> Response:
 
 
 async def _load_webhooks(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
-    """Return the feed, and the bodies of all webhooks by id. Raises NotFound if the path names another one."""
+    """Return the feed, and the bodies of all webhooks by id.
+
+    Raises NotFound if the path names another one.
+    """
     feed = context.services.events
     if feed is None:
         raise EventsNotEnabled

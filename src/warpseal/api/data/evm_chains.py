@@ -1,4 +1,6 @@
-"""The EVM chains that the daemon serves: their entries, nodes, indexes and descriptions of contracts."""
+"""The EVM chains that the daemon serves: their entries, nodes, indexes and descriptions of
+contracts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ _NO_CODE_TTL_S: Final = 60.0
 
 
 class PlatformFacts(Struct, frozen=True):
-    """What the P-Chain knows of a chain. evm_chain_id: of its genesis."""
+    """What the P-Chain knows of a chain.
+
+    evm_chain_id: of its genesis.
+    """
 
     subnet_id: SubnetID
     vm_id: bytes
@@ -38,7 +43,10 @@ class PlatformFacts(Struct, frozen=True):
 
 
 class EvmChainService:
-    """One chain. index: None if it is not indexed. platform: None until the P-Chain was asked."""
+    """One chain.
+
+    index: None if it is not indexed. platform: None until the P-Chain was asked.
+    """
 
     def __init__(self, entry: EvmChain, nodes: EvmChainReader, index: EvmIndex | None) -> None:
         self.entry = entry
@@ -69,7 +77,10 @@ class EvmChainService:
         return self.entry.index is not None and self.entry.index.metadata is not MetadataMode.OFF
 
     async def freshness(self) -> EvmFreshness | None:
-        """Return how far the chain is indexed; None without an index, or before the first block. Raises StoreDown."""
+        """Return how far the chain is indexed; None without an index, or before the first block.
+
+        Raises StoreDown.
+        """
         freshness = None if self.index is None else await self.index.freshness()
         if freshness is not None:
             self._chain_id = freshness.chain_id

@@ -1,7 +1,8 @@
-"""Requests about an EVM chain: the chain that the path names, how far it is indexed, and pages the indexer completes.
+"""Requests about an EVM chain: the chain that the path names, how far it is indexed, and pages the
+indexer completes.
 
-If the chain is indexed, the response carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only;
-sums over chains carry one item a chain.
+If the chain is indexed, the response carries `x-warpseal-index:
+43114;height=H;node=N;lag=S;internal=T`, for it only; sums over chains carry one item a chain.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 
 
 class EvmContext(RequestContext, frozen=True):
-    """One request about an EVM chain. freshness: None if no block is indexed. index_error: why reads of it fail."""
+    """One request about an EVM chain.
+
+    freshness: None if no block is indexed.
+    index_error: why reads of it fail.
+    """
 
     chain: EvmChainService
     freshness: EvmFreshness | None
@@ -45,7 +50,10 @@ class EvmContext(RequestContext, frozen=True):
 
     @classmethod
     async def of(cls, context: RequestContext) -> EvmContext:
-        """Return the context, the chain's freshness among the response headers. Raises UnknownChain."""
+        """Return the context, the chain's freshness among the response headers.
+
+        Raises UnknownChain.
+        """
         name = context.request.path_params["chainId"]
         chain = await context.services.evm.find(name)
         if chain is None:
@@ -54,7 +62,9 @@ class EvmContext(RequestContext, frozen=True):
 
     @classmethod
     async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmContext:
-        """Return the context of a chain, its freshness among the response headers behind that of other chains."""
+        """Return the context of a chain, its freshness among the response headers behind that of
+        other chains.
+        """
         freshness, index_error = None, None
         try:
             freshness = await chain.freshness()
@@ -67,7 +77,10 @@ class EvmContext(RequestContext, frozen=True):
         return cls(**asdict(context), chain=chain, freshness=freshness, index_error=index_error)
 
     def index(self) -> EvmIndex:
-        """Return the index of the chain. Raises IndexNotEnabled, IndexNotReady, IndexStale, StoreDown."""
+        """Return the index of the chain.
+
+        Raises IndexNotEnabled, IndexNotReady, IndexStale, StoreDown.
+        """
         if self.chain.index is None:
             raise IndexNotEnabled(f"EVM chain {self.chain.name}", SETTING, ENABLE_INDEX)
         if self.index_error is not None:
@@ -109,10 +122,12 @@ async def indexed_contexts(
 
 
 def freshness_item(chain: EvmFreshness, now: float) -> str:
-    """Return the header's value: `first` if the beginning is missing, `stale` if the nodes are behind.
+    """Return the header's value: `first` if the beginning is missing, `stale` if the nodes are
+    behind.
 
-    internal: the height up to which creations inside of transactions are complete; none: no node traces. gap: the first
-    block that no node can trace. icm: the block from which on messages are known, if it is not the first one.
+    internal: the height up to which creations inside of transactions are complete; none: no node
+    traces. gap: the first block that no node can trace. icm: the block from which on messages are
+    known, if it is not the first one.
     """
     item = f"{chain.chain_id};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
     first = f";first={chain.first_height}" if chain.first_height else ""
@@ -123,7 +138,8 @@ def freshness_item(chain: EvmFreshness, now: float) -> str:
 
 
 async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -> P:
-    """Return a page for which the indexer was asked for contracts and metadata; they may come within 2 seconds.
+    """Return a page for which the indexer was asked for contracts and metadata; they may come
+    within 2 seconds.
 
     Old metadata is asked for, and nothing waits for it. Raises StoreDown.
     """

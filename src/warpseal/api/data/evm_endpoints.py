@@ -1,4 +1,6 @@
-"""Endpoints 9 to 15: EVM chains, their blocks, ERC-1155 transfers, NFTs, and the contracts that an address deployed."""
+"""Endpoints 9 to 15: EVM chains, their blocks, ERC-1155 transfers, NFTs, and the contracts that an
+address deployed.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,8 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
 
 
 def own_address(request: Request) -> str:
-    """Return the address that the client called, from the letter behind http: s://host, or ://host:port.
+    """Return the address that the client called, from the letter behind http: s://host, or
+    ://host:port.
 
     A proxy that ends TLS says so in a header.
     """
@@ -282,7 +285,9 @@ async def reindex(context: EvmContext) -> Response:
 
 
 def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> WarpsealError:
-    """Return the error about a token that the index does not have: it may be in a block that the index lacks."""
+    """Return the error about a token that the index does not have: it may be in a block that the
+    index lacks.
+    """
     chain = context.freshness
     if chain is not None and chain.lag_s(context.now):
         return IndexBehind(str(chain.chain_id), chain.height, chain.node_height)
@@ -292,7 +297,8 @@ def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> Warps
 async def _with_amounts(
     context: EvmContext, owner: bytes, items: Sequence[CollectibleBalance]
 ) -> tuple[CollectibleBalance, ...]:
-    """Return a page with the ERC-1155 amounts of a node: the index does not have the transfers before its beginning.
+    """Return a page with the ERC-1155 amounts of a node: the index does not have the transfers
+    before its beginning.
 
     What the owner does not hold any more is left out. Raises NodeUnavailable.
     """

@@ -1,4 +1,6 @@
-"""Resources of the EVM chains as a client reads them: its dialect, and the operator's descriptions of contracts."""
+"""Resources of the EVM chains as a client reads them: its dialect, and the operator's descriptions
+of contracts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _DESCRIPTION: Final = ContractDescription.__struct_fields__
 
 
 class EvmWording:
-    """How responses about one chain are worded. for_sdk: the dialect of the SDKs, which spells `indexStatus` otherwise.
+    """How responses about one chain are worded.
+
+    for_sdk: the dialect of the SDKs, which spells `indexStatus` otherwise.
 
     The specification shows it in lower case.
     """
@@ -55,7 +59,9 @@ class EvmWording:
         return replace(token, **changes)
 
     def names(self, contract: bytes, name: str, symbol: str) -> tuple[str, str]:
-        """Return the name and the symbol of a collection: what the operator says, else the given ones."""
+        """Return the name and the symbol of a collection: what the operator says, else the given
+        ones.
+        """
         info = self._contracts.infos.get(contract)
         if info is None:
             return name, symbol
@@ -106,7 +112,9 @@ def _choose(described: T | UnsetType, indexed: T) -> T:
 
 
 def block_of_node(facts: EvmBlockFacts, chain_id: str) -> EvmBlock:
-    """Return a block that a node has; only an index knows how many transactions there were up to it."""
+    """Return a block that a node has; only an index knows how many transactions there were up to
+    it.
+    """
     return EvmBlock(
         chain_id=chain_id,
         block_number=str(facts.number),

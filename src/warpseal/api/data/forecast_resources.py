@@ -1,7 +1,7 @@
 """The forecast of a subnet as a resource; see docs/forecast.md.
 
-Weights and amounts (nAVAX) are decimal texts, times are Unix seconds. What is not known, and what lies more than ten
-years ahead, is left out.
+Weights and amounts (nAVAX) are decimal texts, times are Unix seconds. What is not known, and what
+lies more than ten years ahead, is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class ForecastFee(Resource, frozen=True, gc=False, kw_only=True):
-    """The fee of an active L1 validator, nAVAX a second, and the number of active validators that it follows."""
+    """The fee of an active L1 validator, nAVAX a second, and the number of active validators that
+    it follows.
+    """
 
     price: str
     excess: str
@@ -41,7 +43,10 @@ class ForecastQuorum(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ValidatorForecast(Resource, frozen=True, gc=False, kw_only=True):
-    """How long a validator stays. An L1 validator has a validation id and a balance, a stake a transaction."""
+    """How long a validator stays.
+
+    An L1 validator has a validation id and a balance, a stake a transaction.
+    """
 
     validation_id: str | UnsetType = UNSET
     tx_hash: str | UnsetType = UNSET
@@ -59,7 +64,9 @@ class ValidatorForecast(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ForecastLoss(Resource, frozen=True, gc=False, kw_only=True):
-    """The validators that leave at the same time, by validation id or transaction, and the weights after it."""
+    """The validators that leave at the same time, by validation id or transaction, and the weights
+    after it.
+    """
 
     at: int
     validation_ids: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""ICM messages of all indexed EVM chains: pages that are merged by time, and both sides of each message.
+"""ICM messages of all indexed EVM chains: pages that are merged by time, and both sides of each
+message.
 
-Source of truth: the models of the published SDKs; docs/icm.md. The deprecated paths have the same answers with another
-key.
+Source of truth: the models of the published SDKs; docs/icm.md. The deprecated paths have the same
+answers with another key.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ async def _find_sides(
 async def _read_facts(
     chains: Sequence[EvmContext], message: JoinedMessage
 ) -> tuple[Sequence[MessageChange], int | None]:
-    """Return the changes of a message at its source, and the gas limit of the last block of its destination."""
+    """Return the changes of a message at its source, and the gas limit of the last block of its
+    destination.
+    """
     changes: Sequence[MessageChange] = ()
     block_gas = None
     for chain in chains:
@@ -229,7 +232,8 @@ async def _join_sides(
             messages.append(JoinedMessage(side, side))
             continue
         receive = receives.get(places[side.message_id]) if side.message_id in places else None
-        # The index of the destination may have been made again, so that the key is that of another message, or none.
+        # The index of the destination may have been made again, so that the key is that of another
+        # message, or none.
         if not isinstance(receive, ReceivedMessage) or receive.message_id != side.message_id:
             receive = None
         messages.append(JoinedMessage(side, receive))

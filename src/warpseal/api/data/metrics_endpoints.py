@@ -1,7 +1,8 @@
-"""Endpoints 17 to 19: average transactions per second of each UTC day, and the holders of tokens and of collections.
+"""Endpoints 17 to 19: average transactions per second of each UTC day, and the holders of tokens
+and of collections.
 
-All pages of a walk through holders show the block of the first one: a position is that block and the position of the
-index.
+All pages of a walk through holders show the block of the first one: a position is that block and
+the position of the index.
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ async def get_avg_tps(context: RequestContext) -> Response:
 
 
 async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext]:
-    """Return the indexed chains of a network; those without a block only if all are. Raises NetworkNotServed."""
+    """Return the indexed chains of a network; those without a block only if all are.
+
+    Raises NetworkNotServed.
+    """
     network = MAINNET if context.services.is_mainnet else TESTNET
     if name not in (TOTAL, network):
         raise NetworkNotServed(name, (TOTAL, network), context.services.network_id)
@@ -97,14 +101,19 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext
 
 
 def _newest_day(chain: EvmContext) -> int:
-    """Return the day of the last point: today, or that of the newest block while the index may lack newer ones."""
+    """Return the day of the last point: today, or that of the newest block while the index may lack
+    newer ones.
+    """
     assert chain.freshness is not None
     newest = chain.freshness.time // _DAY_S
     return newest if chain.freshness.lag_s(chain.now) else max(newest, int(chain.now) // _DAY_S)
 
 
 def _requested_days(query: PageQuery) -> tuple[int, int]:
-    """Return the first and the last day that the page may have. Raises InvalidRequest if `to` is before `from`."""
+    """Return the first and the last day that the page may have.
+
+    Raises InvalidRequest if `to` is before `from`.
+    """
     since: Any = query.values.get("from", 0)
     until: Any = query.values.get("to", _LAST_DAY * _DAY_S)
     if until < since:
@@ -196,7 +205,10 @@ def _listed(name: str) -> tuple[str, ...]:
 async def _entries(
     context: EvmContext, holders: Sequence[Holder]
 ) -> Sequence[HolderEntry | SdkHolderEntry]:
-    """Return holders as responses show them. The checksums of a large page are computed in a thread."""
+    """Return holders as responses show them.
+
+    The checksums of a large page are computed in a thread.
+    """
 
     def encode() -> Sequence[HolderEntry | SdkHolderEntry]:
         if context.for_sdk:

@@ -1,7 +1,8 @@
-"""Page tokens: the query, the item behind which the next page begins, and an expiry; signed against forgery.
+"""Page tokens: the query, the item behind which the next page begins, and an expiry; signed against
+forgery.
 
-A token carries the whole query, so that it may come alone. Its expiry is rounded up to five minutes, so that equal
-requests get equal tokens and their responses can be recognized as unchanged.
+A token carries the whole query, so that it may come alone. Its expiry is rounded up to five
+minutes, so that equal requests get equal tokens and their responses can be recognized as unchanged.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ _VERSION: Final = 1
 
 
 class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
-    """One request for a page, and the content of a token. subject: what the path names, in one spelling.
+    """One request for a page, and the content of a token.
 
-    values: the given parameters without the paging ones. size: of a page. position: of the item behind which the page
-    begins; None: it is the first one. expires_at: of the token, unix seconds. heights: heights of the chains that were
-    read; None without replicas.
+    subject: what the path names, in one spelling.
+
+    values: the given parameters without the paging ones.
+    size: of a page.
+    position: of the item behind which the page begins; None: it is the first one.
+    expires_at: of the token, unix seconds.
+    heights: heights of the chains that were read; None without replicas.
     """
 
     operation: str
@@ -52,13 +57,17 @@ class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
 
 
 class PageTokens:
-    """Encodes and decodes page tokens. now: unix seconds."""
+    """Encodes and decodes page tokens.
+
+    now: unix seconds.
+    """
 
     def __init__(self, keys: KeyStore, now: Callable[[], float]) -> None:
         self._keys = keys
         self._now = now
         self._cached_keys: tuple[bytes, ...] = ()
-        # The last valid token and its body: a request reads its token for the heights, and again for the page.
+        # The last valid token and its body: a request reads its token for the heights, and again
+        # for the page.
         self._verified: tuple[str | None, bytes] = None, b""
 
     async def encode(self, query: PageQuery, position: Position) -> str:

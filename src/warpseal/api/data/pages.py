@@ -1,4 +1,6 @@
-"""The bodies of pages, made of the rows of endpoints, so that responses and the OpenAPI document cannot differ."""
+"""The bodies of pages, made of the rows of endpoints, so that responses and the OpenAPI document
+cannot differ.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from warpseal.resources.base import UNSET, Resource, UnsetType
 
 @cache
 def page_class(page: PageBody) -> type[Resource]:
-    """Return the struct of a page: `next_page_token`, `items`, and the fields of the row's `beside`."""
+    """Return the struct of a page: `next_page_token`, `items`, and the fields of the row's
+    `beside`.
+    """
     # The last page has no token.
     token = ("next_page_token", str | UnsetType, UNSET)
     item: Any = Union[tuple(map(load, page.resources))]  # noqa: UP007

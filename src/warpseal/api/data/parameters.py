@@ -1,7 +1,8 @@
 """The kinds of query parameters of the Data API: their parsers and their schemas in OpenAPI.
 
-Source of truth: the specification's endpoints 3 to 15 and 17 to 19. Requests and the OpenAPI document read one table,
-so that the two cannot differ. Values are plain (numbers, texts, bytes, tuples of these) since page tokens carry them.
+Source of truth: the specification's endpoints 3 to 15 and 17 to 19. Requests and the OpenAPI
+document read one table, so that the two cannot differ. Values are plain (numbers, texts, bytes,
+tuples of these) since page tokens carry them.
 """
 
 from __future__ import annotations
@@ -148,7 +149,10 @@ def _enum_member(kind: Iterable[StrEnum]) -> Read:
 
 
 def _split(name: str, text: str) -> tuple[str, ...]:
-    """Return the distinct parts of a comma-separated list. Raises InvalidRequest for an empty part or too many."""
+    """Return the distinct parts of a comma-separated list.
+
+    Raises InvalidRequest for an empty part or too many.
+    """
     parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if "" in parts:
         raise InvalidRequest(name, "an entry of the list is empty")
@@ -179,7 +183,10 @@ read_node_id: Final = _read_id(parse_node_id)
 
 
 def read_account(name: str, text: str) -> bytes:
-    """Return the 20 bytes of an account or contract, in any case. Raises InvalidRequest naming the parameter."""
+    """Return the 20 bytes of an account or contract, in any case.
+
+    Raises InvalidRequest naming the parameter.
+    """
     if _ACCOUNT_TEXT.fullmatch(text) is None:
         reason = f"{_shown(text)}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
         raise InvalidRequest(name, reason)
@@ -195,7 +202,10 @@ def read_uint256(name: str, text: str) -> int:
 
 
 def read_block_id(name: str, text: str) -> int | bytes:
-    """Return the number of a block, or the 32 bytes of its hash. Raises InvalidRequest naming the parameter."""
+    """Return the number of a block, or the 32 bytes of its hash.
+
+    Raises InvalidRequest naming the parameter.
+    """
     if _BLOCK_HASH_TEXT.fullmatch(text):
         return bytes.fromhex(text[2:])
     if text.isascii() and text.isdigit():
@@ -206,9 +216,11 @@ def read_block_id(name: str, text: str) -> int | bytes:
 
 
 def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
-    """Return the 20 bytes of an address, and whether it is an account of the C-Chain (0x and 40 digits).
+    """Return the 20 bytes of an address, and whether it is an account of the C-Chain (0x and 40
+    digits).
 
-    prefix: what addresses of this network begin with. Raises InvalidRequest naming the parameter.
+    prefix: what addresses of this network begin with.
+    Raises InvalidRequest naming the parameter.
     """
     if text[:2] in ("0x", "0X"):
         return read_account(name, text), True
@@ -327,7 +339,10 @@ def time_range_in(values: Mapping[str, Any]) -> TimeRange:
 
 
 def block_range_in(values: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the first block of a query and the one behind its last. Raises InvalidRequest if start is above end."""
+    """Return the first block of a query and the one behind its last.
+
+    Raises InvalidRequest if start is above end.
+    """
     start, end = values.get("startBlock"), values.get("endBlock")
     if start is not None and end is not None and end < start:
         raise InvalidRequest("endBlock", f"{end} is below startBlock, {start}")

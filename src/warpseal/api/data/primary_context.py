@@ -23,14 +23,21 @@ INDEX_CHAINS: Final = "index-chains"
 
 
 class PrimaryNetworkContext(RequestContext, frozen=True):
-    """One request about the primary chains. network: as the path names it. freshness: of each indexed chain."""
+    """One request about the primary chains.
+
+    network: as the path names it.
+    freshness: of each indexed chain.
+    """
 
     network: str
     freshness: tuple[ChainFreshness, ...]
 
     @classmethod
     async def of(cls, context: RequestContext) -> PrimaryNetworkContext:
-        """Return the context, the index's freshness among the response headers. Raises NetworkNotServed."""
+        """Return the context, the index's freshness among the response headers.
+
+        Raises NetworkNotServed.
+        """
         services = context.services
         network = context.request.path_params["network"]
         context.api_settings.require_network(network, services.network_id)
@@ -42,7 +49,8 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
     def chain(self) -> PrimaryChain:
         """Return the primary chain that the path names.
 
-        Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh` raise.
+        Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh`
+        raise.
         """
         chain = self.services.chains.of_id(self.chain_id())
         if chain is None:
@@ -55,7 +63,9 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         return chain
 
     def require_indexed(self, chain: PrimaryChain) -> None:
-        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be, or IndexDamaged."""
+        """Raise IndexNotEnabled if a chain is not in the index, IndexNotReady if it is going to be,
+        or IndexDamaged.
+        """
         if not self.is_indexed(chain):
             damage = self.services.index.damage() if self.services.index is not None else None
             if damage is not None:
@@ -76,7 +86,10 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         return any(freshness.chain is chain for freshness in self.freshness)
 
     def chain_id(self) -> ChainID:
-        """Return the id of the blockchain that the path names, by id or alias. Raises InvalidRequest."""
+        """Return the id of the blockchain that the path names, by id or alias.
+
+        Raises InvalidRequest.
+        """
         name = self.request.path_params["blockchainId"]
         for chain in PrimaryChain:
             if name == chain:
@@ -92,14 +105,20 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
             return chain_id
 
     def index(self, subject: str) -> PrimaryNetworkIndex:
-        """Return the index. subject: the feature that needs it, for the error text. Raises IndexNotEnabled."""
+        """Return the index.
+
+        subject: the feature that needs it, for the error text.
+        Raises IndexNotEnabled.
+        """
         if self.services.index is None:
             raise IndexNotEnabled(subject, INDEX_CHAINS, "name p, x or c")
         return self.services.index
 
 
 def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
-    """Return the header's value: `first` if the beginning is missing, `stale` if the node is behind."""
+    """Return the header's value: `first` if the beginning is missing, `stale` if the node is
+    behind.
+    """
     items = []
     for chain in chains:
         item = (

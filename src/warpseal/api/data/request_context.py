@@ -1,4 +1,6 @@
-"""The start of every request to the Data API: its parameters, page token, the client's dialect, and the response."""
+"""The start of every request to the Data API: its parameters, page token, the client's dialect, and
+the response.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ else:
     page_tokens = LazyModule("warpseal.usage.page_tokens")
 
 HEADER: Final = "x-warpseal-index"
-# A published SDK names itself in its user agent; in a browser, which does not allow that, avacloud-sdk in this header.
+# A published SDK names itself in its user agent; in a browser, which does not allow that,
+# avacloud-sdk in this header.
 _SDK_AGENT: Final = "speakeasy-sdk/"
 _SDK_COMPONENT_HEADER: Final = "x-app-component"
 _SDK_COMPONENTS: Final = ("avacloud-sdk", "chainkit")
@@ -78,7 +81,10 @@ class RequestContext(Struct, frozen=True):
         return read_query(parameters, query, ignore_unknown=ignore_all)
 
     async def read_fields(self) -> dict[str, Any]:
-        """Return the fields of a JSON body as `parameters` returns those of a query. Raises InvalidRequest."""
+        """Return the fields of a JSON body as `parameters` returns those of a query.
+
+        Raises InvalidRequest.
+        """
         body = await read_body(self.request.scope, self.request.receive, self.api_settings)
         try:
             fields = msgspec.json.decode(body, type=dict[str, str | list[str]])
@@ -92,7 +98,10 @@ class RequestContext(Struct, frozen=True):
         return dict(read_query(self.endpoint.parameters, pairs, ignore_unknown=ignore_unknown))
 
     async def chain_id_of(self, name: str, text: str) -> ChainID:
-        """Return the blockchain id of a chain that a parameter names by any of its names. Raises InvalidRequest."""
+        """Return the blockchain id of a chain that a parameter names by any of its names.
+
+        Raises InvalidRequest.
+        """
         chain_id = await self.services.evm.find_id(text)
         if chain_id is None:
             raise InvalidRequest(
@@ -104,7 +113,8 @@ class RequestContext(Struct, frozen=True):
     async def page_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page: its own parameters, or those of its page token.
 
-        subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
+        subject: the resource of the path in its canonical form.
+        Raises InvalidRequest, and the errors of a page token.
         """
         values_by_name: dict[str, Any] = self.parameters()
         tokens = {
@@ -207,7 +217,10 @@ class RequestContext(Struct, frozen=True):
 
 
 class ContextFactory:
-    """Makes the context of a request. now: unix seconds."""
+    """Makes the context of a request.
+
+    now: unix seconds.
+    """
 
     def __init__(
         self,
@@ -243,7 +256,8 @@ class ContextFactory:
         # Set in the task of the request, and shared by the tasks that it starts.
         CLIENT_HEIGHTS.set(client_heights := ClientHeights())
         for name in (PAGE_TOKEN.name, START_KEY.name):
-            # Before the freshness of the response is read. A token of the Metrics API says more when its row is read.
+            # Before the freshness of the response is read. A token of the Metrics API says more
+            # when its row is read.
             if token := request.query_params.get(name):
                 client_heights.continue_from(await tokens.heights(token))
         return RequestContext(

@@ -1,4 +1,6 @@
-"""The routes of the Data API and of the Metrics API, made of the table of endpoints, and access to them."""
+"""The routes of the Data API and of the Metrics API, made of the table of endpoints, and access to
+them.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,14 @@ _CONTEXTS: Final = "api.data.request_context:ContextFactory"
 
 
 class DataApi:
-    """The Data API and the Metrics API, for the API port to mount. Requests wait at `gate` for the services.
+    """The Data API and the Metrics API, for the API port to mount.
 
-    settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well. event_streams: the
-    streams of events, by gRPC as well. now: unix seconds; monotonic: seconds that never go back. stopping: set when the
-    daemon stops.
+    Requests wait at `gate` for the services.
+
+    settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well.
+        event_streams: the streams of events, by gRPC as well.
+    now: unix seconds; monotonic: seconds that never go back.
+    stopping: set when the daemon stops.
     """
 
     def __init__(
@@ -86,13 +91,17 @@ class DataApi:
 
     def _routes(self, endpoints: Iterable[EndpointRow]) -> list[Route]:
         by_path: dict[str, dict[str, EndpointRow]] = {}
-        # The template of a path matches that path with a verb as well: {tokenId} and {tokenId}:reindex.
+        # The template of a path matches that path with a verb as well: {tokenId} and
+        # {tokenId}:reindex.
         for endpoint in sorted(endpoints, key=lambda endpoint: ":" not in endpoint.path):
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         return [self._route(path, by_method) for path, by_method in by_path.items()]
 
     def _route(self, path: str, endpoints: Mapping[str, EndpointRow]) -> Route:
-        """Return the route of a path. endpoints: by method."""
+        """Return the route of a path.
+
+        endpoints: by method.
+        """
 
         async def respond(request: Request) -> Response:
             # A HEAD is a GET whose response is sent without its body.

@@ -1,4 +1,5 @@
-"""Resources in the dialect of the published SDKs, which contradict the specification for the X- and C-Chain.
+"""Resources in the dialect of the published SDKs, which contradict the specification for the X- and
+C-Chain.
 
 The index answers in the specification's dialect; these functions translate.
 """
@@ -86,7 +87,9 @@ class SdkCChainTransaction(_SdkTransaction, frozen=True, gc=False, kw_only=True)
 
 
 def sdk_p_transaction(tx: PChainTransaction) -> PChainTransaction:
-    """Return a transaction of the P-Chain; one of the SDKs takes a genesis for an object or not at all."""
+    """Return a transaction of the P-Chain; one of the SDKs takes a genesis for an object or not at
+    all.
+    """
     created = tx.blockchain_info
     if created is UNSET or created.genesis_data is UNSET:
         return tx
@@ -106,7 +109,9 @@ def sdk_x_transaction(tx: XChainTransaction) -> SdkXChainTransaction:
 
 
 def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
-    """Return an atomic transaction of the C-Chain; an SDK recognizes its type by the keys that it has."""
+    """Return an atomic transaction of the C-Chain; an SDK recognizes its type by the keys that it
+    has.
+    """
     is_import = tx.tx_type is PrimaryNetworkTxType.IMPORT
     return copy_resource(
         tx,

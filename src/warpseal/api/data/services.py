@@ -38,7 +38,9 @@ class KeyStore(Protocol):
 
 
 class EphemeralKeys:
-    """The keys of a daemon without a store: no API keys, and a token key that lasts as long as the process."""
+    """The keys of a daemon without a store: no API keys, and a token key that lasts as long as the
+    process.
+    """
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
@@ -53,12 +55,20 @@ class EphemeralKeys:
 
 
 class DataServices(Struct, frozen=True):
-    """The services of the Data API. index: None if nothing is indexed; prices: None without a source.
+    """The services of the Data API.
 
-    aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
-    that the index has, or is going to have. evm: the EVM chains. metrics_database: None if there is none. usage: None
-    if it is not recorded. forecasts: None without validators, as in benchmarks. events: None without a store. icm: None
-    without EVM chains. signing_blocks: None in benchmarks.
+    index: None if nothing is indexed; prices: None without a source.
+
+    aliases: other names of blockchains.
+    uptime_source: None if only the node observes validators.
+    indexed: the chains that the index has, or is going to have.
+    evm: the EVM chains.
+    metrics_database: None if there is none.
+    usage: None if it is not recorded.
+    forecasts: None without validators, as in benchmarks.
+    events: None without a store.
+    icm: None without EVM chains.
+    signing_blocks: None in benchmarks.
     """
 
     network_id: int

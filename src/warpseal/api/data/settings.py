@@ -35,7 +35,9 @@ _UNITS: Final = integer(0, 10**12)
 class Compat(StrEnum):
     """The response shapes to use if the specification and the published SDKs contradict each other.
 
-    SPEC: the specification's. SDK: the SDKs'. AUTO: the SDKs' for requests that identify themselves as an SDK's.
+    SPEC: the specification's.
+    SDK: the SDKs'.
+    AUTO: the SDKs' for requests that identify themselves as an SDK's.
     """
 
     SPEC = "spec"

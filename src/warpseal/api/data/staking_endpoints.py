@@ -1,4 +1,6 @@
-"""Endpoints 7 and 8: rewards that were paid, and the validations of a node; validators of L1s; forecasts."""
+"""Endpoints 7 and 8: rewards that were paid, and the validations of a node; validators of L1s;
+forecasts.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ async def list_l1_validators(context: PrimaryNetworkContext) -> Response:
 def node_page(
     validations: Sequence[Validation], query: ValidationQuery, page: PageRequest
 ) -> Page[Validation]:
-    """Return a page of the validations that a node reports; the position is the last one's start and id."""
+    """Return a page of the validations that a node reports; the position is the last one's start
+    and id.
+    """
     is_newest_first = query.order is SortOrder.DESC
     ordered = sorted(validations, key=_start_and_id, reverse=is_newest_first)
     if page.after is not None:
@@ -113,7 +117,10 @@ def node_page(
 
 
 def reward_query(values: Mapping[str, Any]) -> RewardQuery:
-    """Return the query of a request. Raises InvalidRequest naming the parameter that is missing or wrong."""
+    """Return the query of a request.
+
+    Raises InvalidRequest naming the parameter that is missing or wrong.
+    """
     addresses, accounts = addresses_in(values)
     if accounts:
         raise InvalidRequest(
@@ -153,8 +160,8 @@ async def _find_validations(
 ) -> Page[Validation]:
     """Ask the index if it has the P-Chain, else the node, which knows only the active ones.
 
-    The node adds the active ones that the index does not have yet: it is without the genesis, has begun later, or is
-    still catching up.
+    The node adds the active ones that the index does not have yet: it is without the genesis, has
+    begun later, or is still catching up.
     """
     index = context.services.index
     if index is not None and context.is_indexed(PrimaryChain.P):
@@ -214,10 +221,12 @@ async def merge_validations(
     page: PageRequest,
     indexed_until: int,
 ) -> Page[Validation]:
-    """Return a page of validations that only the node has, of those in the index, and of the node's others, in order.
+    """Return a page of validations that only the node has, of those in the index, and of the node's
+    others, in order.
 
-    indexed_until: unix seconds of the last indexed block. What began later is newer than the index, the rest is older.
-    A position behind one of the node's is (start, id, 0 before or 1 behind the index).
+    indexed_until: unix seconds of the last indexed block. What began later is newer than the index,
+        the rest is older. A position behind one of the node's is (start, id, 0 before or 1 behind
+        the index).
     """
     newer = [validation for validation in unindexed if validation.start > indexed_until]
     older = [validation for validation in unindexed if validation.start <= indexed_until]
@@ -253,7 +262,9 @@ def _is_of_node(position: Position) -> bool:
 async def _price(
     context: PrimaryNetworkContext, reward: Reward, currency: str
 ) -> HistoricalPrice | None:
-    """Return the price of one unit when the reward was paid; None if it is not known, and for the last 24 hours."""
+    """Return the price of one unit when the reward was paid; None if it is not known, and for the
+    last 24 hours.
+    """
     prices = context.services.prices
     if prices is None or reward.paid_at > context.now - PRICED_AFTER_S:
         return None
@@ -270,8 +281,8 @@ async def _connectivity(
 ) -> Connectivity | None:
     """Return the connectivity of an active validator, as the node reports it.
 
-    Uptime and reachability are those that this daemon observed, once it observed them for a day. They are all that is
-    known of it while no node replies, since no block has them.
+    Uptime and reachability are those that this daemon observed, once it observed them for a day.
+    They are all that is known of it while no node replies, since no block has them.
     """
     starts = [
         validation.start for validation in validations if isinstance(validation.state, ActiveState)

@@ -144,7 +144,10 @@ def reward_resource(
 def validation_resource(
     validation: Validation, connectivity: Connectivity | None, text: NetworkText
 ) -> ValidatorDetails:
-    """Return a validation in its state. connectivity: an active one needs it."""
+    """Return a validation in its state.
+
+    connectivity: an active one needs it.
+    """
     fee_shares, state = validation.fee_shares, validation.state
     common: dict[str, Any] = {
         "tx_hash": id_text(validation.tx_id),

@@ -57,7 +57,10 @@ _CHAIN_SEGMENTS: Final = ("bc", "index")
 
 
 async def get_usage(context: RequestContext) -> Response:
-    """Return the usage of a range. Raises NetworkNotServed, UsageNotEnabled, InvalidRequest, StoreDown."""
+    """Return the usage of a range.
+
+    Raises NetworkNotServed, UsageNotEnabled, InvalidRequest, StoreDown.
+    """
     values: dict[str, Any] = context.parameters()
     context.api_settings.require_network(str(values["network"]), context.services.network_id)
     usage = context.services.usage
@@ -87,7 +90,10 @@ async def get_usage(context: RequestContext) -> Response:
 def _range(
     values: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
 ) -> tuple[int, int]:
-    """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
+    """Return the start of the first bucket that overlaps the range, and the end of the range.
+
+    Raises InvalidRequest.
+    """
     until = _day(values["endTimestamp"]) if "endTimestamp" in values else now
     since = (
         _day(values["startTimestamp"])
@@ -102,7 +108,8 @@ def _range(
     until = min(until, bucket_end(level, bucket_start(level, now)))
     oldest = oldest_kept(settings, level, now)
     if since <= oldest and oldest > 0:
-        # The oldest bucket began before the retention; 90 days have no more hours than one response.
+        # The oldest bucket began before the retention; 90 days have no more hours than one
+        # response.
         since = min(bucket_end(level, oldest), bucket_start(level, now))
     since = min(max(since, 0), until)
     limit = MAX_GROUPED_BUCKETS if is_grouped else MAX_BUCKETS

@@ -1,7 +1,7 @@
 """The calls of proto/warpseal/v1/warpseal.proto, and those of health and reflection.
 
-Requests become the values that HTTP requests become. They and the responses are bytes here, so that those of repeated
-calls are not decoded again, and an event is encoded once for all listeners.
+Requests become the values that HTTP requests become. They and the responses are bytes here, so that
+those of repeated calls are not decoded again, and an event is encoded once for all listeners.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ REFLECTION_V1ALPHA: Final = reflection_pb2.DESCRIPTOR.services_by_name["ServerRe
 REFLECTION_V1: Final = REFLECTION_V1ALPHA.replace(".v1alpha.", ".v1.")
 # A listener gets no more than one batch in this time.
 GATHER_S: Final = 0.05
-# An error reaches its caller if it is sent so long before the deadline, which clients round up by at most a hundredth.
+# An error reaches its caller if it is sent so long before the deadline, which clients round up by
+# at most a hundredth.
 _RESERVE_S: Final = 0.05
 _HEALTH_POLL_S: Final = 1.0
 _MAX_PARSED: Final = 1_024
@@ -65,8 +66,8 @@ _MAX_PARSED_BYTES: Final = 4_096
 _MAX_ENCODED_EVENTS: Final = 4_096
 _MAX_OTHER_CALLS: Final = 1_000
 _MAX_OTHER_CALLS_PER_CLIENT: Final = 16
-# Calls whose request is not there yet. It comes with the call, unless the client is slow: a burst holds its places for
-# a moment.
+# Calls whose request is not there yet. It comes with the call, unless the client is slow: a burst
+# holds its places for a moment.
 _MAX_ARRIVING: Final = 4_096
 _MAX_ARRIVING_PER_CLIENT: Final = 1_000
 
@@ -76,7 +77,11 @@ _Signed = Aggregation | L1SignedMessage
 
 
 class Call(Struct, frozen=True, eq=False):
-    """A call. scope: as ASGI has it, for access, limits and the log. context: of grpc.aio."""
+    """A call.
+
+    scope: as ASGI has it, for access, limits and the log.
+    context: of grpc.aio.
+    """
 
     scope: Scope
     context: Any
@@ -98,7 +103,8 @@ class Call(Struct, frozen=True, eq=False):
         return request
 
     def timeout_s(self, max_timeout_s: float) -> float | None:
-        """Return the time of a request, so that an error arrives before the deadline; None without a deadline.
+        """Return the time of a request, so that an error arrives before the deadline; None without
+        a deadline.
 
         In tenths of a second, so that requests of calls with the same timeout are equal.
         """
@@ -193,7 +199,8 @@ class GrpcCalls:
                     ]
                 )
 
-            # A client that reads nothing holds its place and one batch; HTTP/2 has no way to end only its stream.
+            # A client that reads nothing holds its place and one batch; HTTP/2 has no way to end
+            # only its stream.
             streams = self._data.event_streams
             await streams.push(
                 call.context.write, next_batch, lambda: _encode_cursor(cursor), write_timeout_s=None
@@ -221,7 +228,10 @@ class GrpcCalls:
         return encoded
 
     async def reflect(self, call: Call) -> None:
-        """Write a ServerReflectionResponse for each request. The messages of both versions are the same."""
+        """Write a ServerReflectionResponse for each request.
+
+        The messages of both versions are the same.
+        """
 
         encoded: Any = await self._receive(call)
 
@@ -296,7 +306,9 @@ def _decode(kind: Any, encoded: bytes) -> Any:
 
 
 def _pairs(request: Any, *others: str) -> list[tuple[str, Any]]:
-    """Return the fields that are set and none of the others, as a JSON body or a query has them: bytes are hex."""
+    """Return the fields that are set and none of the others, as a JSON body or a query has them:
+    bytes are hex.
+    """
     return [
         (
             field.json_name,
@@ -347,7 +359,10 @@ def _with_base64(body: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(_MAX_ENCODED_EVENTS)
 def _encode_event(encoded: bytes) -> bytes:
-    """Return an EventBatch with one event, from its JSON. Batches that follow each other are one batch."""
+    """Return an EventBatch with one event, from its JSON.
+
+    Batches that follow each other are one batch.
+    """
     event = msgspec.json.decode(encoded)
     event["data"] = msgspec.json.encode(event["data"]).decode()
     return pb.EventBatch(

@@ -1,8 +1,11 @@
-"""A gRPC server on one port, until it is stopped. Its calls have ids, log lines, counts and errors as HTTP requests do.
+"""A gRPC server on one port, until it is stopped.
+
+Its calls have ids, log lines, counts and errors as HTTP requests do.
 
 Source of truth: gRPC over HTTP/2; google/rpc/code.proto for the codes and their HTTP statuses;
-google/rpc/error_details.proto. A method whose request is one message is served as one whose request is a stream: so a
-call without its request is counted by the network of its client, and its request has to come in time.
+google/rpc/error_details.proto. A method whose request is one message is served as one whose request
+is a stream: so a call without its request is counted by the network of its client, and its request
+has to come in time.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ from warpseal.runtime.process import os_error_text
 from warpseal.runtime.request_id import new_request_id, request_id
 from warpseal.store.errors import CursorExpired
 
-# Of one connection: more than its client may have at once, since a client waits in place of being refused.
+# Of one connection: more than its client may have at once, since a client waits in place of being
+# refused.
 _MAX_STREAMS: Final = 1_000
 _KEEPALIVE_MS: Final = 30_000
 _MIN_PING_INTERVAL_MS: Final = 5_000
@@ -117,7 +121,10 @@ class GrpcServer:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Serve until `stop`, or until cancelled: then everything ends at once. Raises StartupError."""
+        """Serve until `stop`, or until cancelled: then everything ends at once.
+
+        Raises StartupError.
+        """
         server = self._build()
         await server.start()
         try:
@@ -200,7 +207,8 @@ class GrpcServer:
             except aio.InternalError:
                 # The client left during a read or a write, which ends before gRPC cancels the call.
                 raise asyncio.CancelledError from None
-            except Exception as failure:  # noqa: BLE001 - the edge: the caller gets an error, the failure a log line
+            # The edge: the caller gets an error, the failure a log line.
+            except Exception as failure:  # noqa: BLE001
                 error = as_warpseal_error(failure)
             finally:
                 del self._tasks[task]
@@ -250,7 +258,10 @@ class GrpcServer:
 
 
 def _read_credentials(file: Path) -> grpc.ServerCredentials:
-    """Return the credentials in a PEM file with a certificate chain and a private key. Raises StartupError."""
+    """Return the credentials in a PEM file with a certificate chain and a private key.
+
+    Raises StartupError.
+    """
     try:
         # This checks more than gRPC does, and says what is wrong.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)

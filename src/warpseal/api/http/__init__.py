@@ -1,1 +1,3 @@
-"""What all APIs share: servers, HTTP and WebSocket protocols, request bodies, limits, keys, and the error table."""
+"""What all APIs share: servers, HTTP and WebSocket protocols, request bodies, limits, keys, and the
+error table.
+"""

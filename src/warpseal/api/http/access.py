@@ -1,6 +1,7 @@
 """Access to `/v1`: API keys, and limits of compute units by key or by client address.
 
-Source of truth: the specification's Authentication section; header names and default limits of the hosted service.
+Source of truth: the specification's Authentication section; header names and default limits of the
+hosted service.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class ApiAccess:
-    """Checks keys and limits. now: monotonic seconds."""
+    """Checks keys and limits.
+
+    now: monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -76,17 +80,25 @@ class ApiAccess:
         return guarded
 
     async def check_key(self, request: Request) -> None:
-        """Check the key if the settings require one. Raises ApiKeyRequired, ApiKeyRefused, StoreDown."""
+        """Check the key if the settings require one.
+
+        Raises ApiKeyRequired, ApiKeyRefused, StoreDown.
+        """
         if self._settings.require_api_key:
             key = await self._key(request)
             log_fields(request.scope)["api_key"] = key.name if key else None
 
     async def check(self, request: Request) -> None:
-        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
+        """Check the key of a request, and that the caller has a unit left.
+
+        Counts nothing, raises as `admit` does.
+        """
         _apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
 
     async def admit(self, request: Request, units: int, *, needs_key: bool = False) -> None:
-        """Count a request. needs_key: require a key in any case.
+        """Count a request.
+
+        needs_key: require a key in any case.
 
         Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required.
         """
@@ -95,7 +107,8 @@ class ApiAccess:
         )
 
     async def admit_to_metrics_api(self, request: Request, units: int) -> None:
-        """Count a request by the address of its client, apart from those of `/v1`; keys do not count.
+        """Count a request by the address of its client, apart from those of `/v1`; keys do not
+        count.
 
         Raises RateLimited.
         """
@@ -176,7 +189,9 @@ def find_key_text(request: Request) -> str | None:
 
 
 def require_token(request: Request, admin_token: str) -> None:
-    """Raise AdminTokenRequired or AdminTokenRefused without the admin token; a daemon without one refuses all."""
+    """Raise AdminTokenRequired or AdminTokenRefused without the admin token; a daemon without one
+    refuses all.
+    """
     if admin_token and "authorization" not in request.headers:
         raise AdminTokenRequired
     if not admin_token or not has_token(request.scope, admin_token):
@@ -184,7 +199,10 @@ def require_token(request: Request, admin_token: str) -> None:
 
 
 class UsageAccess(Struct, frozen=True):
-    """The callers that may read the usage. admin_token: empty: requests from this machine are the administrator's."""
+    """The callers that may read the usage.
+
+    admin_token: empty: requests from this machine are the administrator's.
+    """
 
     readers: UsageReaders = UsageReaders.ANYONE
     admin_token: str = ""
@@ -195,7 +213,9 @@ class UsageAccess(Struct, frozen=True):
         return self.readers is UsageReaders.KEYS
 
     def check(self, request: Request) -> None:
-        """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator and is not."""
+        """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator
+        and is not.
+        """
         if self.readers is not UsageReaders.ADMIN:
             return
         if self.admin_token or not is_from_this_machine(request.scope):

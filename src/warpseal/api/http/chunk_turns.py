@@ -1,6 +1,8 @@
-"""Bounds the chunks of request bodies that are parsed in one turn of the event loop; client networks take turns.
+"""Bounds the chunks of request bodies that are parsed in one turn of the event loop; client
+networks take turns.
 
-A chunk of a few bytes costs as much as a long one, and one read of a socket may have tens of thousands of them.
+A chunk of a few bytes costs as much as a long one, and one read of a socket may have tens of
+thousands of them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class ChunkTurns:
         self._chunks += chunks
 
     def wait(self, network: str, read: Callable[[], None]) -> None:
-        """Have `read` called in a later turn, in turn with other networks, and with other reads of this one."""
+        """Have `read` called in a later turn, in turn with other networks, and with other reads of
+        this one.
+        """
         self._waiting.setdefault(network, deque()).append(read)
 
     def _begin_turn(self) -> None:

@@ -1,8 +1,10 @@
-"""Clients: their addresses and countries, also behind trusted proxies, and their networks, for which limits hold.
+"""Clients: their addresses and countries, also behind trusted proxies, and their networks, for
+which limits hold.
 
-A client of IPv6 may use any address of its own network. Source of truth of proxies: docs/gateway.md. Each proxy appends
-the address of its own client to X-Forwarded-For, so this header is read from its end. The first address there that is
-no trusted proxy is the client. All before it may be forged. Only trusted proxies may set these headers.
+A client of IPv6 may use any address of its own network. Source of truth of proxies:
+docs/gateway.md. Each proxy appends the address of its own client to X-Forwarded-For, so this header
+is read from its end. The first address there that is no trusted proxy is the client. All before it
+may be forged. Only trusted proxies may set these headers.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ IpNetwork = IPv4Network | IPv6Network
 
 
 class Client(NamedTuple):
-    """A client. address: without port; "" if unknown. country: two letters, T1, or XX if unknown."""
+    """A client.
+
+    address: without port; "" if unknown.
+    country: two letters, T1, or XX if unknown.
+    """
 
     address: str
     country: str = UNKNOWN
@@ -75,7 +81,9 @@ class TrustedProxies:
         return Client(self._forwarded_address(scope) or connected, country)
 
     def _forwarded_address(self, scope: Scope) -> str | None:
-        """Return the last address that is no trusted proxy, or the first of trusted ones; None without an address."""
+        """Return the last address that is no trusted proxy, or the first of trusted ones; None
+        without an address.
+        """
         sender = None
         for value in _last_first(scope, _ADDRESS_HEADER):
             address, is_trusted = (
@@ -88,7 +96,9 @@ class TrustedProxies:
         return sender
 
     def _parse_uncached(self, value: bytes) -> tuple[str | None, bool]:
-        """Return the address in a value, None if it is malformed, and whether it is a trusted proxy's."""
+        """Return the address in a value, None if it is malformed, and whether it is a trusted
+        proxy's.
+        """
         address = _parse_address(value)
         if address is None:
             return None, False
@@ -131,7 +141,9 @@ def proxy_network(value: Any, path: str) -> IpNetwork:
 
 
 def _last_first(scope: Scope, header: bytes) -> Iterator[bytes]:
-    """Yield the values of a header from the last to the first; several lines are one list (RFC 9110, 5.3)."""
+    """Yield the values of a header from the last to the first; several lines are one list (RFC
+    9110, 5.3).
+    """
     for name, value in reversed(scope["headers"]):
         if name == header:
             yield from filter(
@@ -160,9 +172,12 @@ def _parse_country(value: bytes) -> str:
 
 
 class IdleConnections:
-    """Idle connections by client network. A network may hold a quarter of all connections without a whole request.
+    """Idle connections by client network.
 
-    Beyond that its oldest idle connection is closed, so that a new one, such as a probe's, is served.
+    A network may hold a quarter of all connections without a whole request.
+
+    Beyond that its oldest idle connection is closed, so that a new one, such as a probe's, is
+    served.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -170,7 +185,10 @@ class IdleConnections:
         self._by_network: dict[str, dict[Callable[[], None], None]] = {}
 
     def add(self, address: str, close: Callable[[], None]) -> None:
-        """Add an idle connection. close: closes it; of the oldest one of the network it is called if there are many."""
+        """Add an idle connection.
+
+        close: closes it; of the oldest one of the network it is called if there are many.
+        """
         idle = self._by_network.setdefault(client_network(address)[0], {})
         idle[close] = None
         if len(idle) > self._limit:
@@ -189,7 +207,9 @@ class IdleConnections:
 
 @lru_cache(_MAX_CACHED)
 def client_network(address: str) -> tuple[str, bool]:
-    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one network."""
+    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one
+    network.
+    """
     try:
         parsed = ip_address(address)
     except ValueError:

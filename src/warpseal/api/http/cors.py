@@ -1,8 +1,10 @@
-"""The outermost middleware of the API port: CORS, and the headers that were set before the response.
+"""The outermost middleware of the API port: CORS, and the headers that were set before the
+response.
 
-Source of truth: the Fetch standard's CORS protocol. Credentials are never allowed, so a page reads nothing that any
-client could not read; request headers are therefore allowed as requested. Starlette's CORSMiddleware answers preflights
-with a body and status 200, refuses those of other sites itself, and knows no wildcard inside a name.
+Source of truth: the Fetch standard's CORS protocol. Credentials are never allowed, so a page reads
+nothing that any client could not read; request headers are therefore allowed as requested.
+Starlette's CORSMiddleware answers preflights with a body and status 200, refuses those of other
+sites itself, and knows no wildcard inside a name.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ async def _respond_to_preflight(
 class AllowedOrigins:
     """The origins whose browser pages may read responses. is_any: all of them.
 
-    Source of truth: the node's `http-allowed-origins`: names in any case, each with at most one `*` for any characters.
+    Source of truth: the node's `http-allowed-origins`: names in any case, each with at most one `*`
+    for any characters.
     """
 
     def __init__(self, origins: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """Bodies of error responses; see docs/errors.md.
 
-`error_response` builds them from the details of errors. The twins in kebab case are derived by the document.
+`error_response` builds them from the details of errors. The twins in kebab case are derived by the
+document.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from warpseal.warp.quorum_shortfall import MissingSigner, Verdict
 
 
 class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
-    """What a program may want to know beyond the code. Each code has some of these keys, or none; see docs/errors.md.
+    """What a program may want to know beyond the code.
 
-    verdict to hints: of a missed quorum. counts: missing validators by reason. validators: the heaviest ones.
+    Each code has some of these keys, or none; see docs/errors.md.
+
+    verdict to hints: of a missed quorum.
+    counts: missing validators by reason.
+    validators: the heaviest ones.
     """
 
     verdict: Verdict | UnsetType = UNSET
@@ -84,7 +89,12 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Error(Resource, frozen=True, gc=False, kw_only=True):
-    """An error. error: the status text. code: stable, see docs/errors.md. detail: machine-readable."""
+    """An error.
+
+    error: the status text.
+    code: stable, see docs/errors.md.
+    detail: machine-readable.
+    """
 
     message: str
     error: str

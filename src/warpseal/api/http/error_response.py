@@ -1,9 +1,11 @@
-"""The response to an error in each dialect; its status, text and Retry-After are attributes of the error's class.
+"""The response to an error in each dialect; its status, text and Retry-After are attributes of the
+error's class.
 
-Source of truth: the specification's error table for `/v1`, which the Metrics API shares, and the reference
-aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match
-/threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed matches none of these.
-Interchain Kit retries on nothing else, so on that path the text of what waiting helps against matches one of them.
+Source of truth: the specification's error table for `/v1`, which the Metrics API shares, and the
+reference aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match
+/threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed
+matches none of these. Interchain Kit retries on nothing else, so on that path the text of what
+waiting helps against matches one of them.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ _METRICS_API_PATHS: Final = ("/v1/avg_tps/", "/v2/")
 
 
 class Dialect(StrEnum):
-    """The form of the error responses of a group of paths. OTHER: that of KEBAB, for clients that want no signature."""
+    """The form of the error responses of a group of paths.
+
+    OTHER: that of KEBAB, for clients that want no signature.
+    """
 
     V1 = "/v1"
     METRICS_API = "/v2"
@@ -115,7 +120,9 @@ def kebab_name(name: str) -> str:
 
 
 def _kebab_text(error: WarpsealError) -> str:
-    """Return a text of the reference, followed by the reason unless it would make clients retry without hope."""
+    """Return a text of the reference, followed by the reason unless it would make clients retry
+    without hope.
+    """
     if isinstance(error, QuorumNotReached):
         shortfall = error.shortfall
         is_cut_off = not _UNREACHED.isdisjoint(shortfall.counts)
@@ -168,7 +175,9 @@ def error_text(error: WarpsealError) -> str:
 
 
 def retry_after_s(error: WarpsealError) -> int | None:
-    """Return the seconds after which the caller may try again, within their bounds; None: the error names none."""
+    """Return the seconds after which the caller may try again, within their bounds; None: the error
+    names none.
+    """
     if error.retry_after_s is None:
         return None
     return min(error.max_retry_after_s, max(MIN_RETRY_AFTER_S, ceil(error.retry_after_s)))

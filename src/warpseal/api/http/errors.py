@@ -1,4 +1,6 @@
-"""Errors of a request before it is understood: its HTTP, its limits, its key, and a daemon that starts or stops."""
+"""Errors of a request before it is understood: its HTTP, its limits, its key, and a daemon that
+starts or stops.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,8 @@ class ApiKeyRefused(WarpsealError):
 class RateLimited(WarpsealError):
     """The caller has used up its compute units for now.
 
-    limit_units: in window_s seconds. retry_after_s: when there are enough again.
+    limit_units: in window_s seconds.
+    retry_after_s: when there are enough again.
     """
 
     code = "rate_limited"
@@ -179,7 +182,9 @@ class AdminTokenRequired(WarpsealError):
 
 
 class AdminTokenRefused(WarpsealError):
-    """The admin token is wrong; or the daemon has none, and the path needs one, or the caller is on another machine."""
+    """The admin token is wrong; or the daemon has none, and the path needs one, or the caller is on
+    another machine.
+    """
 
     code = "admin_token_refused"
     http_status = 403

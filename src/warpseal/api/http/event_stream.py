@@ -1,6 +1,8 @@
-"""Server-sent events: a response that goes on until its client leaves or stops reading, or the daemon stops.
+"""Server-sent events: a response that goes on until its client leaves or stops reading, or the
+daemon stops.
 
-A client that is slow holds what one write has, and delays no other. Source of truth: the HTML standard, section 9.2.
+A client that is slow holds what one write has, and delays no other. Source of truth: the HTML
+standard, section 9.2.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ _HEADERS: Final = {
 class EventStreams:
     """The open streams of events, at most `limit` in all and `limit_per_client` of one network.
 
-    open: the places of streams, which those of gRPC take as well. stopping: set when the daemon stops, which ends the
-    streams. write_timeout_s: for how long a client may leave a write unread. heartbeat_s: after so long without events,
-    a heartbeat is sent.
+    open: the places of streams, which those of gRPC take as well.
+    stopping: set when the daemon stops, which ends the streams.
+    write_timeout_s: for how long a client may leave a write unread.
+    heartbeat_s: after so long without events, a heartbeat is sent.
     """
 
     def __init__(
@@ -57,8 +60,9 @@ class EventStreams:
     ) -> Response:
         """Return the response with a stream; it raises TooManyRequests if there are too many.
 
-        next_events: waits for events and returns them as they are sent, or nothing; it may be cancelled and called
-        again. A WarpsealError of it ends the stream. heartbeat: returns a part without an event, which is sent first.
+        next_events: waits for events and returns them as they are sent, or nothing; it may be
+            cancelled and called again. A WarpsealError of it ends the stream.
+        heartbeat: returns a part without an event, which is sent first.
         """
         response = Response(headers=_HEADERS, media_type="text/event-stream")
         if request.method == "HEAD":

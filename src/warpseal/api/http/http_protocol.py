@@ -1,7 +1,9 @@
-"""One HTTP/1.1 connection that no client can hold open, fill up or crash: uvicorn's protocol with limits.
+"""One HTTP/1.1 connection that no client can hold open, fill up or crash: uvicorn's protocol with
+limits.
 
-uvicorn bounds neither the time in which a request arrives nor the size of its header, and it answers malformed
-HTTP in plain text. Limits here are per connection and absolute; a refusal is JSON like every other error.
+uvicorn bounds neither the time in which a request arrives nor the size of its header, and it
+answers malformed HTTP in plain text. Limits here are per connection and absolute; a refusal is JSON
+like every other error.
 """
 
 from __future__ import annotations
@@ -52,19 +54,23 @@ ON_DISCONNECT: Final = "on_disconnect"
 """Key of the ASGI scope's state: set by the reader of a request, called if the client leaves before its response."""
 
 MAX_PIPELINED: Final = 16
-# A refused body is still read for a while, so that its sender sees the response and not a broken connection.
+# A refused body is still read for a while, so that its sender sees the response and not a broken
+# connection.
 MAX_MESSAGE_BODIES: Final = 8
 # What EVM nodes take, twice: bodies for them are larger than any other.
 MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
 MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
 LINGER_S: Final = 1.0
-# A connection that waits for its client counts as idle after so long: the request of a new one may be unread so far.
+# A connection that waits for its client counts as idle after so long: the request of a new one may
+# be unread so far.
 _PATIENCE_S: Final = 1.0
-# The parser gets a read in pieces of so many bytes. Pieces of a chunked body may have to wait for their turn.
+# The parser gets a read in pieces of so many bytes. Pieces of a chunked body may have to wait for
+# their turn.
 _PIECE_BYTES: Final = 4_096
 # A few chunks in a piece cost nothing, and count as none.
 _FEW_CHUNKS: Final = 16
-# A header field counts as at least this many bytes: many small ones take more time than few large ones.
+# A header field counts as at least this many bytes: many small ones take more time than few large
+# ones.
 _MIN_FIELD_BYTES: Final = 64
 _SOCKET_START: Final = b"/ext/"
 _SOCKET_END: Final = b"/ws"
@@ -116,7 +122,8 @@ class LimitedHttp(HttpToolsProtocol):
             ABORT: transport.abort,
             IS_CLOSING: transport.is_closing,
         }
-        # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
+        # The parts of a stream leave in a write each; without this a part may wait for the client's
+        # delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._start_waiting()
         if len(self.connections) > self._settings.max_connections:
@@ -144,7 +151,9 @@ class LimitedHttp(HttpToolsProtocol):
 
     @property
     def _must_wait_for_turn(self) -> bool:
-        """Whether the chunks of this turn of the event loop are used up, and there are more of them."""
+        """Whether the chunks of this turn of the event loop are used up, and there are more of
+        them.
+        """
         if not self._chunk_turns.is_over or not self._in_body:
             return False
         return any(name == b"transfer-encoding" for name, _ in self.headers)
@@ -194,18 +203,23 @@ class LimitedHttp(HttpToolsProtocol):
             self._start_waiting()
 
     def _unknown_coding(self) -> UnknownTransferCoding | None:
-        """Return the refusal of a request whose body has another transfer coding than chunked (RFC 9112, 6.1)."""
+        """Return the refusal of a request whose body has another transfer coding than chunked (RFC
+        9112, 6.1).
+        """
         values = [value for name, value in self.headers if name == b"transfer-encoding"]
         codings = [coding.strip().lower() for value in values for coding in value.split(b",")]
         unknown = next((coding for coding in codings if coding != b"chunked"), None)
         has_length = any(name == b"content-length" for name, _ in self.headers)
-        # A length in addition may be an attempt to smuggle a request: that is malformed, whatever the coding is.
+        # A length in addition may be an attempt to smuggle a request: that is malformed, whatever
+        # the coding is.
         if unknown is None or has_length:
             return None
         return UnknownTransferCoding(unknown[:_SHOWN_BYTES].decode("latin-1"))
 
     def _should_upgrade_to_ws(self) -> bool:
-        """Return whether a request may become a WebSocket: only on their paths, and after all responses are sent."""
+        """Return whether a request may become a WebSocket: only on their paths, and after all
+        responses are sent.
+        """
         path = self.url.partition(b"?")[0]
         has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
         is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
@@ -214,8 +228,8 @@ class LimitedHttp(HttpToolsProtocol):
     def _decline_upgrade(self, rest: bytes) -> None:
         """Continue in HTTP/1.1 after the header of a request that asked for another protocol.
 
-        The parser expects the other protocol next, but the body follows. A new parser is therefore advanced to the
-        start of the body.
+        The parser expects the other protocol next, but the body follows. A new parser is therefore
+        advanced to the start of the body.
         """
         if self._upgrading:
             framing = [line for line in self.headers if line[0] in _BODY_HEADERS]
@@ -264,7 +278,8 @@ class LimitedHttp(HttpToolsProtocol):
         self._upgrading = has_body and self.parser.should_upgrade()
 
     def on_body(self, body: bytes) -> None:
-        # One read may have tens of thousands of chunks of a byte: to add each of them would copy those before it.
+        # One read may have tens of thousands of chunks of a byte: to add each of them would copy
+        # those before it.
         self._body_parts.append(body)
 
     def _add_body(self) -> None:
@@ -362,7 +377,8 @@ class LimitedHttp(HttpToolsProtocol):
             self._receive_timer = None
 
     def _on_receive_timeout(self) -> None:
-        """End a request that did not arrive in time; while an earlier one is being answered it could not.
+        """End a request that did not arrive in time; while an earlier one is being answered it
+        could not.
 
         The reader of a body times out at the same moment, and has a while to send its error.
         """
@@ -383,7 +399,9 @@ class LimitedHttp(HttpToolsProtocol):
         return None if self._running is None or self._running.response_complete else self._running
 
     def _abort(self) -> None:
-        """Close the connection; a request that has begun and was not answered gets an error response."""
+        """Close the connection; a request that has begun and was not answered gets an error
+        response.
+        """
         if self._complete or (self._in_body and self.cycle.response_started):
             self._closing = True
             self._stop_receiving()
@@ -394,14 +412,19 @@ class LimitedHttp(HttpToolsProtocol):
 
     @staticmethod
     def _disconnect(cycle: RequestResponseCycle | None) -> None:
-        """Mark the client of a request as disconnected. (uvicorn does so for the latest request only.)"""
+        """Mark the client of a request as disconnected.
+
+        (uvicorn does so for the latest request only.)
+        """
         if cycle is not None and not cycle.disconnected:
             cycle.disconnected = True
             cycle.message_event.set()
             cycle.scope["state"].get(ON_DISCONNECT, lambda: None)()
 
     def _refuse(self, error: WarpsealError) -> None:
-        """Answer a request that cannot be read further, after the responses to earlier ones; then close."""
+        """Answer a request that cannot be read further, after the responses to earlier ones; then
+        close.
+        """
         self._closing = True
         self._stop_receiving()
         self.pipeline.clear()

@@ -1,4 +1,6 @@
-"""JSON as the node interfaces take it: the first value of a body, with bounded nesting, its parts kept as they came."""
+"""JSON as the node interfaces take it: the first value of a body, with bounded nesting, its parts
+kept as they came.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def as_utf8(text: bytes) -> bytes:
 
 
 def end_of_first_value(text: bytes | memoryview) -> int:
-    """Return the position after the first JSON value of a text, and the blanks after it. Raises InvalidJson."""
+    """Return the position after the first JSON value of a text, and the blanks after it.
+
+    Raises InvalidJson.
+    """
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except msgspec.DecodeError as error:
@@ -60,7 +65,9 @@ def end_of_first_value(text: bytes | memoryview) -> int:
 
 
 def kind_of(value: bytes) -> str:
-    """Return the kind of a JSON value by its first byte: object, array, string, number, bool or null."""
+    """Return the kind of a JSON value by its first byte: object, array, string, number, bool or
+    null.
+    """
     kinds = {
         b"{": "object",
         b"[": "array",
@@ -78,7 +85,10 @@ def count_brackets(text: bytes) -> int:
 
 
 def _check_nesting(text: bytes) -> None:
-    """Raise InvalidJson if brackets of the first value nest too deeply. The decoder refuses unbalanced brackets."""
+    """Raise InvalidJson if brackets of the first value nest too deeply.
+
+    The decoder refuses unbalanced brackets.
+    """
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
     level = 0
@@ -92,7 +102,9 @@ def _check_nesting(text: bytes) -> None:
 
 
 def _level_changes(text: bytes) -> Iterator[bytes]:
-    """Yield the brackets outside strings, piece by piece, as signed bytes: 1 opens one, -1 closes one."""
+    """Yield the brackets outside strings, piece by piece, as signed bytes: 1 opens one, -1 closes
+    one.
+    """
     in_string, held = False, b""
     for start in range(0, len(text), _PIECE_BYTES):
         piece = held + text[start : start + _PIECE_BYTES]

@@ -1,4 +1,6 @@
-"""A port of this process: taken before the server behind it is built, so that clients connect while it starts."""
+"""A port of this process: taken before the server behind it is built, so that clients connect while
+it starts.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,12 @@ _BACKLOG: Final = 2_048
 
 
 class Listener:
-    """A port that listens from the start; connections wait until a server accepts them. Raises StartupError.
+    """A port that listens from the start; connections wait until a server accepts them.
 
-    port: 0 takes a free one. name: first word of the settings of its host and port, for errors.
+    Raises StartupError.
+
+    port: 0 takes a free one.
+    name: first word of the settings of its host and port, for errors.
     """
 
     def __init__(self, host: str, port: int, *, name: str = "api") -> None:
@@ -53,7 +58,10 @@ class Listener:
 
 
 def local_url(host: str, port: int) -> str:
-    """Return the URL of a port for clients on this machine. host: the address that it listens on."""
+    """Return the URL of a port for clients on this machine.
+
+    host: the address that it listens on.
+    """
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
     address = reachable.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{address}:{port}"

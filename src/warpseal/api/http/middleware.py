@@ -46,13 +46,18 @@ _HEADER: Final = REQUEST_ID.encode()
 
 
 def log_fields(scope: Scope) -> dict[str, Any]:
-    """Return the fields of the log line of this request; callers add to them. Bytes are ids, logged as their texts."""
+    """Return the fields of the log line of this request; callers add to them.
+
+    Bytes are ids, logged as their texts.
+    """
     fields: dict[str, Any] = scope.setdefault(_FIELDS, {})
     return fields
 
 
 def client_address(scope: Scope) -> str:
-    """Return the address of the client of a request, without its port: that behind a trusted proxy, if there is one."""
+    """Return the address of the client of a request, without its port: that behind a trusted proxy,
+    if there is one.
+    """
     return client_of(scope).address
 
 
@@ -68,7 +73,8 @@ def is_from_this_machine(scope: Scope) -> bool:
 
 
 class RequestLog:
-    """Wraps an app: request id in (`X-Request-Id`) or made, out on the response; one log line and count at the end.
+    """Wraps an app: request id in (`X-Request-Id`) or made, out on the response; one log line and
+    count at the end.
 
     paths: the template of the path by endpoint; an endpoint that is a text is its own template.
     """
@@ -118,8 +124,12 @@ def find_request_id(scope: Scope) -> str | None:
 
 
 def log_request(scope: Scope, status: int, duration_s: float) -> None:
-    """Log the line of a request. status: that of HTTP."""
-    # A probe that fails is asked every few seconds; what it says changes is logged where it changes.
+    """Log the line of a request.
+
+    status: that of HTTP.
+    """
+    # A probe that fails is asked every few seconds; what it says changes is logged where it
+    # changes.
     level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
     if not log.isEnabledFor(level):
         return
@@ -138,7 +148,9 @@ def log_request(scope: Scope, status: int, duration_s: float) -> None:
 
 
 def begin_trace(scope: Scope) -> Trace | None:
-    """Begin the trace of a request; None: it has none, as all have without an exporter, and probes have always."""
+    """Begin the trace of a request; None: it has none, as all have without an exporter, and probes
+    have always.
+    """
     return (
         None
         if TRACING.begin is None or scope["path"] in _PROBES
@@ -147,7 +159,10 @@ def begin_trace(scope: Scope) -> Trace | None:
 
 
 def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
-    """End the trace of a request, with the fields of its log line. status: that of HTTP."""
+    """End the trace of a request, with the fields of its log line.
+
+    status: that of HTTP.
+    """
     attributes = {
         "http.request.method": scope["method"],
         "url.path": scope["path"][:_SHOWN_CHARACTERS],
@@ -162,7 +177,10 @@ def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
 
 
 class ErrorMiddleware:
-    """Wraps an app and answers its errors; a disconnected client gets no response. dialect: None: that of the path."""
+    """Wraps an app and answers its errors; a disconnected client gets no response.
+
+    dialect: None: that of the path.
+    """
 
     def __init__(self, app: ASGIApp, dialect: Dialect | None = None) -> None:
         self._app = app
@@ -187,7 +205,8 @@ class ErrorMiddleware:
             if started or not is_shutdown(scope):
                 raise
             await self._respond(ShuttingDown(), scope, receive, send)
-        except Exception as error:  # noqa: BLE001 - the edge: the client gets a response, the error a log line
+        # The edge: the client gets a response, the error a log line.
+        except Exception as error:  # noqa: BLE001
             error = as_warpseal_error(error)
             if not started:
                 await self._respond(error, scope, receive, send)

@@ -1,4 +1,8 @@
-"""Rate limits in compute units: two token buckets for each caller, one of a minute and one of a day. Pure."""
+"""Rate limits in compute units: two token buckets for each caller, one of a minute and one of a
+day.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,9 @@ class ComputeUnitLimits(Struct, frozen=True):
 class RateLimitResult(Struct, frozen=True):
     """Whether a request is allowed, and the state of the caller's limits.
 
-    limit, window_s: of the window with the smallest fraction left. remaining: units. reset_s: until it is full again;
-    if the request is refused, until there are enough units for it.
+    limit, window_s: of the window with the smallest fraction left.
+    remaining: units.
+    reset_s: until it is full again; if the request is refused, until there are enough units for it.
     """
 
     is_allowed: bool
@@ -77,9 +82,12 @@ class RateLimiter:
         *,
         is_trial: bool = False,
     ) -> RateLimitResult | None:
-        """Consume units of a caller if both windows have enough; None: the caller is not limited. now: seconds.
+        """Consume units of a caller if both windows have enough; None: the caller is not limited.
 
-        A request that costs more than a whole window is allowed when the bucket is full, and empties it.
+        now: seconds.
+
+        A request that costs more than a whole window is allowed when the bucket is full, and
+        empties it.
         is_trial: nothing is consumed.
         """
         if not limits.windows:

@@ -1,4 +1,6 @@
-"""Reading a request body and a query within their limits of size and time, and discarding an unread body."""
+"""Reading a request body and a query within their limits of size and time, and discarding an unread
+body.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ T = TypeVar("T")
 
 
 async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> bytes:
-    """Return the whole body. Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientDisconnected."""
+    """Return the whole body.
+
+    Raises BodyTooLarge (without reading on), ReceiveTimeout or ClientDisconnected.
+    """
     if declared_length(scope) > settings.max_body_bytes:
         raise BodyTooLarge(settings.max_body_bytes)
     if IS_COMPLETE in scope.get("state", ()):  # The common case; a timeout costs more than reading.
@@ -62,7 +67,8 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
 
 
 class ParsingTurns:
-    """Bounds the parsing of one turn of the event loop: messages of many clients that are ready at once take turns.
+    """Bounds the parsing of one turn of the event loop: messages of many clients that are ready at
+    once take turns.
 
     clock: seconds.
     """
@@ -100,7 +106,10 @@ _TURNS: Final = ParsingTurns()
 
 
 async def parse_body(parse: Callable[[bytes], T], body: bytes) -> T:
-    """Return the parsed body. The event loop runs while a large one is parsed, and between those of other clients."""
+    """Return the parsed body.
+
+    The event loop runs while a large one is parsed, and between those of other clients.
+    """
     if len(body) <= SMALL_BYTES:
         return parse(body)
     if len(body) <= LARGE_BYTES:
@@ -126,10 +135,12 @@ class ClientDisconnected(Exception):
 
 
 class DiscardUnread:
-    """Discards the body after an early response: a client that is still sending sees it, not a broken connection.
+    """Discards the body after an early response: a client that is still sending sees it, not a
+    broken connection.
 
-    The response is complete for the client (its length is known) before the rest of the body is thrown away. A
-    client that asked whether to send the body (Expect: 100-continue) gets the response and a closed connection.
+    The response is complete for the client (its length is known) before the rest of the body is
+    thrown away. A client that asked whether to send the body (Expect: 100-continue) gets the
+    response and a closed connection.
     """
 
     def __init__(self, app: ASGIApp, settings: ApiSettings, limit_bytes: int = 0) -> None:
@@ -181,14 +192,18 @@ class DiscardUnread:
 
 
 def _has_header(scope: Scope, *names: bytes) -> bool:
-    for name, _ in scope["headers"]:  # noqa: SIM110 - of every request; a generator takes twice as long
+    # Of every request; a generator takes twice as long.
+    for name, _ in scope["headers"]:  # noqa: SIM110
         if name in names:
             return True
     return False
 
 
 def query_parameters(scope: Scope) -> list[tuple[str, str]]:
-    """Return the names and values of a query, in its order. Raises InvalidRequest if there are more than a thousand."""
+    """Return the names and values of a query, in its order.
+
+    Raises InvalidRequest if there are more than a thousand.
+    """
     query = scope["query_string"].decode("latin-1")
     # To split the thousands that fit into a header would hold the event loop for 20 ms.
     if query.count("&") >= _MAX_PARAMETERS:

@@ -1,6 +1,7 @@
 """HTTP responses: entity tags, caching, compression, and headers that are set before the response.
 
-Source of truth: RFC 9110 sections 8.8.3 and 13.1.2 (entity tags, If-None-Match) and 12.5.3 (Accept-Encoding), RFC 9111.
+Source of truth: RFC 9110 sections 8.8.3 and 13.1.2 (entity tags, If-None-Match) and 12.5.3
+(Accept-Encoding), RFC 9111.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class EncodedBody:
         cache_control: str,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Return the response, compressed if it is long enough; of a body that may be stored, 304 if the client has it.
+        """Return the response, compressed if it is long enough; of a body that may be stored, 304
+        if the client has it.
 
         headers: of any status.
         """
@@ -109,6 +111,8 @@ _SCOPE_KEY: Final = "warpseal.headers"
 
 
 def response_headers(scope: Scope) -> dict[str, str]:
-    """Return the headers that the response to this request will carry, lower case; callers add to them."""
+    """Return the headers that the response to this request will carry, lower case; callers add to
+    them.
+    """
     headers: dict[str, str] = scope.setdefault(_SCOPE_KEY, {})
     return headers

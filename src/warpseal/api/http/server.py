@@ -1,4 +1,6 @@
-"""A server of one ASGI app on one port, over HTTP/1.1, until it is stopped; signals belong to daemon/app.py."""
+"""A server of one ASGI app on one port, over HTTP/1.1, until it is stopped; signals belong to
+daemon/app.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _DRAIN_S: Final = 1.0
 
 
 def _open_websocket(**arguments: Any) -> Any:
-    """Return the protocol of a connection whose client upgrades it: a class for uvicorn, loaded when one does."""
+    """Return the protocol of a connection whose client upgrades it: a class for uvicorn, loaded
+    when one does.
+    """
     return websocket_protocol.LimitedWebSocket(**arguments)
 
 
@@ -74,9 +78,11 @@ class HttpServer:
         return self._listener.url
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """Accept no new connections, finish requests in flight within the grace period, then let `run` return.
+        """Accept no new connections, finish requests in flight within the grace period, then let
+        `run` return.
 
-        grace_s: in place of the grace period of the settings; then each request gets an error response.
+        grace_s: in place of the grace period of the settings; then each request gets an error
+            response.
         """
         if grace_s is not None:
             self._grace_s = grace_s
@@ -111,7 +117,9 @@ class HttpServer:
                 continue
 
     async def _finish(self) -> None:
-        """Wait for requests in flight until the grace period ends; then cancel them, so that they get a response."""
+        """Wait for requests in flight until the grace period ends; then cancel them, so that they
+        get a response.
+        """
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._until_idle(self._grace_s)

@@ -55,10 +55,12 @@ def _optional_url(value: Any, path: str) -> str:
 class ApiSettings(Settings, frozen=True):
     """Durations in seconds.
 
-    api_host: an address or a name of this machine, of all ports. The default is all interfaces, as in the reference,
-    so that clients on other machines keep working with its config file. "::" is all interfaces of IPv6 and IPv4.
-    receive_timeout_s: absolute time for a whole request to arrive, from its first byte (the first request of a
-    connection: from the opening). keep_alive_s: idle time of a connection; longer than load balancers keep it.
+    api_host: an address or a name of this machine, of all ports. The default is all interfaces, as
+        in the reference, so that clients on other machines keep working with its config file. "::"
+        is all interfaces of IPv6 and IPv4.
+    receive_timeout_s: absolute time for a whole request to arrive, from its first byte (the first
+        request of a connection: from the opening).
+    keep_alive_s: idle time of a connection; longer than load balancers keep it.
     network_names: names that the `/v1` paths serve; empty: those of the network id.
     """
 
@@ -186,6 +188,8 @@ class ApiSettings(Settings, frozen=True):
         return name.lower() in self.served_names(network_id)
 
     def require_network(self, name: str, network_id: int) -> None:
-        """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have this name."""
+        """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have
+        this name.
+        """
         if not self.serves(name, network_id):
             raise NetworkNotServed(name, self.served_names(network_id), network_id)

@@ -1,4 +1,6 @@
-"""The gate at which requests wait while the daemon starts: its ports listen before its services exist."""
+"""The gate at which requests wait while the daemon starts: its ports listen before its services
+exist.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ DEFAULT_TIMEOUT_S: Final = 15.0
 
 
 class StartupGate(Generic[S]):
-    """Closed until `open`. services: None while it is closed. timeout_s: the wait of a request without a timeout."""
+    """Closed until `open`.
+
+    services: None while it is closed.
+    timeout_s: the wait of a request without a timeout.
+    """
 
     def __init__(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.timeout_s = timeout_s
@@ -32,7 +38,10 @@ class StartupGate(Generic[S]):
         self._reason = reason
 
     async def wait(self, timeout_s: float | None = None) -> S:
-        """Return the services as soon as they exist. Raises the last reason given, or StillStarting."""
+        """Return the services as soon as they exist.
+
+        Raises the last reason given, or StillStarting.
+        """
         if self.services is None:
             try:
                 async with asyncio.timeout(timeout_s or self.timeout_s):

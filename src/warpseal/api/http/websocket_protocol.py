@@ -1,7 +1,8 @@
 """One WebSocket connection that ends in time, and says why: uvicorn's protocol, bounded.
 
-uvicorn closes a connection once all is written; if the client reads nothing, that is never. And it closes at once
-after a message that it refuses; a client that is still sending sees a broken connection then, and not the reason.
+uvicorn closes a connection once all is written; if the client reads nothing, that is never. And it
+closes at once after a message that it refuses; a client that is still sending sees a broken
+connection then, and not the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._parsing: asyncio.Handle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse frames piece by piece, so that other tasks run in between; the socket is not read until the end."""
+        """Parse frames piece by piece, so that other tasks run in between; the socket is not read
+        until the end.
+        """
         self._unparsed += data
         if self._parsing is None:
             self._parse_piece()
@@ -69,7 +72,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
-            # A refused handshake is complete. Otherwise uvicorn logs an error about a missing response.
+            # A refused handshake is complete. Otherwise uvicorn logs an error about a missing
+            # response.
             self.handshake_complete = True
 
     def send_receive_event_to_app(self) -> None:

@@ -1,1 +1,4 @@
-"""The node API under `/ext`: administration, health, validators and EVM RPC. Start reading at `app.py`."""
+"""The node API under `/ext`: administration, health, validators and EVM RPC.
+
+Start reading at `app.py`.
+"""

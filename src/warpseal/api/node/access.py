@@ -1,7 +1,8 @@
-"""Access to the node API: the token of the administration endpoint, and the host names that requests may use.
+"""Access to the node API: the token of the administration endpoint, and the host names that
+requests may use.
 
-Source of truth: avalanchego `api/server/allowed_hosts.go` for host names. The check of host names keeps web pages of
-foreign names away from the daemon (DNS rebinding).
+Source of truth: avalanchego `api/server/allowed_hosts.go` for host names. The check of host names
+keeps web pages of foreign names away from the daemon (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _SCHEME: Final = "bearer "
 class AdminGuard:
     """Wraps the administration endpoint.
 
-    With a token, only requests that carry it are allowed. Without a token (None), only requests from this machine are
-    allowed, and none that a proxy forwarded.
+    With a token, only requests that carry it are allowed. Without a token (None), only requests
+    from this machine are allowed, and none that a proxy forwarded.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -45,7 +46,10 @@ class AdminGuard:
 
 
 class AllowedHosts:
-    """The allowed host names, compared without case and port. An IP address or an empty name is always allowed."""
+    """The allowed host names, compared without case and port.
+
+    An IP address or an empty name is always allowed.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(name.lower() for name in names)

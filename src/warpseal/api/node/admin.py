@@ -1,6 +1,7 @@
 """The administration endpoint, `admin.*`: aliases, loggers, plugins, profiles.
 
-Source of truth: the specification's administration API; texts and quirks of avalanchego `api/admin/service.go`.
+Source of truth: the specification's administration API; texts and quirks of avalanchego
+`api/admin/service.go`.
 """
 
 from __future__ import annotations
@@ -30,21 +31,30 @@ _MAX_ID_CHARACTERS: Final = 256
 
 
 class AliasParams(msgspec.Struct):
-    """admin.alias. endpoint: the path after /ext/."""
+    """admin.alias.
+
+    endpoint: the path after /ext/.
+    """
 
     endpoint: str = ""
     alias: str = ""
 
 
 class AliasChainParams(msgspec.Struct):
-    """admin.aliasChain. chain: an id or an alias."""
+    """admin.aliasChain.
+
+    chain: an id or an alias.
+    """
 
     chain: str = ""
     alias: str = ""
 
 
 class ChainParams(msgspec.Struct):
-    """admin.getChainAliases. chain: an id."""
+    """admin.getChainAliases.
+
+    chain: an id.
+    """
 
     chain: str = ""
 
@@ -162,7 +172,10 @@ def _level(name: str) -> str | None:
 
 
 def _parse_chain_id(text: str) -> ChainID:
-    """Return the id of base58-check text. Raises CallRefused with the text of avalanchego's `utils/cb58`."""
+    """Return the id of base58-check text.
+
+    Raises CallRefused with the text of avalanchego's `utils/cb58`.
+    """
     bad = next((char for char in text if char not in _BASE58_ALPHABET), None)
     if not text:
         raise CallRefused("base58 decoding error: zero length string")

@@ -1,4 +1,5 @@
-"""The node API: all paths under `/ext` as one ASGI app, and the switch between it and the other paths.
+"""The node API: all paths under `/ext` as one ASGI app, and the switch between it and the other
+paths.
 
 Source of truth: avalanchego `api/server`: access checks, routes and common response headers.
 """
@@ -82,7 +83,9 @@ _STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
 
 def switch_paths(ext: ASGIApp, others: ASGIApp) -> ASGIApp:
-    """Return an app that sends requests under `/ext/` to the node API and all others to the other app."""
+    """Return an app that sends requests under `/ext/` to the node API and all others to the other
+    app.
+    """
 
     async def switch(scope: Scope, receive: Receive, send: Send) -> None:
         await (ext if scope.get("path", "").startswith(PREFIX) else others)(scope, receive, send)
@@ -136,7 +139,9 @@ class NodeInterfaces:
     def add(
         self, endpoint: str, routes: Mapping[str, ASGIApp], template: str | None = None
     ) -> None:
-        """Mount an endpoint that pages of the allowed origins may read. Raises CallRefused if its path is in use.
+        """Mount an endpoint that pages of the allowed origins may read.
+
+        Raises CallRefused if its path is in use.
 
         template: the name in metrics, if the name of the endpoint contains an id.
         """
@@ -178,7 +183,10 @@ class NodeInterfaces:
     def add_gateway_route(
         self, route: GatewayRoute, gateway: Gateway, chain_id: ChainID, admission: Admission
     ) -> None:
-        """Mount a route of the gateway, below the id of its chain. Raises CallRefused if the path is in use."""
+        """Mount a route of the gateway, below the id of its chain.
+
+        Raises CallRefused if the path is in use.
+        """
         credits = self._credits if self._node.rate_limit_rpc is RpcUnit.CREDITS else None
         meter = self.meter(route.path, gateway.methods.metered)
         forwarder, settings = gateway.forwarders[route.chain], self._settings
@@ -188,7 +196,10 @@ class NodeInterfaces:
         self.add(route.endpoint(id_text(chain_id)), {route.sub_route: app}, route.endpoint())
 
     def meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
-        """Return the meter of a forwarded route; None if usage is not recorded. path: its label."""
+        """Return the meter of a forwarded route; None if usage is not recorded.
+
+        path: its label.
+        """
         return (
             None
             if self._usage is None
@@ -233,7 +244,9 @@ class NodeInterfaces:
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Dispatch a WebSocket handshake after a check of its origin: browsers let any page open a WebSocket."""
+        """Dispatch a WebSocket handshake after a check of its origin: browsers let any page open a
+        WebSocket.
+        """
         headers = dict(scope["headers"])
         try:
             target = await self._find(scope["path"])
@@ -260,7 +273,9 @@ class NodeInterfaces:
         await WebSocket(scope, receive, send).send_denial_response(denial)
 
     def _not_found(self, path: str) -> Response:
-        """Return the response for a path without an app; it names the settings that would serve a primary chain's."""
+        """Return the response for a path without an app; it names the settings that would serve a
+        primary chain's.
+        """
         return not_found_response(_MISSING_SETTINGS.get(path, "") if self._gateway is None else "")
 
     def _meter_at(self, path: str) -> RouteMeter | None:
@@ -269,7 +284,10 @@ class NodeInterfaces:
         return None if target is None else self._meters.get(target.app)
 
     async def _find(self, path: str) -> RouteTarget | None:
-        """Return the app of a path. Paths of the primary chains wait for the gateway. Raises WarpsealError."""
+        """Return the app of a path.
+
+        Paths of the primary chains wait for the gateway. Raises WarpsealError.
+        """
         target = self.router.find(path)
         if target is None and self._gateway is not None and path.split("/", 3)[2] in _GATEWAY_PATHS:
             await self._gateway.wait()

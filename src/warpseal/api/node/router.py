@@ -1,7 +1,7 @@
 """The routes under `/ext`: endpoints with their sub-routes, and aliases of whole endpoints.
 
-Source of truth: avalanchego `api/server/router.go`. An alias is a second name of an endpoint. A guard is part of the
-endpoint, so it also covers the aliases.
+Source of truth: avalanchego `api/server/router.go`. An alias is a second name of an endpoint. A
+guard is part of the endpoint, so it also covers the aliases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ MAX_ALIASES: Final = 10_000
 
 
 class RouteTarget(Struct, frozen=True):
-    """The app of a path. template: the path in metrics, without aliases and ids."""
+    """The app of a path.
+
+    template: the path in metrics, without aliases and ids.
+    """
 
     app: ASGIApp
     template: str
@@ -32,12 +35,18 @@ def text_response(status: int, text: str) -> Response:
 
 
 def not_found_response(hint: str = "") -> Response:
-    """Return the response for a path that does not exist or must not be revealed. hint: what would serve it."""
+    """Return the response for a path that does not exist or must not be revealed.
+
+    hint: what would serve it.
+    """
     return text_response(404, f"404 page not found{hint}")
 
 
 class Router:
-    """Finds apps by path. An endpoint has its path after `/ext/` as name; a sub-route is empty or begins with `/`."""
+    """Finds apps by path.
+
+    An endpoint has its path after `/ext/` as name; a sub-route is empty or begins with `/`.
+    """
 
     def __init__(self) -> None:
         self._routes: dict[str, RouteTarget] = {}
@@ -92,7 +101,9 @@ class Router:
             self._endpoints.setdefault(name, {}).update(routes)
 
     def _names(self, endpoint: str) -> Iterator[str]:
-        """Yield the name of an endpoint and all its aliases, including aliases of aliases, once each."""
+        """Yield the name of an endpoint and all its aliases, including aliases of aliases, once
+        each.
+        """
         seen, pending = set[str](), [endpoint]
         while pending:
             name = pending.pop()

@@ -1,6 +1,8 @@
-"""The JSON-RPC services of dialect A over HTTP: how one is served, health with its GETs, and the validators of a chain.
+"""The JSON-RPC services of dialect A over HTTP: how one is served, health with its GETs, and the
+validators of a chain.
 
-Source of truth: the health API and the validators API of the specification; avalanchego's subnet-evm.
+Source of truth: the health API and the validators API of the specification; avalanchego's
+subnet-evm.
 """
 
 from __future__ import annotations
@@ -54,8 +56,10 @@ class NoParams(msgspec.Struct):
 
 
 class Method(Struct, Generic[S], frozen=True):
-    """One method. params: the type of its parameters; call: returns the result and raises CallRefused,
-    WarpsealError or OSError.
+    """One method.
+
+    params: the type of its parameters; call: returns the result and raises CallRefused,
+        WarpsealError or OSError.
     """
 
     params: type[S]
@@ -63,7 +67,10 @@ class Method(Struct, Generic[S], frozen=True):
 
 
 class JsonRpcEndpoint:
-    """The ASGI app of one service. methods: by name, without the name of the service."""
+    """The ASGI app of one service.
+
+    methods: by name, without the name of the service.
+    """
 
     def __init__(
         self, service: str, methods: Mapping[str, Method[Any]], settings: ApiSettings
@@ -120,7 +127,9 @@ class JsonRpcEndpoint:
 
 
 def post_refusal(scope: Scope) -> Response | None:
-    """Return the response to a request that is no POST of JSON, or too long; None if its body is to be read."""
+    """Return the response to a request that is no POST of JSON, or too long; None if its body is to
+    be read.
+    """
     if scope["method"] != "POST":
         return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
     header = next(
@@ -169,7 +178,9 @@ class HealthEndpoint:
         await Response(body, 200 if result.healthy else 503, _JSON)(scope, receive, send)
 
     async def _report(self, name: str, params: Any) -> NodeHealth:
-        """Return the last results of all checks, or of those with a tag; of the startup checks; or no checks."""
+        """Return the last results of all checks, or of those with a tag; of the startup checks; or
+        no checks.
+        """
         if name == "liveness":
             return NodeHealth({}, healthy=True)
         tags = params.tags[:MAX_TAGS]
@@ -200,7 +211,10 @@ class CurrentValidatorSource(Protocol):
         """Return whether the validators of the chain can be listed."""
 
     async def current(self, node_ids: Sequence[NodeID]) -> Sequence[msgspec.Struct] | None:
-        """Return the validators as JSON structs, or None if the list is unknown. Raises CallRefused, WarpsealError."""
+        """Return the validators as JSON structs, or None if the list is unknown.
+
+        Raises CallRefused, WarpsealError.
+        """
 
 
 class ValidatorsEndpoint:

@@ -20,7 +20,11 @@ from warpseal.usage.credits import CreditOverrides, credit_overrides
 
 
 class RpcUnit(StrEnum):
-    """The units that a forwarded call costs its caller. CALLS: one. CREDITS: those of its method."""
+    """The units that a forwarded call costs its caller.
+
+    CALLS: one.
+    CREDITS: those of its method.
+    """
 
     CALLS = "calls"
     CREDITS = "credits"

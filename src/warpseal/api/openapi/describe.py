@@ -28,7 +28,11 @@ Paths = dict[str, dict[str, Any]]
 
 
 class OperationRow(NamedTuple):
-    """An operation, as a row of a table. name: its id. body: the schema of the request's JSON; None: it has none."""
+    """An operation, as a row of a table.
+
+    name: its id.
+    body: the schema of the request's JSON; None: it has none.
+    """
 
     method: str
     path: str
@@ -98,7 +102,8 @@ def describe_text(description: str) -> dict[str, Any]:
 def with_plain_types(schema: Any) -> Any:
     """Return a schema of msgspec in the terms that code generators understand.
 
-    An optional field has the default null, but is left out instead: its type lacks null here. An array has items.
+    An optional field has the default null, but is left out instead: its type lacks null here. An
+    array has items.
     """
     if isinstance(schema, list):
         return [with_plain_types(item) for item in schema]
@@ -115,7 +120,9 @@ def with_plain_types(schema: Any) -> Any:
 
 
 def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schemas in which all that a schema named Kebab... has, and refers to, has keys in kebab case.
+    """Return the schemas in which all that a schema named Kebab...
+
+    has, and refers to, has keys in kebab case.
 
     Responses get their keys by the same function, `with_kebab_names`.
     """

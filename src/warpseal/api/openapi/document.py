@@ -1,6 +1,7 @@
 """The OpenAPI document of the API port, made from the resources and from the table of endpoints.
 
-Source of truth: OpenAPI 3.1; docs/node-interfaces.md and docs/gateway.md for the paths under `/ext`.
+Source of truth: OpenAPI 3.1; docs/node-interfaces.md and docs/gateway.md for the paths under
+`/ext`.
 """
 
 from __future__ import annotations
@@ -119,7 +120,10 @@ class JsonRpcCall(Resource, frozen=True, gc=False, kw_only=True):
 
 
 def document(network: RunningNetwork | None = None) -> dict[str, Any]:
-    """Return the whole document, JSON-ready. network: of the examples; None: the simulated one."""
+    """Return the whole document, JSON-ready.
+
+    network: of the examples; None: the simulated one.
+    """
     examples = load_examples() if network is None else examples_of(network)
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
     paths = {
@@ -229,7 +233,9 @@ def _describe(endpoint: EndpointRow) -> dict[str, Any]:
 
 
 def _describe_admin(endpoint: EndpointRow) -> dict[str, Any]:
-    """Return the description of an endpoint that needs the admin token; the parameters of a POST are its body."""
+    """Return the description of an endpoint that needs the admin token; the parameters of a POST
+    are its body.
+    """
     (resource,) = body_classes(endpoint)
     responses = {endpoint.status: resource, **_ERRORS}
     body = {

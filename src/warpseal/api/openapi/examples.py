@@ -1,8 +1,10 @@
-"""The examples of the OpenAPI document: for each operation a request to send as it is, and a recorded response.
+"""The examples of the OpenAPI document: for each operation a request to send as it is, and a
+recorded response.
 
-The stored requests fit the network that `warpseal simnet` runs by default. Those about signing are adapted to the
-network of the daemon, and to a message that it can sign. Responses were recorded from a small network;
-an operation without a recorded response has an example that is made of its schema.
+The stored requests fit the network that `warpseal simnet` runs by default. Those about signing are
+adapted to the network of the daemon, and to a message that it can sign. Responses were recorded
+from a small network; an operation without a recorded response has an example that is made of its
+schema.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 
 
 class OperationExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The example of one operation. parameters: by name. bodies: by what they ask for. response: JSON, or text."""
+    """The example of one operation.
+
+    parameters: by name.
+    bodies: by what they ask for.
+    response: JSON, or text.
+    """
 
     parameters: Mapping[str, Any] = {}
     bodies: Mapping[str, Any] = {}
@@ -38,7 +45,9 @@ def load_examples() -> Mapping[str, OperationExample]:
 
 
 class RunningNetwork(NamedTuple):
-    """The network of a daemon, the name of it in paths, and a request that the daemon has answered, if there is one."""
+    """The network of a daemon, the name of it in paths, and a request that the daemon has answered,
+    if there is one.
+    """
 
     network_id: int
     name: str
@@ -46,7 +55,9 @@ class RunningNetwork(NamedTuple):
 
 
 def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
-    """Return the examples for a network; a message of the network replaces that of the simulated one."""
+    """Return the examples for a network; a message of the network replaces that of the simulated
+    one.
+    """
     examples = {
         operation: _with_name(example, network.name)
         for operation, example in load_examples().items()
@@ -91,8 +102,8 @@ _SIGNING_OPERATIONS: Final = (
     "aggregateSignaturesAsReference",
     "putSignaturesAsReference",
 )
-# The hash of the C-Chain's genesis block on mainnet and on Fuji (avalanchego `graft/coreth`). All validators of the
-# chain sign that they have accepted it.
+# The hash of the C-Chain's genesis block on mainnet and on Fuji (avalanchego `graft/coreth`). All
+# validators of the chain sign that they have accepted it.
 _C_CHAIN_GENESIS: Final = bytes.fromhex(
     "31ced5b9beb7f8782b014660da0cb18cc409f121f408186886e1ca3e8eeca96b"
 )
@@ -109,9 +120,11 @@ def make_example(
     recorded: Mapping[str, OperationExample],
     schemas: Mapping[str, Any],
 ) -> OperationExample:
-    """Return the example of an operation without a recorded one: its fields have the examples of their schemas.
+    """Return the example of an operation without a recorded one: its fields have the examples of
+    their schemas.
 
-    recorded: the other examples, whose parameters of paths it has as well. schemas: all components.
+    recorded: the other examples, whose parameters of paths it has as well.
+    schemas: all components.
     """
     values = {
         name: value for example in recorded.values() for name, value in example.parameters.items()
@@ -125,7 +138,9 @@ def make_example(
 
 
 def _value_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
-    """Return the example of a schema, of the first alternative, with one item of a list, without optional fields."""
+    """Return the example of a schema, of the first alternative, with one item of a list, without
+    optional fields.
+    """
     if "examples" in schema:
         return schema["examples"][0]
     if "$ref" in schema:

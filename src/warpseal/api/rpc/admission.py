@@ -1,4 +1,5 @@
-"""Admission of forwarded calls by HTTP, the same for both JSON-RPC dialects: key, limits, units and metering.
+"""Admission of forwarded calls by HTTP, the same for both JSON-RPC dialects: key, limits, units and
+metering.
 
 Source of truth: "Access" in docs/node-interfaces.md and docs/gateway.md.
 """
@@ -32,7 +33,10 @@ class Admission(Protocol):
     """Decides whether a caller may make a request, and counts it."""
 
     async def check(self, request: Request) -> None:
-        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
+        """Check the key of a request, and that the caller has a unit left.
+
+        Counts nothing, raises as `admit` does.
+        """
 
     async def admit(self, request: Request, units: int) -> None:
         """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited, StoreDown."""
@@ -66,14 +70,16 @@ class RpcEndpoint(ABC, Generic[B]):
         caller = Request(scope_for_admission(scope))
         body = b""
         try:
-            # A caller without a key or a unit must not cost the daemon the reading and parsing of a large body.
+            # A caller without a key or a unit must not cost the daemon the reading and parsing of a
+            # large body.
             if not 0 < declared_length(scope) <= SMALL_BYTES:
                 await self._admission.check(caller)
             body = await read_body(scope, receive, self._settings)
             metered.body_read()
             await self._admission.admit(caller, await parse_body(self._count_units, body))
         except WarpsealError as error:
-            # A small body is parsed for the ids of the response and the methods of the metered calls.
+            # A small body is parsed for the ids of the response and the methods of the metered
+            # calls.
             request = self._parse(body) if len(body) <= SMALL_BYTES else None
             metered.calls = self._calls_of(request)
             metered.entries = await parse_body(self._count_entries, body)
@@ -107,7 +113,9 @@ class RpcEndpoint(ABC, Generic[B]):
 
 
 def scope_for_admission(scope: Scope) -> Scope:
-    """Return the scope of a request, also of one that opens a WebSocket, as that of an HTTP request."""
+    """Return the scope of a request, also of one that opens a WebSocket, as that of an HTTP
+    request.
+    """
     response_headers(scope)
     log_fields(scope)
     return {**scope, "type": "http", "method": scope.get("method", "GET")}

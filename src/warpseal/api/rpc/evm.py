@@ -1,6 +1,7 @@
 """An EVM chain's endpoint `/ext/bc/<id>/rpc`: calls by HTTP.
 
-Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-interfaces.md for the differences.
+Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-interfaces.md for the
+differences.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ SOURCE: Final = "x-warpseal-source"
 
 
 def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
-    """Return the body with the same error for all calls; one error without an id if there are no calls."""
+    """Return the body with the same error for all calls; one error without an id if there are no
+    calls.
+    """
     response = RpcResponse(error=error)
     if not request.calls:
         return encode_response(None, response)
@@ -65,7 +68,9 @@ def rate_limit_response(request: RequestBody | None, error: RateLimited) -> Resp
 
 
 def http_refusal(scope: Scope) -> Response | None:
-    """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
+    """Return the response to a request whose method, length or content type is wrong, or that has
+    no body to read.
+    """
     method, length = scope["method"], declared_length(scope)
     if method == "GET" and not length and not scope.get("query_string"):
         return Response()
@@ -151,7 +156,9 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
     async def _forward_unchanged(
         self, request: RequestBody, metered: MeteredRequest
     ) -> Response | None:
-        """Return a node's unchanged response to a batch; None if its calls have to be forwarded one by one."""
+        """Return a node's unchanged response to a batch; None if its calls have to be forwarded one
+        by one.
+        """
         calls = request.calls
         if not calls or any(call.error is not None or call.id is None for call in calls):
             return None
@@ -176,7 +183,9 @@ async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[i
 
 
 def sum_credits(credits: MethodCredits, body: bytes) -> int:
-    """Return the credits of the calls of a body; a body without calls costs those of an unknown method."""
+    """Return the credits of the calls of a body; a body without calls costs those of an unknown
+    method.
+    """
     calls = parse_request_body(body).calls
     return sum(credits.of(call.method) for call in calls) if calls else credits.of(NO_METHOD)
 
@@ -184,7 +193,9 @@ def sum_credits(credits: MethodCredits, body: bytes) -> int:
 def _set_source_header(
     scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]
 ) -> None:
-    """Name in a header the source of responses to methods that both a node and the daemon can answer."""
+    """Name in a header the source of responses to methods that both a node and the daemon can
+    answer.
+    """
     subnet_evm_responses = [
         response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM
     ]

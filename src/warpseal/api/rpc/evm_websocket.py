@@ -1,4 +1,5 @@
-"""An EVM chain's `/ws`: one connection to a node for each client; its messages are passed on in order and in full.
+"""An EVM chain's `/ws`: one connection to a node for each client; its messages are passed on in
+order and in full.
 
 Source of truth: geth's `rpc/websocket.go`; RFC 6455 for the codes with which a connection ends.
 """
@@ -181,7 +182,9 @@ class _ProxySession:
         await self._forward(request, read_at)
 
     async def _forward(self, request: RequestBody, read_at: float) -> None:
-        """Send calls to the client's own node; if one must not go there, forward the whole batch as HTTP calls."""
+        """Send calls to the client's own node; if one must not go there, forward the whole batch as
+        HTTP calls.
+        """
         if any(
             call.error is not None or not self._forwarder.is_plain(call.method, call.params)
             for call in request.calls
@@ -198,7 +201,8 @@ class _ProxySession:
             )
             self._send(encode_error_for_all(request, error))
             return
-        # A client never learns the id of a subscription that it asks for in a notification, and so cannot end it.
+        # A client never learns the id of a subscription that it asks for in a notification, and so
+        # cannot end it.
         sent = [
             call
             for call in request.calls
@@ -268,9 +272,12 @@ async def _close(client: WebSocket, code: int, reason: str) -> None:
 
 
 class SendQueue:
-    """Messages for one client. A client that reads too slowly loses the connection; no message is ever skipped.
+    """Messages for one client.
 
-    ended: the code and reason with which the connection closes. The endpoint counts the queued bytes of all clients.
+    A client that reads too slowly loses the connection; no message is ever skipped.
+
+    ended: the code and reason with which the connection closes. The endpoint counts the queued
+    bytes of all clients.
     """
 
     def __init__(self, endpoint: EvmWebSocketEndpoint) -> None:
@@ -281,7 +288,10 @@ class SendQueue:
         self._changed = asyncio.Event()
 
     def put(self, text: str) -> bool:
-        """Add a message. Return False if the queue is full: the connection then ends without the queued messages."""
+        """Add a message.
+
+        Return False if the queue is full: the connection then ends without the queued messages.
+        """
         if self.ended is not None:
             return False
         if not self._has_room(len(text)):

@@ -1,6 +1,8 @@
-"""A route of the primary network's gateway: a POST is checked, forwarded, and the node's reply returned unchanged.
+"""A route of the primary network's gateway: a POST is checked, forwarded, and the node's reply
+returned unchanged.
 
-Source of truth: docs/gateway.md; the HTTP rules and the errors are those of the daemon's own services.
+Source of truth: docs/gateway.md; the HTTP rules and the errors are those of the daemon's own
+services.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ from warpseal.usage.credits import MethodCredits
 
 
 class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
-    """Serves one route. credits: None: each call costs a unit of the rate limit. meter: None: no call is recorded."""
+    """Serves one route.
+
+    credits: None: each call costs a unit of the rate limit.
+    meter: None: no call is recorded.
+    """
 
     _max_body_bytes = MAX_BODY_BYTES
     _http_refusal = staticmethod(post_refusal)

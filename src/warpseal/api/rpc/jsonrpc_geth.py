@@ -1,6 +1,8 @@
-"""JSON-RPC as an EVM chain's `/rpc` speaks it: request bodies, batches and their limits, response bodies; no I/O.
+"""JSON-RPC as an EVM chain's `/rpc` speaks it: request bodies, batches and their limits, response
+bodies; no I/O.
 
-Source of truth: the replies of recorded nodes, and geth's `rpc` package for what was not recorded (-32003).
+Source of truth: the replies of recorded nodes, and geth's `rpc` package for what was not recorded
+(-32003).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from warpseal.upstream.jsonrpc import (
 
 MAX_BODY_BYTES: Final = 5_242_880
 MAX_BATCH_CALLS: Final = 1_000
-# Of a body, outside strings. The event loop has to wait while the decoder reads them, also in another thread.
+# Of a body, outside strings. The event loop has to wait while the decoder reads them, also in
+# another thread.
 MAX_BRACKETS: Final = 1_000_000
 MAX_RESULT_BYTES: Final = 25_000_000
 CONTENT_TYPE: Final = "application/json"
@@ -55,10 +58,12 @@ _NO_IDS: Final = (b"{", b"[")
 
 
 class RequestBody(Struct, frozen=True):
-    """The calls of a body. is_batch: it was an array, so the response is one.
+    """The calls of a body.
 
-    rejection: the body of the response to a body that has no calls. is_response: it has only responses, which are not
-    answered.
+    is_batch: it was an array, so the response is one.
+
+    rejection: the body of the response to a body that has no calls.
+    is_response: it has only responses, which are not answered.
     """
 
     calls: tuple[RpcCall, ...] = ()
@@ -88,7 +93,9 @@ class _LargeCall(msgspec.Struct):
 
 
 def _batch_decoder(entry: Any) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of arrays that stops with a ValidationError at the entry after the last one allowed."""
+    """Return a decoder of arrays that stops with a ValidationError at the entry after the last one
+    allowed.
+    """
     fields = [
         (f"entry_{number}", entry | msgspec.UnsetType, msgspec.UNSET)
         for number in range(MAX_BATCH_CALLS)
@@ -105,7 +112,9 @@ _BATCH: Final = _batch_decoder(msgspec.Raw)
 
 
 def count_entries(body: bytes) -> int:
-    """Return the entries of a batch, without decoding them; 1 for any other body, and for a batch that is refused."""
+    """Return the entries of a batch, without decoding them; 1 for any other body, and for a batch
+    that is refused.
+    """
     if not _is_array(body) or _has_too_many_brackets(body):
         return 1
     try:
@@ -115,7 +124,10 @@ def count_entries(body: bytes) -> int:
 
 
 def parse_request_body(body: bytes) -> RequestBody:
-    """Return the calls of a body, or the rejection of a body without calls. An empty body has neither."""
+    """Return the calls of a body, or the rejection of a body without calls.
+
+    An empty body has neither.
+    """
     is_too_dense = _has_too_many_brackets(body)
     plain = None if is_too_dense else _parse_plain(body)
     if plain is not None:
@@ -139,9 +151,11 @@ def parse_request_body(body: bytes) -> RequestBody:
 
 
 def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse]) -> bytes:
-    """Return the body with the responses to these calls, given by position; empty if no call expects a response.
+    """Return the body with the responses to these calls, given by position; empty if no call
+    expects a response.
 
-    A call without a response gets the error of its entry. Results of a batch beyond the limit become errors.
+    A call without a response gets the error of its entry. Results of a batch beyond the limit
+    become errors.
     """
     result_bytes = 0
     encoded: list[tuple[msgspec.Raw | None, RpcResponse]] = []
@@ -162,7 +176,9 @@ def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse])
 
 
 def _parse_plain(body: bytes) -> RequestBody | None:
-    """Return the calls of a body with nothing unusual in it; None if each part has to be parsed by itself."""
+    """Return the calls of a body with nothing unusual in it; None if each part has to be parsed by
+    itself.
+    """
     try:
         if not _is_array(body):
             call = _plain_call(_PLAIN_CALL.decode(body))
@@ -200,7 +216,9 @@ def _has_surplus(body: bytes) -> bool:
 
 
 def _first_id(body: bytes) -> msgspec.Raw | None:
-    """Return the id of the first valid call among the allowed entries of a batch with more; None if none has one."""
+    """Return the id of the first valid call among the allowed entries of a batch with more; None if
+    none has one.
+    """
     left = memoryview(body.lstrip(BLANK))
     for _ in range(MAX_BATCH_CALLS):
         left = left[1:]
@@ -261,7 +279,9 @@ def _parse_call(text: bytes) -> RpcCall | None:
 
 
 def _fields(text: bytes) -> Mapping[str, msgspec.Raw]:
-    """Return the fields of an object by their names in lower case; a large object has to spell them so."""
+    """Return the fields of an object by their names in lower case; a large object has to spell them
+    so.
+    """
     if len(text) > LARGE_BYTES:
         fields = msgspec.structs.asdict(_LARGE_CALL.decode(text))
         return {name: value for name, value in fields.items() if value is not msgspec.UNSET}

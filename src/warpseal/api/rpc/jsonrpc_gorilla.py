@@ -1,7 +1,8 @@
 """JSON-RPC as administration, health and validators speak it: requests in, replies out, no I/O.
 
-Source of truth: what recorded nodes answered (gorilla's json2 codec behind avalanchego's `utils/json/codec.go`): the
-method is `service.function`, params are one object, every reply has status 200, errors of methods have code -32000.
+Source of truth: what recorded nodes answered (gorilla's json2 codec behind avalanchego's
+`utils/json/codec.go`): the method is `service.function`, params are one object, every reply has
+status 200, errors of methods have code -32000.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class JsonRpcError(Exception):
 
 
 class JsonRpcRequest(Struct, frozen=True):
-    """One request. id, params: JSON as received. id is None in a notification, which gets no reply."""
+    """One request.
+
+    id, params: JSON as received. id is None in a notification, which gets no reply.
+    """
 
     version: str
     method: str
@@ -76,7 +80,9 @@ class JsonRpcRequest(Struct, frozen=True):
         return service, name
 
     def encode(self) -> bytes:
-        """Return a body with this request, each field once: a node must not read another method than was checked."""
+        """Return a body with this request, each field once: a node must not read another method
+        than was checked.
+        """
         sent = {"jsonrpc": VERSION, "method": self.method, "params": self.params}
         return _ENCODER.encode(sent if self.id is None else {**sent, "id": self.id})
 
@@ -90,7 +96,10 @@ class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
-    """The reply to a JSON-RPC call: a result or an error. id: null if that of the call cannot be read."""
+    """The reply to a JSON-RPC call: a result or an error.
+
+    id: null if that of the call cannot be read.
+    """
 
     jsonrpc: str = VERSION
     result: Any | UnsetType = UNSET
@@ -144,7 +153,9 @@ def parse(body: bytes) -> JsonRpcRequest:
 
 
 def arguments(params: msgspec.Raw, kind: type[S]) -> S:
-    """Return params as a struct of this kind: an object, or the first of an array. Raises JsonRpcError.
+    """Return params as a struct of this kind: an object, or the first of an array.
+
+    Raises JsonRpcError.
 
     Keys count in any case, unknown ones are ignored, null counts as not given.
     """
@@ -168,12 +179,18 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
 
 
 def success(request_id: msgspec.Raw, result: Any) -> bytes:
-    """Return the reply with a result, which is any value that msgspec encodes. request_id: JSON, sent as it came."""
+    """Return the reply with a result, which is any value that msgspec encodes.
+
+    request_id: JSON, sent as it came.
+    """
     return _ENCODER.encode(JsonRpcReply(id=request_id, result=result)) + b"\n"  # type: ignore[arg-type]
 
 
 def failure(request_id: msgspec.Raw | None, error: JsonRpcError) -> bytes:
-    """Return the reply with an error. request_id: as in `success`; None if that of the call cannot be read."""
+    """Return the reply with an error.
+
+    request_id: as in `success`; None if that of the call cannot be read.
+    """
     body = JsonRpcFailure(code=error.code, message=str(error), data=error.data)
     return _ENCODER.encode(JsonRpcReply(id=request_id, error=body)) + b"\n"  # type: ignore[arg-type]
 

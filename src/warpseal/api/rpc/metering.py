@@ -1,6 +1,7 @@
 """Metering of forwarded calls: outcome and time of each one, once its response begins.
 
-Source of truth: docs/usage-metrics.md. Nothing here awaits before the response is sent, locks or does I/O.
+Source of truth: docs/usage-metrics.md. Nothing here awaits before the response is sent, locks or
+does I/O.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ _METHOD: Final = attrgetter("method")
 
 
 class RouteMeter:
-    """Meters the calls of one route. path: its label. known_methods: all others have the label `other`."""
+    """Meters the calls of one route.
+
+    path: its label.
+    known_methods: all others have the label `other`.
+    """
 
     def __init__(
         self,
@@ -82,7 +87,10 @@ class RouteMeter:
         *,
         is_charged: bool = True,
     ) -> None:
-        """Record calls of one client with the same status and time. counts: methods, outcomes and numbers."""
+        """Record calls of one client with the same status and time.
+
+        counts: methods, outcomes and numbers.
+        """
         api_key, country, agent = self._client_labels(scope)
         for method, outcome, calls in counts:
             name = method_label(method, self._known_methods)
@@ -121,11 +129,14 @@ class RouteMeter:
 
 
 class MeteredRequest:
-    """One HTTP request with calls. As a context it records the calls of a request that ends with an error.
+    """One HTTP request with calls.
 
-    meter: None: nothing is recorded, as of every probe. calls: empty until the body is parsed. entries: of a body whose
-    calls are not parsed; 0 of one that has only responses. responses: to calls by position, if the daemon made them;
-    otherwise the body of the response is searched for errors.
+    As a context it records the calls of a request that ends with an error.
+
+    meter: None: nothing is recorded, as of every probe. calls: empty until the body is parsed.
+        entries: of a body whose calls are not parsed; 0 of one that has only responses. responses:
+        to calls by position, if the daemon made them; otherwise the body of the response is
+        searched for errors.
     """
 
     __slots__ = (
@@ -183,7 +194,10 @@ class MeteredRequest:
         self._status = CLIENT_LEFT if has_left(self._scope) else status
 
     async def _record_large(self, body: bytes) -> None:
-        """Record the calls by a large body. It is decoded in a worker thread, and a single reply only if it must be."""
+        """Record the calls by a large body.
+
+        It is decoded in a worker thread, and a single reply only if it must be.
+        """
         errors: Sequence[CallError | None] | None = None
         try:
             if self.is_batch or (
@@ -194,7 +208,9 @@ class MeteredRequest:
             self._record(errors)
 
     def _errors_of(self, body: bytes) -> Sequence[CallError | None] | None:
-        """Return the errors of the calls, from the daemon's responses or else from a body; None if there is none."""
+        """Return the errors of the calls, from the daemon's responses or else from a body; None if
+        there is none.
+        """
         if self._status >= _FIRST_ERROR_STATUS or not self.calls:
             return None
         if self.responses is not None and len(body) <= MAX_RESULT_BYTES:
@@ -235,14 +251,19 @@ class MeteredRequest:
 
 
 class SocketMeter:
-    """Meters the calls of one WebSocket; without a meter it records nothing. Times are those of `perf_counter`."""
+    """Meters the calls of one WebSocket; without a meter it records nothing.
+
+    Times are those of `perf_counter`.
+    """
 
     def __init__(self, meter: RouteMeter | None, scope: Scope) -> None:
         self._meter = meter
         self._scope = scope
 
     def record_refused_handshake(self, status: int) -> None:
-        """Record a WebSocket that is refused; one that no node takes has the status of other WebSockets."""
+        """Record a WebSocket that is refused; one that no node takes has the status of other
+        WebSockets.
+        """
         outcome = CallOutcome.FAILED if status == WEBSOCKET else outcome_of(status)
         self._record("", outcome, status, None, is_charged=is_charged_status(status))
 
@@ -259,7 +280,10 @@ class SocketMeter:
             self.record_call(call.method, error, None if call.is_notification else read_at)
 
     def record_refused(self, calls: Sequence[RpcCall], entries: int, read_at: float) -> None:
-        """Record calls that a limit refuses, without credits. entries: their number, if they are not parsed."""
+        """Record calls that a limit refuses, without credits.
+
+        entries: their number, if they are not parsed.
+        """
         methods = [call.method for call in calls] or [""] * entries
         for method in methods:
             self.record_call(method, RATE_LIMITED, read_at, is_charged=False)
@@ -286,7 +310,11 @@ class SocketMeter:
         *,
         is_charged: bool = True,
     ) -> None:
-        """Record a call, "" without a method. error: None if it succeeded. read_at: None: its time does not count."""
+        """Record a call, "" without a method.
+
+        error: None if it succeeded.
+        read_at: None: its time does not count.
+        """
         status = CLIENT_LEFT if has_left(self._scope) else WEBSOCKET
         time_ms = (
             (perf_counter() - read_at) * 1_000
@@ -327,7 +355,9 @@ def has_left(scope: Scope) -> bool:
 def errors_in(
     calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse]
 ) -> list[CallError | None]:
-    """Return the errors of calls from responses by position; a call without a response has its own error."""
+    """Return the errors of calls from responses by position; a call without a response has its own
+    error.
+    """
     errors = (
         responses[at].error if at in responses else call.error for at, call in enumerate(calls)
     )

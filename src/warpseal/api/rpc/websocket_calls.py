@@ -1,6 +1,8 @@
-"""The calls of a WebSocket client that its node has not answered yet, and the number of its subscriptions.
+"""The calls of a WebSocket client that its node has not answered yet, and the number of its
+subscriptions.
 
-Source of truth: geth's `rpc/handler.go`: any namespace may have subscriptions, and a batch may ask for many. Pure.
+Source of truth: geth's `rpc/handler.go`: any namespace may have subscriptions, and a batch may ask
+for many. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ _REPLIES: Final = msgspec.json.Decoder(_Reply | list[_Reply])
 
 
 class _InFlight(Struct, frozen=True):
-    """A call in flight. ends_subscription: the id of the subscription that it ends. sent_at: as `note_sent` got it."""
+    """A call in flight.
+
+    ends_subscription: the id of the subscription that it ends.
+    sent_at: as `note_sent` got it.
+    """
 
     method: str
     sent_at: float
@@ -76,7 +82,10 @@ class WebSocketCalls:
         return None
 
     def note_sent(self, calls: Iterable[RpcCall], at: float) -> None:
-        """Note calls that are sent to the node. at: any clock's time."""
+        """Note calls that are sent to the node.
+
+        at: any clock's time.
+        """
         for call in calls:
             method_class = class_of(call.method)
             if call.id is None:

@@ -1,1 +1,4 @@
-"""The aggregation endpoints: request body to AggregationRequest, result or error to JSON. Start at `endpoints.py`."""
+"""The aggregation endpoints: request body to AggregationRequest, result or error to JSON.
+
+Start at `endpoints.py`.
+"""

@@ -1,8 +1,9 @@
-"""The aggregation endpoints: the specification's two `/v1` paths and the reference's `/aggregate-signatures`.
+"""The aggregation endpoints: the specification's two `/v1` paths and the reference's
+`/aggregate-signatures`.
 
-Source of truth: endpoints 1 and 2 of the specification (success is 201, which the published SDKs insist on) and the
-reference aggregator's HTTP API (success is 200; a GET is a client's probe and gets the 400 of an empty body).
-`?explain=true` is our own and answers 200.
+Source of truth: endpoints 1 and 2 of the specification (success is 201, which the published SDKs
+insist on) and the reference aggregator's HTTP API (success is 200; a GET is a client's probe and
+gets the 400 of an empty body). `?explain=true` is our own and answers 200.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ R = TypeVar("R", AggregationRequest, L1Request)
 class SignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     """The signed message, hex without 0x.
 
-    report: if the request asks for it. next: a message for the next epoch, if it needs another one.
+    report: if the request asks for it.
+    next: a message for the next epoch, if it needs another one.
     """
 
     signed_message: str
@@ -102,7 +104,10 @@ class KebabSignedMessage(SignedMessage, frozen=True, gc=False, kw_only=True):
 
 
 class SignedL1Message(SignedMessage, frozen=True, gc=False, kw_only=True):
-    """The signed message of a transaction. superseded: what replaces it, if it is not true any more."""
+    """The signed message of a transaction.
+
+    superseded: what replaces it, if it is not true any more.
+    """
 
     superseded: SupersededStatement | UnsetType = UNSET
 
@@ -110,12 +115,17 @@ class SignedL1Message(SignedMessage, frozen=True, gc=False, kw_only=True):
 class SigningServices(Struct, frozen=True, kw_only=True):
     """The functions that the aggregation endpoints and the probes call.
 
-    Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight.
-    readiness: of the Primary Network and each tracked subnet. background: state of what signing does not need.
-    missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked subnet without enough
-    balance. refresh_status: reads the old parts of the background state again. primary_chains: raises NodeUnavailable.
-    first_signed: the first message that was signed since the start, with its request. find_message: of the store;
-    raises StoreDown.
+    Those that take a request raise a WarpsealError.
+    deliver, deliver_l1_message: for a destination.
+    verify: preflight.
+    readiness: of the Primary Network and each tracked subnet.
+    background: state of what signing does not need.
+    missing_connection: why a node is not connected.
+    underfunded: the L1 validators of a tracked subnet without enough balance.
+    refresh_status: reads the old parts of the background state again.
+    primary_chains: raises NodeUnavailable.
+    first_signed: the first message that was signed since the start, with its request.
+    find_message: of the store; raises StoreDown.
     """
 
     network_id: int
@@ -171,7 +181,9 @@ class AggregatorEndpoints:
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
-        """POST or PUT /aggregate-signatures; every other method gets the reference's response to an empty body."""
+        """POST or PUT /aggregate-signatures; every other method gets the reference's response to an
+        empty body.
+        """
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody(
                 "body", f"a {request.method[:32]} request carries none; send it with POST"
@@ -247,7 +259,9 @@ class AggregatorEndpoints:
         return parse_aggregation_request(body, self._settings, chains)
 
     async def resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
-        """Return a request, parsed with the ids of the X- and the C-Chain if it names these by letter."""
+        """Return a request, parsed with the ids of the X- and the C-Chain if it names these by
+        letter.
+        """
         try:
             return parse(None)
         except UnresolvedChain:
@@ -267,7 +281,8 @@ class AggregatorEndpoints:
     ) -> Aggregation | Delivery[Aggregation]:
         """Return the signed message as soon as the services are there.
 
-        network: as the path names it. timeout_s: of a request that has none.
+        network: as the path names it.
+        timeout_s: of a request that has none.
         """
         aggregation = request.aggregation if isinstance(request, DeliveryRequest) else request
         services, timeout_s = await self._admit(aggregation.timeout_s or timeout_s, network)
@@ -315,9 +330,11 @@ class AggregatorEndpoints:
     async def _admit(
         self, timeout_s: float | None, network: str | None
     ) -> tuple[SigningServices, float | None]:
-        """Return the services and the timeout of a request, shortened by the time that it waited for them.
+        """Return the services and the timeout of a request, shortened by the time that it waited
+        for them.
 
-        network: as the path names it; None if it names none. Raises NetworkNotServed, and what the gate raises.
+        network: as the path names it; None if it names none.
+        Raises NetworkNotServed, and what the gate raises.
         """
         services = self._gate.services
         if services is None:
@@ -396,7 +413,9 @@ class InFlight:
 
 
 async def cancel_on_disconnect(work: Awaitable[T], scope: Scope) -> T:
-    """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its connection."""
+    """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its
+    connection.
+    """
     request, has_cancelled = asyncio.current_task(), False
     assert request is not None
 
@@ -445,7 +464,10 @@ def _signed_message(
 
 
 def _encode(signed: Aggregation | Delivery[Aggregation], key: bytes, status: int) -> Response:
-    """Return the response without a report. Hex is JSON as it is; an encoder takes longer than the rest."""
+    """Return the response without a report.
+
+    Hex is JSON as it is; an encoder takes longer than the rest.
+    """
     if isinstance(signed, Delivery):
         aggregation, headers = signed.result, signed.headers
     else:

@@ -26,7 +26,9 @@ class UndecodableMessage(InvalidRequest):
 
 
 class NotAWarpMessage(InvalidRequest):
-    """A message is hex, but no Warp message of the expected kind, unsigned or signed, in any of its forms."""
+    """A message is hex, but no Warp message of the expected kind, unsigned or signed, in any of its
+    forms.
+    """
 
     code = "not_a_warp_message"
     reference_text = "Error unpacking warp message"

@@ -1,7 +1,9 @@
-"""The fields of requests: their spellings, their JSON values, and their schemas for the OpenAPI document.
+"""The fields of requests: their spellings, their JSON values, and their schemas for the OpenAPI
+document.
 
-Source of truth: the spellings found in published clients (camelCase, kebab-case, four of the height); the
-reference aggregator's decoder for what counts as not given (null, an empty text) and for names in any case.
+Source of truth: the spellings found in published clients (camelCase, kebab-case, four of the
+height); the reference aggregator's decoder for what counts as not given (null, an empty text) and
+for names in any case.
 """
 
 from __future__ import annotations
@@ -63,7 +65,11 @@ _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class RequestField(NamedTuple):
-    """A field of a request. convert: takes its name and its JSON value. schema: of its value, in OpenAPI."""
+    """A field of a request.
+
+    convert: takes its name and its JSON value.
+    schema: of its value, in OpenAPI.
+    """
 
     name: str
     convert: Callable[[str, Any], Any]
@@ -91,7 +97,10 @@ class RequestFields:
         self._fields = {text.casefold(): field for text, field in self.spellings.items()}
 
     def read(self, body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
-        """Return the fields of a JSON object as `collect` does. Raises UndecodableBody, and as `collect` does."""
+        """Return the fields of a JSON object as `collect` does.
+
+        Raises UndecodableBody, and as `collect` does.
+        """
         return self.collect(_decode(body), ignore_unknown=ignore_unknown)
 
     def collect(
@@ -99,8 +108,8 @@ class RequestFields:
     ) -> dict[str, Any]:
         """Return the converted values by field; null and an empty text count as not given.
 
-        parent: stands before the names of fields in errors. Raises UnknownField, ConflictingSpellings, and what the
-        converters raise.
+        parent: stands before the names of fields in errors.
+        Raises UnknownField, ConflictingSpellings, and what the converters raise.
         """
         values: dict[str, Any] = {}
         for key, value in pairs:
@@ -132,8 +141,8 @@ class RequestFields:
         }
 
 
-# No request nests, and none has many fields. The recursion limit of the interpreter is no protection: a library may
-# have raised it too far.
+# No request nests, and none has many fields. The recursion limit of the interpreter is no
+# protection: a library may have raised it too far.
 _MAX_BRACKETS: Final = 256
 _MAX_SEPARATORS: Final = 4_096
 
@@ -201,13 +210,16 @@ def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownFi
 def known_parameters(
     scope: Scope, names: Iterable[str], *, ignore_all: bool
 ) -> list[tuple[str, str]]:
-    """Return the query parameters of a read that have one of these names, in any case, in the order of the query.
+    """Return the query parameters of a read that have one of these names, in any case, in the order
+    of the query.
 
-    The others are ignored and named in the header x-warpseal-ignored, since clients of the hosted API add their own. A
-    name within a letter of a known one is a misspelling, which would change the answer without a word.
+    The others are ignored and named in the header x-warpseal-ignored, since clients of the hosted
+    API add their own. A name within a letter of a known one is a misspelling, which would change
+    the answer without a word.
 
     ignore_all: whether misspellings are ignored as well.
-    Raises UnknownField for a misspelling; InvalidRequest for too many parameters, or too many unknown ones.
+    Raises UnknownField for a misspelling; InvalidRequest for too many parameters, or too many
+    unknown ones.
     """
     spellings = {name.casefold() for name in names}
     pairs: list[tuple[str, str]] = []
@@ -231,7 +243,9 @@ def known_parameters(
 
 
 def _is_within_a_letter(name: str, other: str) -> bool:
-    """Return whether names are equal, or differ by a letter that was added, removed or replaced, or by two swapped."""
+    """Return whether names are equal, or differ by a letter that was added, removed or replaced, or
+    by two swapped.
+    """
     if abs(len(name) - len(other)) > 1:
         return False
     same = (a == b for a, b in zip(name, other, strict=False))
@@ -369,7 +383,9 @@ def decode_hex(
 
 
 class UnresolvedChain(Exception):
-    """A request names the X- or the C-Chain by its letter, and was parsed without the ids of the network's chains."""
+    """A request names the X- or the C-Chain by its letter, and was parsed without the ids of the
+    network's chains.
+    """
 
 
 def decode_destination(text: str, chains: PrimaryChains | None = None) -> ChainID:

@@ -1,7 +1,9 @@
-"""The grammars of the requests to aggregate, for an L1 transaction, and to verify: every spelling has one meaning.
+"""The grammars of the requests to aggregate, for an L1 transaction, and to verify: every spelling
+has one meaning.
 
-Source of truth: the endpoints 1 and 2 of the specification for names and ranges, with extensions of our own; the
-reference aggregator for the order in which errors are found, because the text of a 400 names the first one.
+Source of truth: the endpoints 1 and 2 of the specification for names and ranges, with extensions of
+our own; the reference aggregator for the order in which errors are found, because the text of a 400
+names the first one.
 """
 
 from __future__ import annotations
@@ -77,11 +79,13 @@ _HEX_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 def parse_aggregation_request(
     body: bytes, settings: ApiSettings, chains: PrimaryChains | None = None
 ) -> AggregationRequest | DeliveryRequest:
-    """Parse a request body. Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
+    """Parse a request body.
 
-    A missing quorum is 67 percent, or that of the destination; a missing height, 0 and 2^64-1 mean the proposed height
-    (None), or that of the destination's epoch. Only the form of a justification without a message is checked; the
-    aggregation resolves its message.
+    Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
+
+    A missing quorum is 67 percent, or that of the destination; a missing height, 0 and 2^64-1 mean
+    the proposed height (None), or that of the destination's epoch. Only the form of a justification
+    without a message is checked; the aggregation resolves its message.
     """
     fields = BODY_FIELDS.read(body, ignore_unknown=settings.ignore_unknown_fields)
     return build_aggregation_request(fields, settings, chains)
@@ -90,7 +94,10 @@ def parse_aggregation_request(
 def build_aggregation_request(
     fields: Mapping[str, Any], settings: ApiSettings, chains: PrimaryChains | None = None
 ) -> AggregationRequest | DeliveryRequest:
-    """Return the request with the fields of `BODY_FIELDS`. Raises as `parse_aggregation_request` does."""
+    """Return the request with the fields of `BODY_FIELDS`.
+
+    Raises as `parse_aggregation_request` does.
+    """
     message, justification = _subject(
         fields.get("message", ""), fields.get("justification", ""), settings.max_message_bytes
     )
@@ -172,7 +179,10 @@ def _lone_justification(text: str, limit_bytes: int) -> bytes:
 
 
 def percentages(quorum: int, buffer: int) -> tuple[int, int]:
-    """Return quorum and buffer; a quorum of 0 was not given. Raises InvalidQuorum, InvalidQuorumBuffer."""
+    """Return quorum and buffer; a quorum of 0 was not given.
+
+    Raises InvalidQuorum, InvalidQuorumBuffer.
+    """
     quorum = quorum or DEFAULT_QUORUM
     if quorum > MAX_PERCENTAGE:
         raise InvalidQuorum("quorumPercentage", f"{quorum} is not within 0..{MAX_PERCENTAGE}")
@@ -183,7 +193,11 @@ def percentages(quorum: int, buffer: int) -> tuple[int, int]:
 
 
 class L1Query(Struct, frozen=True):
-    """A request by transaction. is_explain: it is explained only. delivery: None: no report on it is wanted."""
+    """A request by transaction.
+
+    is_explain: it is explained only.
+    delivery: None: no report on it is wanted.
+    """
 
     request: L1Request
     is_explain: bool
@@ -198,8 +212,8 @@ def parse_l1_query(
 ) -> L1Query:
     """Parse a path and its query. Raises an InvalidRequest, or UnresolvedChain without `chains`.
 
-    A missing quorum is that of the manager's chain, else 67 percent. A missing height means the epoch height; 0 and
-    2^64-1 mean the proposed height.
+    A missing quorum is that of the manager's chain, else 67 percent. A missing height means the
+    epoch height; 0 and 2^64-1 mean the proposed height.
     """
     fields = QUERY_FIELDS.collect(query, ignore_unknown=settings.ignore_unknown_fields)
     named_quorum = _convert("quorumPercentage", fields, plain_uint64) or 0
@@ -280,7 +294,9 @@ QUERY_FIELDS: Final = RequestFields(
 def parse_preflight_request(
     body: bytes, settings: ApiSettings, chains: PrimaryChains | None = None
 ) -> PreflightRequest:
-    """Parse a request body. Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
+    """Parse a request body.
+
+    Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
 
     A quorum of 0 counts as not given.
     """
@@ -326,7 +342,10 @@ def _signed_message(fields: Mapping[str, Any], limit_bytes: int) -> SignedMessag
 
 
 def _without_predicate_padding(raw: bytes) -> bytes:
-    """Return the message in the storage keys of an access list: it ends with 0xff, then zeros. Else the bytes."""
+    """Return the message in the storage keys of an access list: it ends with 0xff, then zeros.
+
+    Else the bytes.
+    """
     bare = raw.rstrip(b"\x00")
     if len(raw) % _WORD_BYTES or bare[-1:] != b"\xff":
         return raw

@@ -1,7 +1,8 @@
-"""The status document: what `/status.json` answers, the landing page shows, and `warpseal status` prints.
+"""The status document: what `/status.json` answers, the landing page shows, and `warpseal status`
+prints.
 
-Weights, heights and balances are decimal text, as in `/ready`; times are RFC 3339 in UTC, without fractions. Fields
-that are not known, or do not apply, are left out.
+Weights, heights and balances are decimal text, as in `/ready`; times are RFC 3339 in UTC, without
+fractions. Fields that are not known, or do not apply, are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ NOT_TRACKED: Final = "not_tracked"
 
 
 class MissingStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A validator that cannot sign now. state, reason, detail: as in ValidatorStatus."""
+    """A validator that cannot sign now.
+
+    state, reason, detail: as in ValidatorStatus.
+    """
 
     node_ids: list[str]
     weight: str
@@ -50,9 +54,11 @@ class MissingStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The connected weight of a tracked subnet, as `/ready` shows it.
 
-    is_known: its validators are known. is_pinned: always tracked; other subnets are tracked while requests name them.
-    missing: the heaviest of the `missing_validators`. keyless_weight: of inactive L1 validators and of legacy
-    validators, which cannot sign. inactive: the heaviest of the `inactive_validators`.
+    is_known: its validators are known.
+    is_pinned: always tracked; other subnets are tracked while requests name them.
+    missing: the heaviest of the `missing_validators`.
+    keyless_weight: of inactive L1 validators and of legacy validators, which cannot sign.
+    inactive: the heaviest of the `inactive_validators`.
     """
 
     subnet_id: str
@@ -72,10 +78,11 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One validator of a subnet: one key, which several nodes may hold.
 
-    state: connected, dialing, waiting (for the next dial), no_address, not_tracked (this daemon itself), or
-    inactive (an L1 validator without balance, whose key is in no set any more). reason: why it is not connected;
-    detail: the same in the words of the system. The connection is that of the first connected node. last_reply: to
-    a signature request. validation_id, balance (nAVAX): of L1s.
+    state: connected, dialing, waiting (for the next dial), no_address, not_tracked (this daemon
+        itself), or inactive (an L1 validator without balance, whose key is in no set any more).
+    reason: why it is not connected;
+    detail: the same in the words of the system. The connection is that of the first connected node.
+    last_reply: to a signature request. validation_id, balance (nAVAX): of L1s.
     """
 
     subnet_id: str
@@ -101,7 +108,9 @@ class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 class AggregationStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One finished aggregation. outcome: ok, cancelled, or the code of the error, whose text is the reason.
+    """One finished aggregation.
+
+    outcome: ok, cancelled, or the code of the error, whose text is the reason.
 
     stages_ms: validators, connect, collect, verify, total.
     """
@@ -119,7 +128,9 @@ class AggregationStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class AggregationMinute(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The aggregations that ended in one minute, counted by outcome; p50_ms, p95_ms: times of successful ones."""
+    """The aggregations that ended in one minute, counted by outcome; p50_ms, p95_ms: times of
+    successful ones.
+    """
 
     started_at: str
     outcomes: Mapping[str, int]
@@ -128,9 +139,12 @@ class AggregationMinute(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One upstream node when it was probed last. setting, position: its place in the configuration.
+    """One upstream node when it was probed last.
 
-    address: scheme, host and port. behind_seconds: for how long another node has had blocks that this one has not.
+    setting, position: its place in the configuration.
+
+    address: scheme, host and port.
+    behind_seconds: for how long another node has had blocks that this one has not.
     disagrees: it contradicted the nodes that agree in the last minute.
     """
 
@@ -145,15 +159,23 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One chain that the daemon reads. kind: follower, index; evm or gateway if calls are forwarded to its nodes.
+    """One chain that the daemon reads.
 
-    height: of the last block that was read; of an EVM chain, the highest block that a node has shown. The rate is
-    that of the last minute: of reading blocks, or of an EVM chain's growth. lag_blocks, eta_seconds: until the last
-    block is read, or until the EVM node that lags most has the highest one. waiting_for: the unavailable nodes or
-    store. chain_name: configured, else an alias. waiting: why an indexed chain waits. stopped: why no more blocks
-    are read. nodes_up, nodes, errors: of an EVM chain whose calls are forwarded, by the position of its nodes.
-    internal_height: of an indexed EVM chain, the block up to which creations inside of transactions are complete,
-    or "none". internal_gap: the first block that no node can trace.
+    kind: follower, index; evm or gateway if calls are forwarded to its nodes.
+
+    height: of the last block that was read; of an EVM chain, the highest block that a node has
+        shown. The rate is that of the last minute: of reading blocks, or of an EVM chain's growth.
+    lag_blocks, eta_seconds: until the last block is read, or until the EVM node that lags most has
+        the highest one.
+    waiting_for: the unavailable nodes or store.
+    chain_name: configured, else an alias.
+    waiting: why an indexed chain waits.
+    stopped: why no more blocks are read.
+    nodes_up, nodes, errors: of an EVM chain whose calls are forwarded, by the position of its
+        nodes.
+    internal_height: of an indexed EVM chain, the block up to which creations inside of transactions
+        are complete, or "none".
+    internal_gap: the first block that no node can trace.
     """
 
     kind: str
@@ -193,7 +215,10 @@ class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class RouteUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Calls of a forwarded route since the start, by outcome as in endpoint 16. methods: calls of the busiest ones."""
+    """Calls of a forwarded route since the start, by outcome as in endpoint 16.
+
+    methods: calls of the busiest ones.
+    """
 
     path: str
     requests: int
@@ -227,13 +252,16 @@ class LossStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The forecast of a tracked subnet at the chain time `as_of`. kind: l1, permissioned or primary.
+    """The forecast of a tracked subnet at the chain time `as_of`.
 
-    margin: active weight above the required one, over the total; answering: of validators that answered in the last
-    day, left out if that is not known. first_loss: of the next ten years. quorum_impossible_at, also with as many
-    active validators as the network's capacity. losses: the first MAX_LOSSES; omitted_losses: the rest. top_ups: keep
-    the quorum for 30 days, `top_up_total` in all; can_be_kept: whether any do; omitted_top_ups: those beyond
-    MAX_TOP_UPS.
+    kind: l1, permissioned or primary.
+
+    margin: active weight above the required one, over the total; answering: of validators that
+        answered in the last day, left out if that is not known. first_loss: of the next ten years.
+        quorum_impossible_at, also with as many active validators as the network's capacity.
+    losses: the first MAX_LOSSES; omitted_losses: the rest.
+    top_ups: keep the quorum for 30 days, `top_up_total` in all; can_be_kept: whether any do;
+        omitted_top_ups: those beyond MAX_TOP_UPS.
     """
 
     subnet_id: str
@@ -258,11 +286,15 @@ class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The state of the daemon at `time`. ready, faults, degraded: as in `/ready`.
+    """The state of the daemon at `time`.
 
-    bls_backend, network_id, node_id, proposed_height: left out while the daemon starts. validators: heaviest first in
-    each subnet; omitted_validators: those beyond MAX_VALIDATORS. aggregations: latest first. aggregation_minutes: those
-    of the last hour that had any, oldest first. usage: if it is recorded.
+    ready, faults, degraded: as in `/ready`.
+
+    bls_backend, network_id, node_id, proposed_height: left out while the daemon starts.
+    validators: heaviest first in each subnet; omitted_validators: those beyond MAX_VALIDATORS.
+    aggregations: latest first.
+    aggregation_minutes: those of the last hour that had any, oldest first.
+    usage: if it is recorded.
     """
 
     version: str

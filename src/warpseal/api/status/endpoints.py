@@ -37,8 +37,10 @@ _PAGE_HEADERS: Final = {"content-security-policy": POLICY, "referrer-policy": "n
 class StatusEndpoints:
     """Serves two audiences: clients on this machine, and all others.
 
-    hosts: names of this machine. metrics_port: the port of /metrics. stopping: set when the daemon
-    stops, which ends the event streams. interval_s: between two looks for changes on behalf of an open page.
+    hosts: names of this machine.
+    metrics_port: the port of /metrics.
+    stopping: set when the daemon stops, which ends the event streams.
+    interval_s: between two looks for changes on behalf of an open page.
     write_timeout_s: for how long a client may leave an event unread.
     """
 
@@ -90,7 +92,9 @@ class StatusEndpoints:
         return await body.respond(request, JSON, NO_STORE, _HEADERS)
 
     async def events(self, request: Request) -> Response:
-        """GET /status/events: the changes of the page since `version`, or since the last event of a broken stream."""
+        """GET /status/events: the changes of the page since `version`, or since the last event of a
+        broken stream.
+        """
         audience = self._admit(request.scope)
         version = request.headers.get("last-event-id") or request.query_params.get("version", "")
 
@@ -107,9 +111,11 @@ class StatusEndpoints:
         return self._streams[audience].respond(request, next_events, lambda: b": nothing new\n\n")
 
     async def metrics(self, request: Request) -> Response:
-        """GET /status/metrics: redirect to the metrics page, on its port of the host that the client has named.
+        """GET /status/metrics: redirect to the metrics page, on its port of the host that the
+        client has named.
 
-        The client keeps its scheme: a proxy may have ended the TLS connection, and only the client knows.
+        The client keeps its scheme: a proxy may have ended the TLS connection, and only the client
+        knows.
         """
         self._admit(request.scope)
         host = urlsplit(f"http://{request.headers.get('host', '')}").hostname or "127.0.0.1"
@@ -119,8 +125,8 @@ class StatusEndpoints:
     def _admit(self, scope: Scope) -> bool:
         """Return whether a request may see addresses. Raises NotFound if it may see nothing.
 
-        It may if /ext/admin would be served to it without a token, and if no page of another site sent it: browsers
-        send their origin, and their requests come from this machine as well.
+        It may if /ext/admin would be served to it without a token, and if no page of another site
+        sent it: browsers send their origin, and their requests come from this machine as well.
         """
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         has_origin = any(name == b"origin" for name, _ in scope["headers"])

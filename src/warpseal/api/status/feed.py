@@ -1,4 +1,5 @@
-"""The status as one audience sees it: the newest document, its HTML, and the changes that open pages still lack.
+"""The status as one audience sees it: the newest document, its HTML, and the changes that open
+pages still lack.
 
 All clients share a document for a second, and the HTML is rendered only while pages are open.
 """
@@ -27,13 +28,18 @@ class StatusSource(Protocol):
     """Collects the document."""
 
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
-        """Return the current document. with_addresses: include those of validators and of upstream nodes."""
+        """Return the current document.
+
+        with_addresses: include those of validators and of upstream nodes.
+        """
 
 
 class StatusChange(msgspec.Struct, frozen=True, rename="camel"):
-    """The changes of a page, for its script: sections and rows as HTML by their ids and keys, and rows that are gone.
+    """The changes of a page, for its script: sections and rows as HTML by their ids and keys, and
+    rows that are gone.
 
-    is_complete: `rows` are all rows. version: of the page afterwards.
+    is_complete: `rows` are all rows.
+    version: of the page afterwards.
     """
 
     version: str
@@ -76,7 +82,11 @@ class StatusView:
 
 
 class StatusFeed:
-    """One audience. dashboards_url: linked on the page; empty: none. max_age_s: of a document that is served again."""
+    """One audience.
+
+    dashboards_url: linked on the page; empty: none.
+    max_age_s: of a document that is served again.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """The landing page as HTML: a shell, sections, and one table row for each validator.
 
-The page is complete without JavaScript. Its script replaces sections and rows by newer ones that the server made by the
-same functions. Every text is escaped here, and the policy allows no script or style but those of this package.
+The page is complete without JavaScript. Its script replaces sections and rows by newer ones that
+the server made by the same functions. Every text is escaped here, and the policy allows no script
+or style but those of this package.
 """
 
 from __future__ import annotations
@@ -90,9 +91,11 @@ Rows = Mapping[str, str]
 async def render_rows(
     document: StatusDocument, before: StatusDocument | None, rendered: Rows
 ) -> Rows:
-    """Return the rows of all validators: missing ones first, else as in the document; other callbacks run in between.
+    """Return the rows of all validators: missing ones first, else as in the document; other
+    callbacks run in between.
 
-    before, rendered: an earlier document and its rows, which are used again for validators that did not change.
+    before, rendered: an earlier document and its rows, which are used again for validators that did
+        not change.
     """
     totals = {subnet.subnet_id: int(subnet.total_weight) for subnet in document.subnets}
     same_totals = before is not None and totals == {
@@ -142,7 +145,10 @@ def render_page(
     rows: Rows,
     dashboards_url: str,
 ) -> Iterator[str]:
-    """Yield the whole page. version: of these sections and rows, from which the script goes on."""
+    """Yield the whole page.
+
+    version: of these sections and rows, from which the script goes on.
+    """
     yield f'<!doctype html><html lang="en" data-version="{escape(version)}"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
     yield f"<title>Warpseal</title><style>{_STYLE}</style></head><body><header>"
@@ -457,7 +463,10 @@ def _usage_cells(row: RouteUsage) -> Iterator[str]:
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], empty: str) -> Iterator[str]:
-    """Yield a table of cells that are HTML already. empty: a sentence that stands in place of a table without rows."""
+    """Yield a table of cells that are HTML already.
+
+    empty: a sentence that stands in place of a table without rows.
+    """
     names = tuple(heads)
     lines = [
         "".join(
@@ -526,7 +535,9 @@ def _short_names(node_ids: Iterable[str]) -> str:
 
 
 def _weight(weight: int, subnet_id: str) -> str:
-    """Return a weight with its unit: the stake of the Primary Network is AVAX, other weights have none."""
+    """Return a weight with its unit: the stake of the Primary Network is AVAX, other weights have
+    none.
+    """
     if subnet_id != _PRIMARY_NETWORK:
         return f"{weight:,}"
     digits = f"{weight % _NAVAX:09}"

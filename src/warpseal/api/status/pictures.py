@@ -1,6 +1,8 @@
-"""The two pictures of the landing page, as SVG: the aggregations of the last hour, and the forecast of a subnet.
+"""The two pictures of the landing page, as SVG: the aggregations of the last hour, and the forecast
+of a subnet.
 
-Each picture has a text alternative; the style of the page has its colors, so that the policy allows no style here.
+Each picture has a text alternative; the style of the page has its colors, so that the policy allows
+no style here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _OUTCOMES: Final = {"ok": "ok", "cancelled": "soft"}
 
 
 def draw_hour(document: StatusDocument) -> Iterator[str]:
-    """Yield the aggregations of the last hour by minute: the times of successful ones, and the counts by outcome."""
+    """Yield the aggregations of the last hour by minute: the times of successful ones, and the
+    counts by outcome.
+    """
     minutes = [
         (_SLOT * (_MINUTES - 1 - age), minute)
         for minute in document.aggregation_minutes
@@ -69,7 +73,8 @@ def draw_hour(document: StatusDocument) -> Iterator[str]:
 
 
 def draw_forecast(row: ForecastStatus, names: Sequence[str]) -> Iterator[str]:
-    """Yield the weight of a subnet that can sign over time, against its quorum; losses are marked with their numbers.
+    """Yield the weight of a subnet that can sign over time, against its quorum; losses are marked
+    with their numbers.
 
     names: HTML that names each of the losses, which are listed under the picture.
     """
@@ -147,7 +152,9 @@ def _line(name: str, points: Sequence[tuple[int, float]]) -> Iterator[str]:
 
 
 def _stairs(steps: Sequence[float], heights: Sequence[float]) -> str:
-    """Return a path that keeps each height until the next step, and the last one until the end of the picture."""
+    """Return a path that keeps each height until the next step, and the last one until the end of
+    the picture.
+    """
     path = f"M0 {heights[0]:.1f}"
     for x, y in zip(steps[1:], heights[1:], strict=True):
         path += f"H{min(x, WIDTH):.1f}" + ("" if x > WIDTH else f"V{y:.1f}")

@@ -13,7 +13,11 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 
 class SigningHealth(Resource, frozen=True, gc=False, kw_only=True):
-    """The check. timestamp: RFC 3339. error: why the daemon cannot sign."""
+    """The check.
+
+    timestamp: RFC 3339.
+    error: why the daemon cannot sign.
+    """
 
     status: Literal["up", "down"]
     timestamp: str
@@ -34,7 +38,10 @@ class Health(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class DisconnectedValidator(Resource, frozen=True, gc=False, kw_only=True):
-    """A validator of which no node is connected. node_ids: at most 50."""
+    """A validator of which no node is connected.
+
+    node_ids: at most 50.
+    """
 
     node_ids: tuple[str, ...]
     public_key: str
@@ -43,7 +50,10 @@ class DisconnectedValidator(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ReadySubnet(Resource, frozen=True, gc=False, kw_only=True):
-    """The connected weight of a subnet. missing, underfunded: the 50 heaviest of the counted ones."""
+    """The connected weight of a subnet.
+
+    missing, underfunded: the 50 heaviest of the counted ones.
+    """
 
     subnet_id: str
     ready: bool
@@ -58,14 +68,20 @@ class ReadySubnet(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class StoreState(Resource, frozen=True, gc=False, kw_only=True):
-    """A database. url: without its password."""
+    """A database.
+
+    url: without its password.
+    """
 
     url: str
     up: bool
 
 
 class UsageState(StoreState, frozen=True, gc=False, kw_only=True):
-    """The metrics database. waiting_bytes: in memory, until the database is up."""
+    """The metrics database.
+
+    waiting_bytes: in memory, until the database is up.
+    """
 
     waiting_bytes: int | UnsetType = UNSET
 
@@ -73,7 +89,8 @@ class UsageState(StoreState, frozen=True, gc=False, kw_only=True):
 class BackgroundState(Resource, frozen=True, gc=False, kw_only=True):
     """The state of what signing does not need.
 
-    index: by chain, if this daemon has an index. usage: if it records the usage of RPC routes.
+    index: by chain, if this daemon has an index.
+    usage: if it records the usage of RPC routes.
     """
 
     store: StoreState
@@ -83,10 +100,14 @@ class BackgroundState(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Readiness(Resource, frozen=True, gc=False, kw_only=True):
-    """How much of each subnet's weight is connected, what is missing, and the state of what signing does not need.
+    """How much of each subnet's weight is connected, what is missing, and the state of what signing
+    does not need.
 
-    faults: why the daemon is not ready. degraded: what else does not work. store, follower: left out while the daemon
-    starts. index: by chain, if this daemon has an index. usage: if it records the usage of RPC routes.
+    faults: why the daemon is not ready.
+    degraded: what else does not work.
+    store, follower: left out while the daemon starts.
+    index: by chain, if this daemon has an index.
+    usage: if it records the usage of RPC routes.
     """
 
     ready: bool

@@ -1,7 +1,7 @@
 """The pages that monitoring polls: GET /health, GET /ready and GET /metrics.
 
-/health and /ready report whether the daemon can sign: /health in the form and with the statuses of the reference,
-/ready with what is missing. /metrics is on the metrics port only.
+/health and /ready report whether the daemon can sign: /health in the form and with the statuses of
+the reference, /ready with what is missing. /metrics is on the metrics port only.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _REFRESH_TIMEOUT_S: Final = 1.0
 class ProbeEndpoints:
     """Reports the state of the daemon at the time of each request; a starting daemon is not ready.
 
-    checks: decide whether it can sign. counted: the subnets that decide; empty: the Primary Network and all tracked
-    ones.
+    checks: decide whether it can sign.
+    counted: the subnets that decide; empty: the Primary Network and all tracked ones.
     """
 
     def __init__(
@@ -68,12 +68,17 @@ class ProbeEndpoints:
         self._now = now
 
     def readiness(self) -> Sequence[SubnetReadiness]:
-        """Return the connected weight of the Primary Network and of each tracked subnet; empty while starting."""
+        """Return the connected weight of the Primary Network and of each tracked subnet; empty
+        while starting.
+        """
         services = self._gate.services
         return services.readiness() if services is not None else ()
 
     def reasons(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
-        """Return the reasons why the daemon is not ready. subnet_ids: the subnets that decide for this request."""
+        """Return the reasons why the daemon is not ready.
+
+        subnet_ids: the subnets that decide for this request.
+        """
         if self._gate.services is None:
             return [STALE_HEIGHT]
         return self._checks.blocking_errors(subnet_ids or self._counted)
@@ -91,8 +96,8 @@ class ProbeEndpoints:
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
 
-        ?subnetId=ID: that subnet alone counts and is shown. Raises InvalidRequest, also for any other parameter: the
-        caller would take the state of all subnets for that of the one.
+        ?subnetId=ID: that subnet alone counts and is shown. Raises InvalidRequest, also for any
+        other parameter: the caller would take the state of all subnets for that of the one.
         """
         for name in request.query_params:
             if name != _SUBNET:
@@ -124,7 +129,9 @@ class ProbeEndpoints:
         return json_response(readiness, 503 if reasons else 200)
 
     async def _refresh(self) -> None:
-        """Have the background status read again if it is old; what was read before is shown if that takes too long."""
+        """Have the background status read again if it is old; what was read before is shown if that
+        takes too long.
+        """
         services = self._gate.services
         if services is not None and services.refresh_status is not None:
             with suppress(TimeoutError):
@@ -181,7 +188,9 @@ class MetricsPage:
         self._encoding = AsyncLock()
 
     async def show(self, request: Request) -> Response:
-        """GET /metrics: OpenMetrics if requests are traced, for the exemplars, and the scraper takes it."""
+        """GET /metrics: OpenMetrics if requests are traced, for the exemplars, and the scraper
+        takes it.
+        """
         is_openmetrics = TRACING.begin is not None and OPENMETRICS in request.headers.get(
             "accept", ""
         )

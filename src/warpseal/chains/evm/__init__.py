@@ -1,1 +1,4 @@
-"""Pure codecs of EVM chains: blocks, receipts, NFT events, traces, calls of contracts. Start with `facts.py`."""
+"""Pure codecs of EVM chains: blocks, receipts, NFT events, traces, calls of contracts.
+
+Start with `facts.py`.
+"""

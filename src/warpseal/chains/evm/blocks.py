@@ -1,7 +1,8 @@
 """Blocks and receipts of EVM chains, decoded from the JSON in which nodes answer.
 
 Values keep their hex text and are converted where they are needed: few logs of a chain are of NFTs.
-Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/coreth/internal/ethapi`, ACP-194.
+Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/coreth/internal/ethapi`,
+ACP-194.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ class MalformedBlock(ValueError):
 
 
 class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
-    """A block without its receipts. transactions: their hashes. base_fee_per_gas, block_gas_cost: not in all headers.
+    """A block without its receipts.
 
-    From Helicon on, the C-Chain's gas_used is the most that the transactions may use, and logs_bloom and receipts_root
-    belong to the ancestors that the block settles.
+    transactions: their hashes.
+    base_fee_per_gas, block_gas_cost: not in all headers.
+
+    From Helicon on, the C-Chain's gas_used is the most that the transactions may use, and
+    logs_bloom and receipts_root belong to the ancestors that the block settles.
     """
 
     number: str
@@ -49,7 +53,10 @@ class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
-    """A log. log_index: its place in the block."""
+    """A log.
+
+    log_index: its place in the block.
+    """
 
     address: str
     topics: tuple[str, ...]
@@ -58,7 +65,10 @@ class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class EvmReceipt(Struct, frozen=True, gc=False, rename="camel"):
-    """A transaction's receipt. contract_address: of the contract that the transaction creates, if it succeeds."""
+    """A transaction's receipt.
+
+    contract_address: of the contract that the transaction creates, if it succeeds.
+    """
 
     block_hash: str
     transaction_hash: str
@@ -95,12 +105,18 @@ def decode_receipts(raw_result: RawJson) -> tuple[EvmReceipt, ...] | None:
 
 
 def decode_receipt(raw_result: RawJson) -> EvmReceipt | None:
-    """Return the receipt of an eth_getTransactionReceipt result; None for null. Raises MalformedBlock."""
+    """Return the receipt of an eth_getTransactionReceipt result; None for null.
+
+    Raises MalformedBlock.
+    """
     return decode_json(_RECEIPT.decode, raw_result)
 
 
 def decode_json(decode: Callable[[RawJson], T], raw: RawJson) -> T:
-    """Return what a msgspec decoder makes of `raw`. Raises MalformedBlock for JSON of another shape."""
+    """Return what a msgspec decoder makes of `raw`.
+
+    Raises MalformedBlock for JSON of another shape.
+    """
     try:
         return decode(raw)
     except RecursionError:
@@ -110,7 +126,10 @@ def decode_json(decode: Callable[[RawJson], T], raw: RawJson) -> T:
 
 
 def parse_quantity(text: str, bits: int = 64) -> int:
-    """Return the number of at most `bits` bits that a node writes in hex with 0x. Raises MalformedBlock."""
+    """Return the number of at most `bits` bits that a node writes in hex with 0x.
+
+    Raises MalformedBlock.
+    """
     try:
         if text[:2] == "0x" and len(text) <= _MAX_QUANTITY and not (value := int(text, 16)) >> bits:
             return value
@@ -120,7 +139,10 @@ def parse_quantity(text: str, bits: int = 64) -> int:
 
 
 def parse_bytes(text: str, length: int | None = None) -> bytes:
-    """Return the bytes that a node writes in hex with 0x, `length` of them if given. Raises MalformedBlock."""
+    """Return the bytes that a node writes in hex with 0x, `length` of them if given.
+
+    Raises MalformedBlock.
+    """
     try:
         raw = unhexlify(text[2:])
     except ValueError:

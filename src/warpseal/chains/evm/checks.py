@@ -1,7 +1,8 @@
-"""Acceptance of a block: it and its receipts must agree with each other, and a block with its parent.
+"""Acceptance of a block: it and its receipts must agree with each other, and a block with its
+parent.
 
-A node that serves the receipts of another block, a part of them, or none at all is found here. Whether the block is
-that of the chain is for others to say: the parents' hashes, and a second node.
+A node that serves the receipts of another block, a part of them, or none at all is found here.
+Whether the block is that of the chain is for others to say: the parents' hashes, and a second node.
 """
 
 from __future__ import annotations
@@ -82,9 +83,10 @@ class BlockContradiction(Exception):
 class BlockRules(Struct, frozen=True):
     """What the headers of a chain say about its receipts, and what is read of them.
 
-    asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on
-    the C-Chain, None on L1s. From it on, the header's gas, bloom and receiptsRoot are not those of the block's
-    receipts. has_erc20, has_icm: transfers of ERC-20, and events of ICM, are read.
+    asynchronous_from: time of the first block that its chain executes after it is accepted
+        (ACP-194): heliconTime on the C-Chain, None on L1s. From it on, the header's gas, bloom and
+        receiptsRoot are not those of the block's receipts.
+    has_erc20, has_icm: transfers of ERC-20, and events of ICM, are read.
     """
 
     asynchronous_from: int | None = None
@@ -99,7 +101,9 @@ class BlockRules(Struct, frozen=True):
 def block_facts(
     header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules
 ) -> EvmBlockFacts:
-    """Return what the index keeps of a block. receipts: one for each transaction, in their order.
+    """Return what the index keeps of a block.
+
+    receipts: one for each transaction, in their order.
 
     Raises BlockContradiction, and MalformedBlock for a malformed value.
     """
@@ -155,7 +159,10 @@ def block_facts(
 
 
 class UnprovenBlock(NamedTuple):
-    """A block whose receipts are to be checked against its receiptsRoot. receipts: the JSON of all of them."""
+    """A block whose receipts are to be checked against its receiptsRoot.
+
+    receipts: the JSON of all of them.
+    """
 
     number: int
     receipts: RawJson
@@ -172,9 +179,11 @@ class DisprovenBlock(NamedTuple):
 def needs_proof(
     header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules
 ) -> bool:
-    """Return whether a block has events, or its bloom says so, and its header commits to its receipts.
+    """Return whether a block has events, or its bloom says so, and its header commits to its
+    receipts.
 
-    block: its facts. Raises MalformedBlock.
+    block: its facts.
+    Raises MalformedBlock.
     """
     return rules.is_executed_first(block.time) and (
         block.has_events or lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts)
@@ -203,9 +212,11 @@ def find_disproven(blocks: Iterable[UnprovenBlock]) -> DisprovenBlock | None:
 
 
 def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBlock | None) -> None:
-    """Check that the blocks follow each other, the first with this number and this parent (None: any).
+    """Check that the blocks follow each other, the first with this number and this parent (None:
+    any).
 
-    A block is not older than its parent, and only a genesis has the time 0. Raises BlockContradiction.
+    A block is not older than its parent, and only a genesis has the time 0. Raises
+    BlockContradiction.
     """
     for block in blocks:
         if block.number != number:

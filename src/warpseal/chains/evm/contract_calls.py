@@ -1,7 +1,8 @@
 """The ABI of token contracts: what is sent in a call, and what the bytes that come back mean.
 
-Contracts return what they like: a function that decodes returns None for bytes that are not the ABI encoding of its
-type. Source of truth: the Solidity contract ABI; ERC-20, ERC-165, ERC-721, ERC-1155.
+Contracts return what they like: a function that decodes returns None for bytes that are not the ABI
+encoding of its type. Source of truth: the Solidity contract ABI; ERC-20, ERC-165, ERC-721,
+ERC-1155.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def uri_call(token_id: int) -> bytes:
 
 
 def balance_of_batch_call(owners: Sequence[bytes], token_ids: Sequence[int]) -> bytes:
-    """Return the call of balanceOfBatch (ERC-1155): the balance of each owner in the token at the same place."""
+    """Return the call of balanceOfBatch (ERC-1155): the balance of each owner in the token at the
+    same place.
+    """
     # The head has the offsets of both arrays; an array is its length and its elements.
     offsets = [2 * _WORD_BYTES, (3 + len(owners)) * _WORD_BYTES]
     words: list[int | bytes] = [*offsets, len(owners), *owners, len(token_ids), *token_ids]
@@ -117,10 +120,11 @@ def decode_pairs(data: bytes) -> list[tuple[int, int]] | None:
 
 
 def decode_name(result: bytes) -> str | None:
-    """Return what name or symbol returned, a string or a bytes32, cut to MAX_NAME_BYTES bytes of UTF-8.
+    """Return what name or symbol returned, a string or a bytes32, cut to MAX_NAME_BYTES bytes of
+    UTF-8.
 
-    A bytes32 ends at its first zero. In a string, zeros are left out, since PostgreSQL does not store them. Bytes that
-    are no UTF-8 are replaced.
+    A bytes32 ends at its first zero. In a string, zeros are left out, since PostgreSQL does not
+    store them. Bytes that are no UTF-8 are replaced.
     """
     raw = (
         result.partition(b"\0")[0]

@@ -1,7 +1,8 @@
-"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; of ERC-20, and of ICM.
+"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; of
+ERC-20, and of ICM.
 
-Contracts log what they like. A log with the topic of such an event and another shape is counted, it is no error.
-Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
+Contracts log what they like. A log with the topic of such an event and another shape is counted, it
+is no error. Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ MAX_CONSECUTIVE_IDS: Final = 10_000
 MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
 """Tokens that all ConsecutiveTransfer of a block may move: a log that costs 2,200 gas names any number of them."""
 
-# With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that were not added.
+# With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that
+# were not added.
 _MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
 
 
 class BlockEvents(Struct):
-    """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape.
+    """What the logs of a block say, in their order.
+
+    unknown_logs: logs with the topic of an event and another shape.
 
     icm: reads the events of ICM; None: they are not read.
     """
@@ -50,7 +54,10 @@ class BlockEvents(Struct):
         *,
         is_candidate: bool = False,
     ) -> None:
-        """Add a transfer for each (token id, amount). parties: sender and recipient."""
+        """Add a transfer for each (token id, amount).
+
+        parties: sender and recipient.
+        """
         log_index, contract, (sender, recipient) = log.index(), log.contract(), parties
         position = len(self.transfers)
         for token_id, amount in amounts:
@@ -73,7 +80,10 @@ class BlockEvents(Struct):
 def read_events(
     receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_icm: bool = False
 ) -> BlockEvents:
-    """Return the events of a block. has_erc20: with the transfers of ERC-20. has_icm: with the events of ICM.
+    """Return the events of a block.
+
+    has_erc20: with the transfers of ERC-20.
+    has_icm: with the events of ICM.
 
     Raises MalformedBlock if a log of an event has values that are no hex.
     """
@@ -104,7 +114,8 @@ def read_events(
 def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     """Return whether a block's bloom has the topic of an event that no log of its receipts has.
 
-    It has one by chance, or because the receipts belong to another block. A bloom of many logs says nothing.
+    It has one by chance, or because the receipts belong to another block. A bloom of many logs says
+    nothing.
     """
     bits = int.from_bytes(bloom)
     if bits.bit_count() > _MAX_BLOOM_BITS:
@@ -200,7 +211,10 @@ def _read_batch_metadata_update(events: BlockEvents, log: TopicLog) -> None:
 
 
 def _read_uri(events: BlockEvents, log: TopicLog) -> None:
-    """Read URI(value, indexed id). The value is not used: the contract says the same when it is called."""
+    """Read URI(value, indexed id).
+
+    The value is not used: the contract says the same when it is called.
+    """
     (word,) = log.indexed(1)
     token_id = int.from_bytes(word)
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
@@ -247,7 +261,9 @@ _READERS: Final[dict[str, Callable[[BlockEvents, TopicLog], None]]] = {
 
 
 def _bloom_bits(value: bytes) -> tuple[int, int, int]:
-    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1): byte and bit of one, and all."""
+    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1): byte and bit
+    of one, and all.
+    """
     digest = keccak(value)
     places = [int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1) for at in (0, 2, 4)]
     return (

@@ -1,4 +1,5 @@
-"""What the EVM index keeps of a block: plain values, independent of the node that sent it and of the database.
+"""What the EVM index keeps of a block: plain values, independent of the node that sent it and of
+the database.
 
 Addresses have 20 bytes and hashes 32. Amounts and token ids are 0..2^256-1. Times are unix seconds.
 """
@@ -36,10 +37,13 @@ class MetadataStatus(StrEnum):
 
 
 class NftTransfer(Struct, frozen=True, gc=False):
-    """One token moved. position: its place among the NFT transfers of its block, from 0.
+    """One token moved.
 
-    amount: 1 for ERC-721. is_candidate: of an event that is ERC-721 only if the contract's ERC-165 says so. The zero
-    address sends a minted token, and receives a burnt one.
+    position: its place among the NFT transfers of its block, from 0.
+
+    amount: 1 for ERC-721.
+    is_candidate: of an event that is ERC-721 only if the contract's ERC-165 says so. The zero
+        address sends a minted token, and receives a burnt one.
     """
 
     position: int
@@ -67,7 +71,9 @@ class Erc20Transfer(Struct, frozen=True, gc=False):
 
 
 class MetadataUpdate(Struct, frozen=True, gc=False):
-    """Metadata of the tokens `first_id` to `last_id` of a contract changed: ERC-4906, or the URI event of ERC-1155."""
+    """Metadata of the tokens `first_id` to `last_id` of a contract changed: ERC-4906, or the URI
+    event of ERC-1155.
+    """
 
     contract: bytes
     first_id: int
@@ -75,9 +81,12 @@ class MetadataUpdate(Struct, frozen=True, gc=False):
 
 
 class Creation(Struct, frozen=True, gc=False):
-    """One created contract. position: its place in its transaction, 0 for the transaction's own contract.
+    """One created contract.
 
-    sender: sender of the transaction; factory: the contract that created it, None if the transaction itself did.
+    position: its place in its transaction, 0 for the transaction's own contract.
+
+    sender: sender of the transaction; factory: the contract that created it, None if the
+        transaction itself did.
     """
 
     tx_index: int
@@ -88,14 +97,20 @@ class Creation(Struct, frozen=True, gc=False):
 
 
 class EvmBlockFacts(Struct, frozen=True, gc=False):
-    """One block. gas_used: the sum of its receipts; fees_spent: the sum of gas used times effective gas price, in wei.
+    """One block.
 
-    base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
-    name. creations: those that receipts show. upgraded: contracts with another ERC-1967 implementation, or initialised.
-    unknown_logs: number of logs with the topic of such an event and another shape. needs_trace: whether a transaction
-    used at least 26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
-    erc20_transfers, icm: in their order, only if the chain is indexed with them. tx_fees: gas used times effective gas
-    price by index, of the transactions that `icm` names.
+    gas_used: the sum of its receipts; fees_spent: the sum of gas used times effective gas price, in
+        wei.
+
+    base_fee, gas_cost: None if the header has none.
+    tx_hashes: by index, of the transactions that the other fields name.
+    creations: those that receipts show.
+    upgraded: contracts with another ERC-1967 implementation, or initialised.
+    unknown_logs: number of logs with the topic of such an event and another shape.
+    needs_trace: whether a transaction used at least 26,500 gas, so that it may have created
+        contracts inside. Positions of transfers are below 2^20.
+    erc20_transfers, icm: in their order, only if the chain is indexed with them.
+    tx_fees: gas used times effective gas price by index, of the transactions that `icm` names.
     """
 
     number: int

@@ -1,9 +1,11 @@
-"""Events of ICM in a block's receipts: messages of TeleporterMessenger, and what the Warp precompile sends.
+"""Events of ICM in a block's receipts: messages of TeleporterMessenger, and what the Warp
+precompile sends.
 
-Any contract may log the events of a messenger, so that the index decides which addresses count. A log with the topic of
-such an event and another shape is counted. Messages are read and written without an ABI library: their contracts write
-each in exactly one way. Source of truth: icm-contracts `ITeleporterMessenger.sol`, `TeleporterMessageV2.sol`,
-`TeleporterRegistry.sol`, subnet-evm `IWarpMessenger.sol`.
+Any contract may log the events of a messenger, so that the index decides which addresses count. A
+log with the topic of such an event and another shape is counted. Messages are read and written
+without an ABI library: their contracts write each in exactly one way. Source of truth:
+icm-contracts `ITeleporterMessenger.sol`, `TeleporterMessageV2.sol`, `TeleporterRegistry.sol`,
+subnet-evm `IWarpMessenger.sol`.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ REGISTRIES: Final = (
 NO_ACCOUNT: Final = bytes(ADDRESS_BYTES)
 _NUMBER_BITS: Final = 63
 _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
-# nonce, sender, (version 2: the messenger,) destination, recipient, gas limit; offsets of relayers, receipts and body.
+# nonce, sender, (version 2: the messenger,) destination, recipient, gas limit; offsets of relayers,
+# receipts and body.
 _HEADS: Final = (
     struct.Struct("32s12x20s32s12x20s32s96s"),
     struct.Struct("32s12x20s12x20s32s12x20s32s96s"),
@@ -65,7 +68,10 @@ _MESSAGE_V2: Final = _MESSAGE.replace("address,", "address,address,", 1)
 
 
 class Outcome(IntEnum):
-    """Whether the transaction that received a message executed it. NONE: it has no body."""
+    """Whether the transaction that received a message executed it.
+
+    NONE: it has no body.
+    """
 
     NONE = 0
     EXECUTED = 1
@@ -82,7 +88,10 @@ class ChangeKind(IntEnum):
 
 
 class PayloadKind(IntEnum):
-    """Payload of a Warp message. TELEPORTER: the message of the `IcmSend` before it in its transaction."""
+    """Payload of a Warp message.
+
+    TELEPORTER: the message of the `IcmSend` before it in its transaction.
+    """
 
     TELEPORTER = 0
     HASH = 1
@@ -97,8 +106,8 @@ class PayloadKind(IntEnum):
 class MessageFields(NamedTuple):
     """The fields of a message as its contract encodes them.
 
-    origin: the messenger of version 2, None of version 1. tail: the lists of relayers and receipts as the ABI has them,
-    "" if both are empty.
+    origin: the messenger of version 2, None of version 1.
+    tail: the lists of relayers and receipts as the ABI has them, "" if both are empty.
     """
 
     nonce: int
@@ -112,10 +121,13 @@ class MessageFields(NamedTuple):
 
 
 class IcmSend(Struct, frozen=True, gc=False):
-    """A sent message, or one that was sent again. position: its place among the ICM events of its block, from 0.
+    """A sent message, or one that was sent again.
 
-    warp_sender: the contract that called the Warp precompile: the messenger in version 1, an adapter in version 2; ""
-    if its transaction has no Warp message with this message. Nonces of events are below 2^63.
+    position: its place among the ICM events of its block, from 0.
+
+    warp_sender: the contract that called the Warp precompile: the messenger in version 1, an
+        adapter in version 2; "" if its transaction has no Warp message with this message. Nonces of
+        events are below 2^63.
     """
 
     position: int
@@ -129,9 +141,12 @@ class IcmSend(Struct, frozen=True, gc=False):
 
 
 class IcmReceive(Struct, frozen=True, gc=False):
-    """A received message. redeemer: the account that the source chain owes the fee.
+    """A received message.
 
-    inner_events: the ICM events between its log and that of its outcome, such as what the recipient sends meanwhile.
+    redeemer: the account that the source chain owes the fee.
+
+    inner_events: the ICM events between its log and that of its outcome, such as what the recipient
+        sends meanwhile.
     """
 
     position: int
@@ -147,7 +162,10 @@ class IcmReceive(Struct, frozen=True, gc=False):
 
 
 class IcmChange(Struct, frozen=True, gc=False):
-    """A later event of a message. account, amount: asset and whole fee of FEE, relayer and reward of RECEIPT."""
+    """A later event of a message.
+
+    account, amount: asset and whole fee of FEE, relayer and reward of RECEIPT.
+    """
 
     position: int
     tx_index: int
@@ -159,7 +177,10 @@ class IcmChange(Struct, frozen=True, gc=False):
 
 
 class WarpSend(Struct, frozen=True, gc=False):
-    """A Warp message. message: its unsigned bytes."""
+    """A Warp message.
+
+    message: its unsigned bytes.
+    """
 
     position: int
     tx_index: int
@@ -184,7 +205,9 @@ IcmEvents = tuple[IcmEvent, ...]
 
 
 def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFields | None:
-    """Return the message that begins at `start` and ends with the data; None for all but its only encoding."""
+    """Return the message that begins at `start` and ends with the data; None for all but its only
+    encoding.
+    """
     head = _HEADS[is_v2]
     lists_at = start + head.size
     if len(data) < lists_at:
@@ -213,7 +236,9 @@ def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFi
 
 
 def encode_message(fields: MessageFields) -> bytes:
-    """Return the bytes from which `decode_message` reads the fields: without the offset before them in a payload."""
+    """Return the bytes from which `decode_message` reads the fields: without the offset before them
+    in a payload.
+    """
     nonce, sender, origin, destination, recipient, gas, tail, body = fields
     senders = (sender,) if origin is None else (sender, origin)
     values = nonce.to_bytes(HASH_BYTES), *senders, destination, recipient, gas.to_bytes(HASH_BYTES)
@@ -222,7 +247,10 @@ def encode_message(fields: MessageFields) -> bytes:
 
 
 def encode_call(caller: bytes, message: bytes) -> bytes:
-    """Return the payload of the Warp message of an encoded message. caller: the contract that called the precompile."""
+    """Return the payload of the Warp message of an encoded message.
+
+    caller: the contract that called the precompile.
+    """
     return AddressedCall(caller, _OFFSET + message).encode()
 
 
@@ -239,15 +267,17 @@ def decode_tail(tail: bytes) -> tuple[tuple[bytes, ...], tuple[tuple[int, bytes]
 
 
 def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: int) -> bytes:
-    """Return the 32 bytes by which the contracts identify a message; not the id of its Warp message."""
+    """Return the 32 bytes by which the contracts identify a message; not the id of its Warp
+    message.
+    """
     return keccak.keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
 
 
 class IcmReader:
     """Reads the ICM logs of a block one by one, in their order.
 
-    sent: the last sent message, before its Warp message, and its payload. received: received messages without an
-    outcome by transaction, contract and id.
+    sent: the last sent message, before its Warp message, and its payload. received: received
+    messages without an outcome by transaction, contract and id.
     """
 
     def __init__(self) -> None:
@@ -267,7 +297,9 @@ class IcmReader:
         self._sent = send, data[start:]
 
     def read_receive(self, log: TopicLog) -> None:
-        """Read ReceiveCrossChainMessage(indexed messageID, indexed source, indexed deliverer, redeemer, message)."""
+        """Read ReceiveCrossChainMessage(indexed messageID, indexed source, indexed deliverer,
+        redeemer, message).
+        """
         message_id, source, deliverer = log.indexed(3)
         contract, data = log.contract(), log.data()
         fields = _message_at(data, 2, 2)
@@ -290,7 +322,9 @@ class IcmReader:
             self._add_change(log, message_id, ChangeKind.EXECUTED, NO_ACCOUNT, 0)
 
     def read_failed(self, log: TopicLog) -> None:
-        """Read MessageExecutionFailed(indexed messageID, indexed source, message), which follows its receive."""
+        """Read MessageExecutionFailed(indexed messageID, indexed source, message), which follows
+        its receive.
+        """
         message_id, _ = log.indexed(2)
         _message_at(log.data(), 1, 1)
         _expect(self._set_outcome(log, message_id, Outcome.FAILED))
@@ -333,7 +367,9 @@ class IcmReader:
         )
 
     def _set_outcome(self, log: TopicLog, message_id: bytes, outcome: Outcome) -> bool:
-        """Set the outcome of a receive of the same transaction that has none; return whether there is one."""
+        """Set the outcome of a receive of the same transaction that has none; return whether there
+        is one.
+        """
         receive = self._received.pop((log.tx_index, log.contract(), message_id), None)
         if receive is not None:
             # No other code has the event yet.
@@ -350,7 +386,9 @@ class IcmReader:
         )
 
     def _is_of_last_send(self, tx_index: int, sender: bytes, message: bytes) -> bool:
-        """Return whether a Warp message has the message that was sent last; set the sender of that one if so."""
+        """Return whether a Warp message has the message that was sent last; set the sender of that
+        one if so.
+        """
         if self._sent is None or self._sent[0].tx_index != tx_index:
             return False
         send, encoded = self._sent
@@ -384,7 +422,10 @@ ICM_READERS: Final[dict[str, Callable[[IcmReader, TopicLog], None]]] = {
 
 
 def _message_at(data: bytes, place: int, words: int, *, is_v2: bool = False) -> MessageFields:
-    """Return the message of an event. place: of its offset among the words before it, from 1 on."""
+    """Return the message of an event.
+
+    place: of its offset among the words before it, from 1 on.
+    """
     offset = data[(place - 1) * HASH_BYTES : place * HASH_BYTES]
     fields = decode_message(data, words * HASH_BYTES, is_v2=is_v2)
     if (
@@ -397,7 +438,9 @@ def _message_at(data: bytes, place: int, words: int, *, is_v2: bool = False) -> 
 
 
 def _read_tail(data: bytes, start: int) -> bytes | None:
-    """Return the lists of relayers and receipts that begin at `start`; None if they are no such lists."""
+    """Return the lists of relayers and receipts that begin at `start`; None if they are no such
+    lists.
+    """
     relayers = int.from_bytes(data[start : start + HASH_BYTES])
     if relayers >= len(data):
         return None
@@ -423,7 +466,10 @@ def _offsets(head_bytes: int, relayers: int, list_bytes: int) -> bytes:
 
 
 def _pack_head(is_v2: bool, values: Sequence[bytes], tail: bytes) -> bytes:
-    """Return the words before the lists. values: all but the offsets."""
+    """Return the words before the lists.
+
+    values: all but the offsets.
+    """
     head = _HEADS[is_v2]
     offsets = _offsets(head.size, int.from_bytes(tail[:HASH_BYTES]), len(tail or _NO_LISTS))
     return head.pack(*values, offsets)

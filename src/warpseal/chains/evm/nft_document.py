@@ -1,6 +1,7 @@
 """Metadata documents of NFTs: the JSON of any server -> the fields that responses show.
 
-Sources of truth: the metadata schemas of ERC-721 and ERC-1155, and the further spellings that marketplaces accept.
+Sources of truth: the metadata schemas of ERC-721 and ERC-1155, and the further spellings that
+marketplaces accept.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ _PAGE_TYPES: Final = ("text/html", "application/xhtml+xml")
 
 
 class Medium(StrEnum):
-    """What a token URI leads to in place of a document. ANIMATION: video, audio or a 3D model; PAGE: of HTML."""
+    """What a token URI leads to in place of a document.
+
+    ANIMATION: video, audio or a 3D model; PAGE: of HTML.
+    """
 
     IMAGE = "image"
     ANIMATION = "animation"
@@ -58,9 +62,12 @@ class Medium(StrEnum):
 
 
 class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """Fields of a metadata document; None: absent. attributes, properties: JSON text.
+    """Fields of a metadata document; None: absent.
 
-    No text has a NUL, which PostgreSQL refuses. A URI is http(s), ipfs, ar, or data of an image, audio, video or model.
+    attributes, properties: JSON text.
+
+    No text has a NUL, which PostgreSQL refuses. A URI is http(s), ipfs, ar, or data of an image,
+    audio, video or model.
     """
 
     name: str | None = None
@@ -76,7 +83,8 @@ class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
 
 
 def detect_medium(media_type: str, start: bytes) -> Medium | None:
-    """Return which medium a response is, by its media type or its first bytes; None: it may be a document.
+    """Return which medium a response is, by its media type or its first bytes; None: it may be a
+    document.
 
     Documents are served as HTML as well, so a page has to begin with a tag.
     """
@@ -94,8 +102,9 @@ def detect_medium(media_type: str, start: bytes) -> Medium | None:
 def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
     """Return the fields of a JSON document. Raises UnusableMetadata.
 
-    token_id: ID of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is replaced. A value
-    that cannot be used does not hide the others; a document of such values alone is no JSON.
+    token_id: ID of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is
+        replaced. A value that cannot be used does not hide the others; a document of such values
+        alone is no JSON.
     """
     if token_id is not None:
         content = fill_token_id(content, token_id)
@@ -120,7 +129,9 @@ def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
 
 
 def medium_document(medium: Medium, uri: str) -> NftFields:
-    """Return the fields of a token whose URI is a medium instead of a document; none if the URI is not shown."""
+    """Return the fields of a token whose URI is a medium instead of a document; none if the URI is
+    not shown.
+    """
     return image_document(uri) if medium is Medium.IMAGE else NftFields(animation_uri=_uri(uri))
 
 
@@ -209,7 +220,8 @@ def _decimals(value: Any) -> int | None:
     return int(value) if is_number and value == int(value) and 0 <= value <= MAX_DECIMALS else None
 
 
-# For each field, its reader and its keys in lower case, without `_` and `-`. The first key with a usable value counts.
+# For each field, its reader and its keys in lower case, without `_` and `-`. The first key with a
+# usable value counts.
 _FIELDS: Final[Mapping[str, tuple[Callable[[Any], str | int | None], tuple[str, ...]]]] = {
     "name": (_text, ("name",)),
     "symbol": (_text, ("symbol",)),

@@ -1,7 +1,7 @@
 """The receiptsRoot of a block: the root of the trie of its receipts.
 
-Source of truth: the Ethereum yellow paper (4.3.1, appendices B to D), EIP-658, EIP-2718. Headers of C-Chain
-blocks after Helicon have the root of other blocks' receipts (ACP-194).
+Source of truth: the Ethereum yellow paper (4.3.1, appendices B to D), EIP-658, EIP-2718. Headers of
+C-Chain blocks after Helicon have the root of other blocks' receipts (ACP-194).
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ _Leaf = tuple[str, bytes]
 
 
 def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
-    """Return the 32 bytes that the header of a block with these receipts has. Raises MalformedBlock.
+    """Return the 32 bytes that the header of a block with these receipts has.
 
-    A receipt of any type but 0 is encoded behind its type (EIP-2718), with the fields of the types 1 to 4.
+    Raises MalformedBlock.
+
+    A receipt of any type but 0 is encoded behind its type (EIP-2718), with the fields of the types
+    1 to 4.
     """
     logs = [log for receipt in receipts for log in receipt.logs]
     _check_hex([log.address for log in logs], ADDRESS_BYTES)
@@ -55,7 +58,8 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
 
 
 def _check_hex(values: Sequence[str], length: int) -> None:
-    """Check that all values have this number of bytes behind 0x; whether these are hex digits is found by decoding.
+    """Check that all values have this number of bytes behind 0x; whether these are hex digits is
+    found by decoding.
 
     Raises MalformedBlock: values of other lengths, one after another, may give the bytes of others.
     """
@@ -68,9 +72,11 @@ def _check_hex(values: Sequence[str], length: int) -> None:
 
 
 def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
-    """Return the RLP of the node above these leaves, which are sorted, and whose keys share `depth` nibbles.
+    """Return the RLP of the node above these leaves, which are sorted, and whose keys share `depth`
+    nibbles.
 
-    No key is the beginning of another. Each node has more than 31 bytes, since a receipt has, so parents have hashes.
+    No key is the beginning of another. Each node has more than 31 bytes, since a receipt has, so
+    parents have hashes.
     """
     key, receipt = leaves[0]
     if len(leaves) == 1:
@@ -106,11 +112,15 @@ def _encode_path(nibbles: str, flag: int) -> bytes:
 
 
 def _encode_receipt(receipt: EvmReceipt) -> bytes:
-    """Return a receipt as consensus encodes it: behind its type, unless that is 0. Raises MalformedBlock."""
+    """Return a receipt as consensus encodes it: behind its type, unless that is 0.
+
+    Raises MalformedBlock.
+    """
     status = parse_quantity(receipt.status, bits=1)
     gas = parse_quantity(receipt.cumulative_gas_used)
     tx_type = parse_quantity(receipt.type, _TYPE_BITS)
-    # RLP is written as hex text, as nodes do, and decoded at the end: to decode each value takes longer.
+    # RLP is written as hex text, as nodes do, and decoded at the end: to decode each value takes
+    # longer.
     logs = "".join(map(_encode_log, receipt.logs))
     try:
         bloom_and_logs = unhexlify(
@@ -125,7 +135,10 @@ def _encode_receipt(receipt: EvmReceipt) -> bytes:
 
 
 def _encode_log(log: ReceiptLog) -> str:
-    """Return the RLP of a log in hex; its address and topics have the right lengths. Raises MalformedBlock."""
+    """Return the RLP of a log in hex; its address and topics have the right lengths.
+
+    Raises MalformedBlock.
+    """
     topics, data = log.topics, log.data
     log_head, topics_head, data_head = _encode_log_lengths(len(topics), len(data), data[:3])
     # Before the first topic it is a part of the head.
@@ -138,7 +151,8 @@ def _encode_log(log: ReceiptLog) -> str:
 def _encode_log_lengths(topics: int, data_chars: int, data_start: str) -> tuple[str, str, str]:
     """Return what RLP has before the address, the first topic and the data of a log, in hex.
 
-    data_start: 0x and the first digit. Raises MalformedBlock.
+    data_start: 0x and the first digit.
+    Raises MalformedBlock.
     """
     data_bytes, has_half_byte = divmod(data_chars - len("0x"), 2)
     if has_half_byte or not data_start.startswith("0x"):

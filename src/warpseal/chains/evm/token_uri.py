@@ -1,7 +1,7 @@
 """Token URIs, as contracts return them: documents inside the URI, and URLs to read them from.
 
-Sources of truth: ERC-721, ERC-1155 (`{id}`), RFC 2397 (`data:`), multiformats (content ids of IPFS). Contracts are
-hostile: every text is accepted.
+Sources of truth: ERC-721, ERC-1155 (`{id}`), RFC 2397 (`data:`), multiformats (content ids of
+IPFS). Contracts are hostile: every text is accepted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class UnusableMetadata(Exception):
-    """A token URI that names no document, or a document without fields. status: the status of the token."""
+    """A token URI that names no document, or a document without fields.
+
+    status: the status of the token.
+    """
 
     def __init__(self, status: MetadataStatus, detail: str = "") -> None:
         super().__init__(detail or status.name)
@@ -64,20 +67,27 @@ class Gateways(Struct, frozen=True):
 
 
 class InlineDocument(Struct, frozen=True):
-    """A document in the URI itself. contents: its readings, the first that is JSON counts."""
+    """A document in the URI itself.
+
+    contents: its readings, the first that is JSON counts.
+    """
 
     media_type: str
     contents: tuple[bytes, ...]
 
 
 class RemoteDocument(Struct, frozen=True):
-    """A document on a server. urls: the first that works counts; none: it cannot be reached."""
+    """A document on a server.
+
+    urls: the first that works counts; none: it cannot be reached.
+    """
 
     urls: tuple[URL, ...]
 
 
 def fill_token_id(text: bytes, token_id: int) -> bytes:
-    """Replace `{id}` by the id in 64 lower-case hex digits, as ERC-1155 wants it in URIs and in documents.
+    """Replace `{id}` by the id in 64 lower-case hex digits, as ERC-1155 wants it in URIs and in
+    documents.
 
     Its other spellings are `{ID}`, `%7Bid%7D` and `$TOKEN_ID`.
     """
@@ -85,9 +95,11 @@ def fill_token_id(text: bytes, token_id: int) -> bytes:
 
 
 def content_uri(uri: str) -> str | None:
-    """Return a URI of IPFS or Arweave as ipfs://CID/path or ar://ID/path; None if it is no such URI, or is too long.
+    """Return a URI of IPFS or Arweave as ipfs://CID/path or ar://ID/path; None if it is no such
+    URI, or is too long.
 
-    What follows the id is a path, also a `?` or a `#` in it. Each of its characters is percent-encoded once.
+    What follows the id is a path, also a `?` or a `#` in it. Each of its characters is
+    percent-encoded once.
     """
     if len(uri) > MAX_URL_BYTES:
         return None
@@ -106,8 +118,8 @@ def content_uri(uri: str) -> str | None:
 def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocument:
     """Return where the document is. Raises UnusableMetadata.
 
-    uri: without white space around it; `{id}` is replaced. An http(s) URL of an IPFS gateway is tried first, and then
-    the configured gateways, since many gateways are gone.
+    uri: without white space around it; `{id}` is replaced. An http(s) URL of an IPFS gateway is
+        tried first, and then the configured gateways, since many gateways are gone.
     """
     if not uri or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
         raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
@@ -151,8 +163,8 @@ def _parse_urls(*texts: str) -> RemoteDocument:
 def _parse_data(uri: str) -> InlineDocument:
     """Return the document of a `data:` URI.
 
-    Many contracts write JSON without percent-encoding it, with `%` and `#` in it, so the payload as it stands is the
-    second reading.
+    Many contracts write JSON without percent-encoding it, with `%` and `#` in it, so the payload as
+    it stands is the second reading.
     """
     match = _DATA.fullmatch(uri)
     if match is None:

@@ -1,6 +1,7 @@
 """Contracts that other contracts created, in the traces of a block's transactions.
 
-Source of truth: go-ethereum's callTracer (`eth/tracers/native/call.go`), which coreth and subnet-evm have.
+Source of truth: go-ethereum's callTracer (`eth/tracers/native/call.go`), which coreth and
+subnet-evm have.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _NESTING: Final = 2 * (MAX_CALL_DEPTH + 1) + 500
 
 
 class TxTrace(Struct, frozen=True, gc=False):
-    """The contracts that the calls of one transaction created, in the order of the calls; positions count from 1.
+    """The contracts that the calls of one transaction created, in the order of the calls; positions
+    count from 1.
 
     tx_hash: None if the node does not say it.
     """
@@ -40,7 +42,11 @@ class TxTrace(Struct, frozen=True, gc=False):
 
 
 class _Call(Struct, gc=False):
-    """A call of a transaction. to: the callee, or the new contract. error: why it was reverted."""
+    """A call of a transaction.
+
+    to: the callee, or the new contract.
+    error: why it was reverted.
+    """
 
     type: str
     sender: str = field(name="from")
@@ -61,17 +67,20 @@ _TRACES: Final = msgspec.json.Decoder(tuple[_TracedTx, ...] | None)
 def allow_nested_traces() -> None:
     """Let this process decode traces as deep as the EVM allows, also inside of a JSON-RPC reply.
 
-    Python 3.11 counts nested JSON as nested function calls, of which it allows 1,000. The decoder takes 500 bytes of
-    stack for a level; a thread has 8 MB. Later versions have a higher limit for it.
+    Python 3.11 counts nested JSON as nested function calls, of which it allows 1,000. The decoder
+    takes 500 bytes of stack for a level; a thread has 8 MB. Later versions have a higher limit for
+    it.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _NESTING))
 
 
 def decode_block_trace(raw_result: bytes) -> tuple[TxTrace, ...] | None:
-    """Return the traces of a debug_traceBlockByNumber result (callTracer), by transaction; None for null.
+    """Return the traces of a debug_traceBlockByNumber result (callTracer), by transaction; None for
+    null.
 
-    What is reverted, and everything below it, is left out. The transaction's own contract is that of its receipt, and
-    left out as well. Raises MalformedBlock, also if the node failed to trace a transaction.
+    What is reverted, and everything below it, is left out. The transaction's own contract is that
+    of its receipt, and left out as well. Raises MalformedBlock, also if the node failed to trace a
+    transaction.
     """
     traced = decode_json(_TRACES.decode, raw_result)
     return None if traced is None else tuple([_trace(index, tx) for index, tx in enumerate(traced)])

@@ -1,7 +1,8 @@
-"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes build it.
+"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes
+build it.
 
-Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis), `params/config_extra.go`,
-`params/extras/network_upgrades.go`.
+Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis),
+`params/config_extra.go`, `params/extras/network_upgrades.go`.
 """
 
 from __future__ import annotations
@@ -71,9 +72,12 @@ class NotSubnetEvm(ValueError):
 
 
 class ChainConfig(Struct, frozen=True):
-    """The configuration of a chain. settings: all but precompiles and upgrades, by name, JSON-ready.
+    """The configuration of a chain.
 
-    genesis_precompiles: by key. upgrades: the content of the operators' upgrade.json, JSON-ready.
+    settings: all but precompiles and upgrades, by name, JSON-ready.
+
+    genesis_precompiles: by key.
+    upgrades: the content of the operators' upgrade.json, JSON-ready.
     """
 
     settings: Mapping[str, Any]
@@ -92,7 +96,9 @@ class ChainConfig(Struct, frozen=True):
         )
 
     def has_fee_manager(self, moment: int) -> bool:
-        """Return whether the fee manager precompile is active at a time, and with it subnet-evm's own rules."""
+        """Return whether the fee manager precompile is active at a time, and with it subnet-evm's
+        own rules.
+        """
         return self._is_reached(
             "subnetEVMTimestamp", moment
         ) and FEE_MANAGER in self.precompiles_at(moment)
@@ -136,7 +142,8 @@ def chain_config(
 ) -> ChainConfig:
     """Return the configuration of a chain. Raises NotSubnetEvm.
 
-    genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
+    genesis: of its CreateChainTx.
+    network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
     """
     upgrades = decode_upgrade_file(upgrade_file)
     try:
@@ -188,7 +195,9 @@ def _settings(
 def _network_times(
     fields: Mapping[str, Any], overrides: Mapping[str, int], network_times_s: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return when each network upgrade begins: 0 in a genesis means the default, in an override it means 0."""
+    """Return when each network upgrade begins: 0 in a genesis means the default, in an override it
+    means 0.
+    """
     times: dict[str, int] = {}
     for name in _NETWORK_UPGRADES:
         key = f"{name}Timestamp"
@@ -252,9 +261,11 @@ LoadUpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
 
 
 class ChainConfigLoader:
-    """The configuration of one chain, loaded on first use; the upgrade file is read again when it changes.
+    """The configuration of one chain, loaded on first use; the upgrade file is read again when it
+    changes.
 
-    Without an upgrade file there is no configuration: a chain's changes after its genesis are written only there.
+    Without an upgrade file there is no configuration: a chain's changes after its genesis are
+    written only there.
     """
 
     def __init__(

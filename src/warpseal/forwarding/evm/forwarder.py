@@ -1,7 +1,8 @@
-"""Calls of one EVM chain: denied, forwarded to a node that may receive them, or answered by the daemon itself.
+"""Calls of one EVM chain: denied, forwarded to a node that may receive them, or answered by the
+daemon itself.
 
-A call that a node may have executed is not sent to a second one, unless it only reads. Source of truth:
-docs/node-interfaces.md.
+A call that a node may have executed is not sent to a second one, unless it only reads. Source of
+truth: docs/node-interfaces.md.
 """
 
 from __future__ import annotations
@@ -94,8 +95,10 @@ class ForwardingObserver(Protocol):
     def observe_forwarding(
         self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1
     ) -> None:
-        """Note calls. chain: its id; upstream: a node's position in its list, after "ws" for a WebSocket's; empty
-        if no node was called.
+        """Note calls.
+
+        chain: its id; upstream: a node's position in its list, after "ws" for a WebSocket's; empty
+            if no node was called.
 
         outcome: "ok", "refused", "denied", "derived", or the value of an NodeFailure.
         """
@@ -112,11 +115,17 @@ class CallGuard(Protocol):
         calls: Mapping[int, RpcCall],
         read: Callable[[Mapping[int, RpcCall]], Awaitable[Mapping[int, RpcResponse]]],
     ) -> dict[int, RpcResponse]:
-        """Return the responses to those of the guarded calls that no node may receive. read: calls a node."""
+        """Return the responses to those of the guarded calls that no node may receive.
+
+        read: calls a node.
+        """
 
 
 class EvmForwarder:
-    """One chain. name: its id, for metrics. load_config: needed for methods that no node of the chain has.
+    """One chain.
+
+    name: its id, for metrics.
+    load_config: needed for methods that no node of the chain has.
 
     guard: None: no message is blocked.
     """
@@ -141,7 +150,10 @@ class EvmForwarder:
         self._filters = FilterRegistry()
 
     async def forward_call(self, call: RpcCall, body: bytes) -> NodeReply | RpcResponse:
-        """Return a node's unchanged reply to a single call, or the daemon's response. body: the call as it came."""
+        """Return a node's unchanged reply to a single call, or the daemon's response.
+
+        body: the call as it came.
+        """
         checked = self.respond_locally(call)
         if isinstance(checked, RpcResponse):
             return checked
@@ -153,9 +165,11 @@ class EvmForwarder:
     async def forward_read_batch(
         self, methods: AbstractSet[str], body: bytes, count: int
     ) -> NodeReply | RpcResponse | None:
-        """Return a node's unchanged reply to a batch, or the error of all its calls; None: forward the calls singly.
+        """Return a node's unchanged reply to a batch, or the error of all its calls; None: forward
+        the calls singly.
 
-        methods: those of its calls, none of which is a notification. A batch may have been sent even for None.
+        methods: those of its calls, none of which is a notification. A batch may have been sent
+            even for None.
         """
         if (
             not methods <= PLAIN_READS
@@ -172,7 +186,9 @@ class EvmForwarder:
         return None if is_single_response else reply
 
     async def forward_batch(self, calls: Sequence[RpcCall]) -> list[RpcResponse]:
-        """Return the responses to calls, in their order, derived if no node has the method and the daemon can."""
+        """Return the responses to calls, in their order, derived if no node has the method and the
+        daemon can.
+        """
         responses: dict[int, RpcResponse] = {}
         by_node: dict[PoolNode | None, dict[int, RpcCall]] = {}
         refusals = await self._find_refusals(calls)
@@ -191,7 +207,9 @@ class EvmForwarder:
         return [responses[number] for number in range(len(calls))]
 
     def respond_locally(self, call: RpcCall) -> RpcCall | RpcResponse:
-        """Return the response to a call that no node may receive, or the call as a node is to receive it."""
+        """Return the response to a call that no node may receive, or the call as a node is to
+        receive it.
+        """
         if self._denied.denies(call.method):
             self.count(class_of(call.method), "", "denied")
             missing = f"the method {call.method[:256]} does not exist/is not available"
@@ -214,7 +232,10 @@ class EvmForwarder:
         )
 
     def count(self, method_class: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
-        """Note the outcome of calls. upstream: as ForwardingObserver names it."""
+        """Note the outcome of calls.
+
+        upstream: as ForwardingObserver names it.
+        """
         if self._observer is not None:
             self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
 
@@ -250,7 +271,9 @@ class EvmForwarder:
         return self._filters.node_of(call.params) if is_filter else None
 
     async def _candidates(self, node: PoolNode | None) -> Sequence[PoolNode]:
-        """Return the nodes to try: only the node of a filter if there is one, and none that is of another chain."""
+        """Return the nodes to try: only the node of a filter if there is one, and none that is of
+        another chain.
+        """
         if node is None:
             return await self.pool.candidates()
         return () if node.mismatch is not None else (node,)
@@ -258,7 +281,10 @@ class EvmForwarder:
     async def _forward(
         self, call: RpcCall, body: bytes, nodes: Sequence[PoolNode], count: int = 1
     ) -> NodeReply | RpcResponse:
-        """Forward a body unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
+        """Forward a body unchanged.
+
+        call: the call in it; for a batch of reads, any of its `count` calls.
+        """
         method_class = class_of(call.method)
         is_read = method_class is MethodClass.READ
 
@@ -323,7 +349,11 @@ class EvmForwarder:
         classes: Mapping[MethodClass, int],
         method: str,
     ) -> NodeReply:
-        """Send a body to a node and note the outcome. classes: those of its calls. Raises CallFailure."""
+        """Send a body to a node and note the outcome.
+
+        classes: those of its calls.
+        Raises CallFailure.
+        """
         try:
             is_write = MethodClass.WRITE in classes
             reply = await self.pool.post(node, left_s, body=body, is_write=is_write, method=method)
@@ -358,7 +388,9 @@ class EvmForwarder:
             self.pool.note_head(node, height)
 
     async def _complete_subnet_evm(self, call: RpcCall, response: RpcResponse) -> RpcResponse:
-        """Return the response to one of the subnet-evm methods, derived if the node does not have the method."""
+        """Return the response to one of the subnet-evm methods, derived if the node does not have
+        the method.
+        """
         if not is_unknown_method(response, call.method):
             return with_last_changed(response) if call.method == FEE_CONFIG else response
         config = await self._load_config()
@@ -421,7 +453,9 @@ async def run_chain(chain: ForwardedChain) -> None:
 
 
 def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int, RpcResponse]:
-    """Return the errors of the calls that the node may have executed: no other node may receive them."""
+    """Return the errors of the calls that the node may have executed: no other node may receive
+    them.
+    """
     is_final = error.failure is NodeFailure.TOO_LARGE
     return {
         number: RpcResponse(error=error_for(error.failure, call))
@@ -431,7 +465,9 @@ def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int,
 
 
 def _final_error(failure: CallFailure | None, call: RpcCall) -> RpcError:
-    """Return the error of a call that no node answered; a gateway may refuse a method by a status alone."""
+    """Return the error of a call that no node answered; a gateway may refuse a method by a status
+    alone.
+    """
     if (
         failure is not None
         and failure.status in REFUSALS_OF_CALLERS
@@ -442,7 +478,10 @@ def _final_error(failure: CallFailure | None, call: RpcCall) -> RpcError:
 
 
 def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
-    """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
+    """Return the error of a call that no node answered.
+
+    A filter is lost with its node, as after a restart.
+    """
     method_class = class_of(call.method)
     if method_class is MethodClass.USE_FILTER and kind in (
         NodeFailure.UNREACHABLE,
@@ -455,7 +494,10 @@ def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
 
 
 class FilterRegistry:
-    """Nodes by the id of the filter that they made: no other node knows it. Least recently used ids are dropped."""
+    """Nodes by the id of the filter that they made: no other node knows it.
+
+    Least recently used ids are dropped.
+    """
 
     def __init__(self) -> None:
         self._nodes: LRUCache[str, PoolNode] = LRUCache(_MAX_FILTERS)

@@ -13,11 +13,16 @@ SEND_WARP_MESSAGE: Final = bytes.fromhex(
 
 
 class LogsRefused(Exception):
-    """Nodes answered, but none returns the logs of this range; they may return those of a shorter one."""
+    """Nodes answered, but none returns the logs of this range; they may return those of a shorter
+    one.
+    """
 
 
 class LogFilter(Struct, frozen=True):
-    """The logs of one contract in blocks `first` to `last`, both included. topics: 32 bytes each, in their places."""
+    """The logs of one contract in blocks `first` to `last`, both included.
+
+    topics: 32 bytes each, in their places.
+    """
 
     first: int
     last: int
@@ -26,7 +31,10 @@ class LogFilter(Struct, frozen=True):
 
 
 class EvmLog(Struct, frozen=True):
-    """One log. block: its number; data: what is not in the topics."""
+    """One log.
+
+    block: its number; data: what is not in the topics.
+    """
 
     block: int
     data: bytes

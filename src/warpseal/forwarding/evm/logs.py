@@ -1,6 +1,7 @@
 """Logs of an EVM chain, read by the daemon itself from the nodes to which it forwards calls.
 
-Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/subnet-evm/precompile/contracts/warp`.
+Source of truth: the Ethereum JSON-RPC specification; avalanchego
+`graft/subnet-evm/precompile/contracts/warp`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ _MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
 
 
 class EvmLogClient:
-    """The logs of one chain. timeout_s: of one call to one node. executor: decodes large replies."""
+    """The logs of one chain.
+
+    timeout_s: of one call to one node.
+    executor: decodes large replies.
+    """
 
     def __init__(
         self, forwarder: EvmForwarder, timeout_s: float, executor: Executor | None = None
@@ -50,7 +55,10 @@ class EvmLogClient:
             raise NodeUnavailable(BLOCK_NUMBER) from None
 
     async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]:
-        """Return the logs in the order of the node, which is that of the chain. Raises LogsRefused, NodeUnavailable."""
+        """Return the logs in the order of the node, which is that of the chain.
+
+        Raises LogsRefused, NodeUnavailable.
+        """
         params = {
             "fromBlock": hex(log_filter.first),
             "toBlock": hex(log_filter.last),
@@ -60,7 +68,9 @@ class EvmLogClient:
         return await self._call("eth_getLogs", [params], partial(_decode_logs, log_filter))
 
     async def _call(self, method: str, params: Sequence[Any], decode: Callable[[bytes], T]) -> T:
-        """Return the first usable reply of a node; a node that refuses the call may not speak for the others."""
+        """Return the first usable reply of a node; a node that refuses the call may not speak for
+        the others.
+        """
         call = rpc_call(method, *params)
         is_refused = False
         for node in await self._forwarder.pool.candidates():

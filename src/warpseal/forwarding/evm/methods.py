@@ -1,6 +1,8 @@
-"""Classes of RPC methods: which may be sent twice, which are bound to one node, which are denied, which show a head.
+"""Classes of RPC methods: which may be sent twice, which are bound to one node, which are denied,
+which show a head.
 
-Source of truth: the Ethereum JSON-RPC specification, and the methods that subnet-evm and coreth add to it. Pure.
+Source of truth: the Ethereum JSON-RPC specification, and the methods that subnet-evm and coreth add
+to it. Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from warpseal.upstream.jsonrpc import MALFORMED, RpcCall
 
 
 class MethodClass(StrEnum):
-    """How a method is forwarded. READ: to any node, and to the next one if that fails.
+    """How a method is forwarded.
 
-    MAKE_FILTER: its result is an id that only its node knows. USE_FILTER: has such an id as its argument.
-    SUBSCRIBE: for WebSockets, each client of which has a node of its own. WRITE: never sent twice; every unknown
-    method is a write.
+    READ: to any node, and to the next one if that fails.
+
+    MAKE_FILTER: its result is an id that only its node knows.
+    USE_FILTER: has such an id as its argument.
+    SUBSCRIBE: for WebSockets, each client of which has a node of its own.
+    WRITE: never sent twice; every unknown method is a write.
     """
 
     READ = "read"
@@ -112,7 +117,9 @@ _HEAD_RESULT: Final = msgspec.json.Decoder(str | _NamesBlock | None)
 
 
 def reveals_head(call: RpcCall) -> bool:
-    """Return whether the response to a call names a block that its node has; it does not have pending ones yet."""
+    """Return whether the response to a call names a block that its node has; it does not have
+    pending ones yet.
+    """
     return call.method in HEAD_METHODS and (
         call.params is None or _PENDING not in bytes(call.params)
     )

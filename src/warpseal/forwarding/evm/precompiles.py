@@ -1,6 +1,10 @@
-"""The stateful precompiles of subnet-evm: their configuration as JSON, and which are active at a time. Pure.
+"""The stateful precompiles of subnet-evm: their configuration as JSON, and which are active at a
+time.
 
-Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/*/config.go`, `params/extras/precompile_upgrade.go`.
+Pure.
+
+Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/*/config.go`,
+`params/extras/precompile_upgrade.go`.
 """
 
 from __future__ import annotations
@@ -91,10 +95,11 @@ def precompile_upgrade_as_json(value: Any) -> Config:
 def active_precompiles(
     moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]
 ) -> dict[str, Config]:
-    """Return the configurations that are active at a time: the last one of each precompile, unless that disables it.
+    """Return the configurations that are active at a time: the last one of each precompile, unless
+    that disables it.
 
-    The last one is the last in the order of the lists, the genesis before the upgrades. `disable` turns the precompile
-    off from its time on, until a later entry without it.
+    The last one is the last in the order of the lists, the genesis before the upgrades. `disable`
+    turns the precompile off from its time on, until a later entry without it.
     """
     latest: dict[str, Config] = {}
     for listed in (genesis, *upgrades):

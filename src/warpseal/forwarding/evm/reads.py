@@ -1,7 +1,8 @@
-"""What the daemon itself reads of an EVM chain, on demand, from the nodes to which it forwards calls.
+"""What the daemon itself reads of an EVM chain, on demand, from the nodes to which it forwards
+calls.
 
-Nodes are untrusted: a block and its receipts must agree, and be those that were asked for. Source of truth: the
-Ethereum JSON-RPC specification; for the errors, what recorded nodes returned.
+Nodes are untrusted: a block and its receipts must agree, and be those that were asked for. Source
+of truth: the Ethereum JSON-RPC specification; for the errors, what recorded nodes returned.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ _NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", 
 
 
 class EvmChainReader:
-    """Reads one chain. load_rules: returns what its headers say about receipts. timeout_s: of one call to one node."""
+    """Reads one chain.
+
+    load_rules: returns what its headers say about receipts.
+    timeout_s: of one call to one node.
+    """
 
     def __init__(
         self,
@@ -107,7 +112,8 @@ class EvmChainReader:
     async def balances(
         self, contract: bytes, owner: bytes, token_ids: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """Return how much of each ERC-1155 token an account holds now; None if the contract does not say it.
+        """Return how much of each ERC-1155 token an account holds now; None if the contract does
+        not say it.
 
         Raises NodeUnavailable.
         """
@@ -138,7 +144,10 @@ class EvmChainReader:
             raise CallFailure(NodeFailure.BAD_ANSWER) from None
 
     async def _read_block(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
-        """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
+        """Return a block of one node.
+
+        Raises NotHere, CallFailure, BlockContradiction, MalformedBlock.
+        """
         call_node = partial(self._call_node, node)
         method, name = (
             (BLOCK, hex(block))
@@ -167,7 +176,9 @@ class EvmChainReader:
         return await run_decoder(read_facts, result_bytes(raw.responses), self._executor)
 
     async def _call_node(self, node: PoolNode, calls: Sequence[RpcCall]) -> list[RpcResponse]:
-        """Return the responses of a node, which may lack a block or a method. Raises CallFailure for other errors.
+        """Return the responses of a node, which may lack a block or a method.
+
+        Raises CallFailure for other errors.
 
         Receipts can be read without the method for those of a block; no other method can be missed.
         """
@@ -191,7 +202,8 @@ class EvmChainReader:
 
 
 def c_chain_rules(upgrade_times: Mapping[str, int]) -> BlockRules:
-    """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon on.
+    """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon
+    on.
 
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """

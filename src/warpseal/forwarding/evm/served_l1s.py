@@ -32,7 +32,10 @@ def served_chain(node: L1sNode, chain_id: ChainID) -> EvmChain:
 
 
 class ServedL1s:
-    """Finds chains until cancelled. known: chains that are configured by themselves, which are left out."""
+    """Finds chains until cancelled.
+
+    known: chains that are configured by themselves, which are left out.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,9 @@ class ServedL1s:
         self._interval_s = interval_s
 
     async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
-        """Call `on_chain` with each chain once, within a minute of the time from which the node serves it."""
+        """Call `on_chain` with each chain once, within a minute of the time from which the node
+        serves it.
+        """
         while True:
             chains = await self.find()
             if chains:

@@ -1,7 +1,8 @@
-"""WebSocket connections to the nodes of one EVM chain: one for each client, to a node that belongs to the chain.
+"""WebSocket connections to the nodes of one EVM chain: one for each client, to a node that belongs
+to the chain.
 
-Source of truth: RFC 6455; geth's `rpc/websocket.go`. A connection that is lost is reported to the client and not
-replaced: the client would not notice the events that it missed in between.
+Source of truth: RFC 6455; geth's `rpc/websocket.go`. A connection that is lost is reported to the
+client and not replaced: the client would not notice the events that it missed in between.
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ _IDENTITY_CALLS: Final = (
 
 
 class WebSocketUnavailable(Exception):
-    """No node accepts a WebSocket of this chain now, or the chain or a client has as many as are allowed."""
+    """No node accepts a WebSocket of this chain now, or the chain or a client has as many as are
+    allowed.
+    """
 
 
 class NodeSocket:
-    """A connection to a node of this chain. upstream: its name in metrics; head: its head when this was opened."""
+    """A connection to a node of this chain.
+
+    upstream: its name in metrics; head: its head when this was opened.
+    """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int, head: int) -> None:
         self.upstream = f"ws{position}"
@@ -70,7 +76,8 @@ class NodeSocket:
 class EvmSockets:
     """The WebSocket endpoints of one chain in configured order. clients: how many are connected.
 
-    name: of the chain in the log. refused: why endpoints are refused, by position: they are not of this chain.
+    name: of the chain in the log. refused: why endpoints are refused, by position: they are not of
+        this chain.
     """
 
     def __init__(
@@ -87,7 +94,8 @@ class EvmSockets:
         self.refused: dict[int, str] = {}
         self._highest_head = 0
         self._endpoints = tuple(endpoints)
-        # The node of each endpoint, with one state for both transports; None for a host without an RPC URL.
+        # The node of each endpoint, with one state for both transports; None for a host without an
+        # RPC URL.
         by_host = {_host(node.node.endpoint): node for node in reversed(pool.nodes)}
         self._nodes = [by_host.get(_host(endpoint)) for endpoint in endpoints]
         self._session = session
@@ -101,9 +109,11 @@ class EvmSockets:
 
     @asynccontextmanager
     async def connect(self, address: str) -> AsyncIterator[NodeSocket]:
-        """Hold a connection to a node of this chain: the first that has every block that clients have seen.
+        """Hold a connection to a node of this chain: the first that has every block that clients
+        have seen.
 
-        address: of the client, which may have a quarter of all connections. Raises WebSocketUnavailable.
+        address: of the client, which may have a quarter of all connections.
+        Raises WebSocketUnavailable.
         """
         if self.clients >= self._settings.max_sockets:
             raise WebSocketUnavailable("too many clients are connected")
@@ -157,7 +167,9 @@ class EvmSockets:
         return best
 
     def _is_avoided(self, position: int) -> bool:
-        """Return whether other endpoints are tried first: calls to their node failed, by either transport."""
+        """Return whether other endpoints are tried first: calls to their node failed, by either
+        transport.
+        """
         node = self._nodes[position]
         return node is not None and self._pool.is_avoided(node)
 
@@ -220,7 +232,9 @@ def _failure_words(error: Exception) -> str:
 
 
 def _node_failure(error: Exception) -> NodeFailure | None:
-    """Return the failure of a node that is down for HTTP calls as well; None if only its WebSockets fail."""
+    """Return the failure of a node that is down for HTTP calls as well; None if only its WebSockets
+    fail.
+    """
     if isinstance(error, aiohttp.ClientConnectorError):
         return NodeFailure.UNREACHABLE
     if isinstance(error, TimeoutError):

@@ -1,8 +1,9 @@
-"""Responses to the subnet-evm methods, derived from configuration, headers and calls if a node does not have them.
+"""Responses to the subnet-evm methods, derived from configuration, headers and calls if a node does
+not have them.
 
 Arguments are parsed as a node parses them, with its errors. Source of truth: avalanchego
-`graft/subnet-evm/internal/ethapi/api_extra.go`, `core/blockchain_reader.go`; geth's `rpc/types.go` and
-`common/hexutil`; recorded refusals of nodes.
+`graft/subnet-evm/internal/ethapi/api_extra.go`, `core/blockchain_reader.go`; geth's `rpc/types.go`
+and `common/hexutil`; recorded refusals of nodes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class _Header(msgspec.Struct):
 
 
 async def derive(call: RpcCall, config: ChainConfig, call_node: CallNode) -> RpcResponse:
-    """Return the response to one of the subnet-evm methods. An error of a node on the way becomes the response."""
+    """Return the response to one of the subnet-evm methods.
+
+    An error of a node on the way becomes the response.
+    """
     try:
         result = await _derive_result(call, config, call_node)
     except RpcFailure as failure:
@@ -95,7 +99,9 @@ def with_last_changed(response: RpcResponse) -> RpcResponse:
 
 
 def normalize_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
-    """Return params with a timestamp in text form replaced by its number, "latest" by nothing. Raises RpcFailure.
+    """Return params with a timestamp in text form replaced by its number, "latest" by nothing.
+
+    Raises RpcFailure.
 
     Params without text are returned unchanged.
     """
@@ -188,7 +194,10 @@ def _parse_arguments(params: msgspec.Raw | None) -> list[Any]:
 
 
 def _parse_only_argument(params: msgspec.Raw | None, parse: Callable[[Any], T]) -> T:
-    """Return the only argument, or the value of null if there is none. Raises RpcFailure, ValueError."""
+    """Return the only argument, or the value of null if there is none.
+
+    Raises RpcFailure, ValueError.
+    """
     value = _parse_arguments(params)
     argument = parse(value[0] if value else None)
     if len(value) > 1:

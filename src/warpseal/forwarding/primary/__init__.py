@@ -1,4 +1,5 @@
-"""The RPC gateway of the primary network: which routes and methods are forwarded, and to which node.
+"""The RPC gateway of the primary network: which routes and methods are forwarded, and to which
+node.
 
 Start reading at `gateway.py`.
 """

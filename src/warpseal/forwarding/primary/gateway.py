@@ -1,4 +1,6 @@
-"""The gateway: for each primary chain a forwarder and the nodes that serve it; docs/gateway.md has the rules."""
+"""The gateway: for each primary chain a forwarder and the nodes that serve it; docs/gateway.md has
+the rules.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class GatewayForwarder:
     async def forward(self, method: str, body: bytes, path: str) -> NodeReply | RpcError:
         """Return a node's unchanged reply to a call, or the error of a call that no node answered.
 
-        path: of the route at a node. A node without the route is no reason to refuse a read: another may have it.
+        path: of the route at a node. A node without the route is no reason to refuse a read:
+            another may have it.
         """
         is_read = method in READS
         send = partial(self.pool.post, body=body, is_write=not is_read, path=path, method=method)
@@ -74,7 +77,10 @@ class GatewayForwarder:
 
 
 class Gateway(Struct, frozen=True):
-    """The forwarders by chain, and the allowed methods. A node that fails for one chain may serve the others."""
+    """The forwarders by chain, and the allowed methods.
+
+    A node that fails for one chain may serve the others.
+    """
 
     forwarders: Mapping[PrimaryChain, GatewayForwarder]
     methods: AllowedMethods
@@ -91,7 +97,8 @@ def build_gateway(
 ) -> Gateway:
     """Build the gateway of a network; no node is called yet."""
     limits = forwarding.limits
-    # A node that fails for one chain may serve the others, so the state of a node is that of each pool.
+    # A node that fails for one chain may serve the others, so the state of a node is that of each
+    # pool.
     nodes = [
         UpstreamNode(endpoint, sessions.pooled, limits, write_session=sessions.single_use)
         for endpoint in settings.nodes

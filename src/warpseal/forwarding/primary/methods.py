@@ -1,8 +1,10 @@
-"""Methods and routes of the primary network's nodes: which the gateway forwards, and which calls may be sent twice.
+"""Methods and routes of the primary network's nodes: which the gateway forwards, and which calls
+may be sent twice.
 
-Source of truth: avalanchego 1.14.1 to 1.15.3, `service.go` files, `api/server`, `vms/*/vm.go` (CreateHandlers) and
-`indexer/indexer.go`. Methods that newer nodes lack stay in the list while older nodes have them. Services that hold or
-unlock keys (keystore, wallet) and those of operators (admin, health) are not among them. Pure.
+Source of truth: avalanchego 1.14.1 to 1.15.3, `service.go` files, `api/server`, `vms/*/vm.go`
+(CreateHandlers) and `indexer/indexer.go`. Methods that newer nodes lack stay in the list while
+older nodes have them. Services that hold or unlock keys (keystore, wallet) and those of operators
+(admin, health) are not among them. Pure.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class AllowedMethods:
         if method in self._plain:
             return True
         is_listed = method in self._listed or method.startswith(self._prefixes)
-        # Nodes make the first letter of a name upper case: they read "\u017f" as "S", and would miss no denied method.
+        # Nodes make the first letter of a name upper case: they read "\u017f" as "S", and would
+        # miss no denied method.
         return is_listed and method.isascii() and not self._denied.denies(method)
 
 
@@ -81,9 +84,12 @@ INDEX: Final = "index"
 
 
 class GatewayRoute(Struct, frozen=True):
-    """A route of one service. chain: whose height the nodes are compared by.
+    """A route of one service.
 
-    parent: `bc` or `index`, below which the chain has its routes; `info` is no chain's. sub_route: behind the chain.
+    chain: whose height the nodes are compared by.
+
+    parent: `bc` or `index`, below which the chain has its routes; `info` is no chain's.
+    sub_route: behind the chain.
     """
 
     service: str
@@ -92,7 +98,10 @@ class GatewayRoute(Struct, frozen=True):
     sub_route: str = ""
 
     def endpoint(self, chain_name: str | None = None) -> str:
-        """Return the path after `/ext/` without the sub-route. chain_name: None: the primary alias."""
+        """Return the path after `/ext/` without the sub-route.
+
+        chain_name: None: the primary alias.
+        """
         return INFO if self.parent == INFO else f"{self.parent}/{chain_name or self.chain.name}"
 
     @property

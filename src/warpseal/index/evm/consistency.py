@@ -1,8 +1,9 @@
-"""Checks of an EVM chain's index: derived rows are computed again from the facts, and facts must fit together.
+"""Checks of an EVM chain's index: derived rows are computed again from the facts, and facts must
+fit together.
 
-Owners and balances are computed by rules written out here, not by the writer's. Every row is read once, sorted
-by the database, so that memory stays bounded whatever the size of the index. Facts and rows for a comparison with a
-node are drawn at random.
+Owners and balances are computed by rules written out here, not by the writer's. Every row is read
+once, sorted by the database, so that memory stays bounded whatever the size of the index. Facts and
+rows for a comparison with a node are drawn at random.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ class IndexedRange(Struct, frozen=True):
 
 
 class SampledToken(Struct, frozen=True):
-    """A token and a holder of it. balance: 1 for ERC-721. is_inconsistent: events of the contract contradict others."""
+    """A token and a holder of it.
+
+    balance: 1 for ERC-721.
+    is_inconsistent: events of the contract contradict others.
+    """
 
     contract: bytes
     token_id: int
@@ -100,7 +105,9 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
 
 
 def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the blocks with the checkpoint, the running sum of transactions, and the index of hashes."""
+    """Compare the blocks with the checkpoint, the running sum of transactions, and the index of
+    hashes.
+    """
     ((expected, height, last_hash, last_time, last_txs),) = connection.fetch(
         "SELECT first_height, height, hash, time, txs FROM chain"
     )
@@ -190,7 +197,9 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
 
 
 def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
-    """Compute owners, balances and contradicting contracts from the transfers, and compare them with their rows."""
+    """Compute owners, balances and contradicting contracts from the transfers, and compare them
+    with their rows.
+    """
     is_complete = connection.value("SELECT first_height FROM chain") == 0
     moves = connection.stream(
         "SELECT token, key, tx_index, sender, recipient, amount FROM transfers ORDER BY token, key"
@@ -236,7 +245,10 @@ def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
 
 
 def _owner(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
-    """Return the owner of an ERC-721 token with 1, and whether each sender had it. The last receiver owns it."""
+    """Return the owner of an ERC-721 token with 1, and whether each sender had it.
+
+    The last receiver owns it.
+    """
     owner, is_consistent = 0, True
     for row in transfers:
         is_consistent = is_consistent and owner == row.sender
@@ -247,7 +259,8 @@ def _owner(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, in
 def _balances(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
     """Return the balances of an ERC-1155 token by holder, and whether none had to be clamped.
 
-    Of an index that begins later, a holder stays one: its balance may be larger by what it had before.
+    Of an index that begins later, a holder stays one: its balance may be larger by what it had
+    before.
     """
     balances: dict[int, int] = {}
     is_consistent = True
@@ -344,7 +357,9 @@ class _Groups:
 
 
 def sample_blocks(connection: Connection, count: int, random: Random) -> list[int]:
-    """Draw at most `count` heights: half of all, a quarter with transfers, a quarter with creations; sorted."""
+    """Draw at most `count` heights: half of all, a quarter with transfers, a quarter with
+    creations; sorted.
+    """
     blocks = indexed_range(connection)
     if blocks is None:
         return []
@@ -362,7 +377,8 @@ def sample_blocks(connection: Connection, count: int, random: Random) -> list[in
 def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     """Return the facts of a block as the index has them; None if it has not.
 
-    The parent's hash, and what leaves no row of the block's own, are empty. Only receipts give creations.
+    The parent's hash, and what leaves no row of the block's own, are empty. Only receipts give
+    creations.
     """
     text = "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"
     rows = connection.records(text, number)
@@ -489,7 +505,9 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
 
 
 def holding(connection: Connection, token: SampledToken) -> SampledToken:
-    """Return a sampled holding as it is now: of ERC-721 with the owner, of ERC-1155 with the balance of the holder."""
+    """Return a sampled holding as it is now: of ERC-721 with the owner, of ERC-1155 with the
+    balance of the holder.
+    """
     key, is_inconsistent = _token_key(connection, token)
     session = ReadSession(connection)
     if token.standard is TokenStandard.ERC721:
@@ -522,7 +540,9 @@ def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
 
 
 def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
-    """Return the key of a known token, and whether the events of its contract contradict each other."""
+    """Return the key of a known token, and whether the events of its contract contradict each
+    other.
+    """
     contract = ReadSession(connection).keys_of([token.contract])[token.contract]
     ((number, inconsistent),) = connection.fetch(
         "SELECT c.number, n.collection FROM collections c LEFT JOIN inconsistent n ON n.collection = c.number"

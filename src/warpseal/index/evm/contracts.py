@@ -1,7 +1,7 @@
 """Contracts: their creations, and the calls for kind, name and symbol with the results.
 
-Receipts show some creations, and only traces show those inside of transactions. All heights are traced up to a height,
-except for gaps that no node could trace.
+Receipts show some creations, and only traces show those inside of transactions. All heights are
+traced up to a height, except for gaps that no node could trace.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ _KNOWN: Final = "SELECT i.id, i.key, c.due_from FROM ids i JOIN contracts c ON c
 
 
 class ContractWriter:
-    """Returns contracts in turn, so that one that cannot be called does not hold up the others, and writes results."""
+    """Returns contracts in turn, so that one that cannot be called does not hold up the others, and
+    writes results.
+    """
 
     def __init__(self, session: EvmWriteSession) -> None:
         self._session = session
@@ -64,7 +66,8 @@ class ContractWriter:
         self._last = 0
 
     def to_call(self, limit: int, *, only_requested: bool = False) -> Sequence[ContractToCall]:
-        """Return contracts without results or with old ones: those that pages wait for, then the others in turn.
+        """Return contracts without results or with old ones: those that pages wait for, then the
+        others in turn.
 
         A contract is returned again by later calls until `write` has its results.
         """
@@ -92,13 +95,16 @@ class ContractWriter:
         ]
 
     def write(self, results: Sequence[ContractFacts]) -> None:
-        """Write the results of calls, after which requests for these contracts are done; skip unknown contracts."""
+        """Write the results of calls, after which requests for these contracts are done; skip
+        unknown contracts.
+        """
         by_address = {result.address: result for result in results}
         rows, done = [], []
         with self._session.adding() as connection:
             for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, by_address)):
                 result = by_address[raw]
-                # A call that began below the height of an upgrade or a first event did not see it: it stays due.
+                # A call that began below the height of an upgrade or a first event did not see it:
+                # it stays due.
                 is_current = due_from is None or result.height >= due_from
                 rows.append((key, None if is_current else due_from, *_result_columns(result)))
                 done.append((int(RequestKind.CONTRACT), key))
@@ -107,21 +113,27 @@ class ContractWriter:
 
 
 class TraceWriter:
-    """Writes the creations of traces, behind the blocks. end_destroyed: called with the new recreations."""
+    """Writes the creations of traces, behind the blocks.
+
+    end_destroyed: called with the new recreations.
+    """
 
     def __init__(self, session: EvmWriteSession, end_destroyed: EndDestroyed) -> None:
         self._session = session
         self._end_destroyed = end_destroyed
 
     def height(self) -> int:
-        """Return the height up to which all blocks are traced or need no trace; first height - 1 for none."""
+        """Return the height up to which all blocks are traced or need no trace; first height - 1
+        for none.
+        """
         traced = self._session.started_row().traced
         with self._session.reading() as connection:
             rows = connection.fetch(_TRACED_HEIGHT)
             return rows[0][0] if rows else traced
 
     def next_blocks(self, limit: int) -> Sequence[tuple[int, bool]]:
-        """Return the next heights in order, and whether each needs a trace: a transaction used 26,500 gas.
+        """Return the next heights in order, and whether each needs a trace: a transaction used
+        26,500 gas.
 
         They begin behind the last height of `write`, gaps included.
         """
@@ -142,10 +154,12 @@ class TraceWriter:
     def write(
         self, first: int, last: int, blocks: Sequence[TracedBlock], gaps: Iterable[int] = ()
     ) -> None:
-        """Write the creations of traces, and mark the heights from `first` to `last` as traced, except for the gaps.
+        """Write the creations of traces, and mark the heights from `first` to `last` as traced,
+        except for the gaps.
 
-        blocks: only blocks with creations. Creations that receipts showed may be among them. The range either follows
-        the last one, or lies in a gap. Raises OutOfOrder.
+        blocks: only blocks with creations. Creations that receipts showed may be among them. The
+            range either follows the last one, or lies in a gap.
+        Raises OutOfOrder.
         """
         chain = self._session.started_row()
         if first > chain.traced + 1 or last > chain.height:
@@ -173,7 +187,8 @@ def add_new(connection: Connection, contracts: Iterable[int]) -> None:
 
 
 def add_due(connection: Connection, contracts: Sequence[int], height: int) -> None:
-    """Add contracts, or have existing ones called again: they have emitted the first event of a standard.
+    """Add contracts, or have existing ones called again: they have emitted the first event of a
+    standard.
 
     height: height of the event or above. A call at a lower height did not see the event.
     """
@@ -195,7 +210,9 @@ def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
 def write_creations(
     connection: Connection, session: EvmWriteSession, blocks: Sequence[EvmBlockFacts | TracedBlock]
 ) -> tuple[list[CreationRow], list[Recreation]]:
-    """Write the creations of blocks, and return their rows and the new recreations; existing rows stay."""
+    """Write the creations of blocks, and return their rows and the new recreations; existing rows
+    stay.
+    """
     creations = [
         (block_key(block.number, creation.tx_index), creation)
         for block in blocks
@@ -239,7 +256,9 @@ def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -
 
 
 def _creations_of(connection: Connection, creations: Sequence[CreationRow]) -> dict[int, set[int]]:
-    """Return the transactions that created the contracts of these creations, as far as they are stored."""
+    """Return the transactions that created the contracts of these creations, as far as they are
+    stored.
+    """
     txs: dict[int, set[int]] = {}
     for contract, tx in bulk.fetch_by_keys(
         connection, _CREATIONS_OF, {row.contract for row in creations}
@@ -285,8 +304,8 @@ def _result_columns(
 def _mark_traced(connection: Connection, first: int, last: int, gaps: Sequence[int]) -> None:
     """Mark the heights from `first` to `last` as traced, except for gaps, which are sorted."""
     text = 'SELECT first, "last" FROM trace_gaps WHERE first <= ? AND "last" >= ? ORDER BY first'
-    # Ranges that touch the marked one are read as well, so that neighbouring gaps become one row. They are cut, not
-    # dropped, since a late trace may lie in the middle of a gap.
+    # Ranges that touch the marked one are read as well, so that neighbouring gaps become one row.
+    # They are cut, not dropped, since a late trace may lie in the middle of a gap.
     touched = [(low, high) for low, high in connection.fetch(text, last + 1, first - 1)]
     ranges = [(low, min(high, first - 1)) for low, high in touched if low < first]
     ranges += [(height, height) for height in gaps if first <= height <= last]

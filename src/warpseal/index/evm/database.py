@@ -1,4 +1,6 @@
-"""The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a PostgreSQL database."""
+"""The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a
+PostgreSQL database.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ _SCHEMAS: Final = "SELECT n.nspname FROM pg_namespace n JOIN pg_class c ON c.rel
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
-    """Return the URL of a chain's index: that of its entry, or a file in a folder, or a schema of `index-url`.
+    """Return the URL of a chain's index: that of its entry, or a file in a folder, or a schema of
+    `index-url`.
 
-    folder: the network's folder of a daemon; the folder of the file that `index-url` names wins. Raises StartupError if
-    there is no place for it.
+    folder: the network's folder of a daemon; the folder of the file that `index-url` names wins.
+    Raises StartupError if there is no place for it.
     """
     name, place = f"{id_text(chain_id)}.db", settings.place(EVM_INDEX, chain_id)
     url = resolve_url(place.url, None if folder is None else folder / FOLDER, name)
@@ -53,7 +56,10 @@ def schema_name(chain_id: ChainID) -> str:
 
 
 def find_chains(url: StoreUrl) -> set[ChainID]:
-    """Return the chains with an index in the folder, or on the server, of any chain's index. Raises StoreDown."""
+    """Return the chains with an index in the folder, or on the server, of any chain's index.
+
+    Raises StoreDown.
+    """
     if url.path is not None:
         chains = set[ChainID]()
         for path in url.path.parent.glob("*.db"):
@@ -71,8 +77,12 @@ def find_chains(url: StoreUrl) -> set[ChainID]:
 
 
 def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID) -> Engine:
-    """Return the engine of the one connection that writes, the database upgraded. Raises StartupError, StoreDown."""
-    # Most changed pages are changed again by the next blocks, so a longer log saves more writes than it costs reads.
+    """Return the engine of the one connection that writes, the database upgraded.
+
+    Raises StartupError, StoreDown.
+    """
+    # Most changed pages are changed again by the next blocks, so a longer log saves more writes
+    # than it costs reads.
     shared = replace(settings, cache_bytes=settings.cache_bytes * 3 // 4)
     return writing_index(
         url,

@@ -1,4 +1,6 @@
-"""The derived rows of blocks, transfers and creations, as they are written, or later from the stored facts."""
+"""The derived rows of blocks, transfers and creations, as they are written, or later from the
+stored facts.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ _COLLECTIONS: Final = "SELECT contract, number FROM collections WHERE contract I
 
 
 class DerivedRows:
-    """Derives rows from facts, block by block. cached, capacity: see Ownership."""
+    """Derives rows from facts, block by block.
+
+    cached, capacity: see Ownership.
+    """
 
     def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
         rows = connection.fetch("SELECT height, erc1155 FROM derived_state")
@@ -54,7 +59,10 @@ class DerivedRows:
         self._addresses: set[int] = set()
 
     def add(self, connection: Connection, rows: BatchRows, now: int) -> None:
-        """Add the rows that follow from the rows of the next blocks. now: unix seconds."""
+        """Add the rows that follow from the rows of the next blocks.
+
+        now: unix seconds.
+        """
         prefixes = [
             (row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number)
             for row in rows.blocks

@@ -100,7 +100,9 @@ class DocumentWriter:
         self._update_last: dict[int, int] = {}
 
     def forget(self) -> None:
-        """Return tokens again that were returned before: the task that fetches them has begun again."""
+        """Return tokens again that were returned before: the task that fetches them has begun
+        again.
+        """
         for tokens in (self._reasons, self._reindexes, self._update_last):
             tokens.clear()
         self._last = 0
@@ -110,12 +112,14 @@ class DocumentWriter:
     ) -> Sequence[TokenToFetch]:
         """Return tokens to fetch for a reason. A token is returned once until `write` has it.
 
-        skipped: contracts of which no token is returned, since many of them wait already. A reindex request is
-        returned even if the token waits for another reason, and so is a token that a page shows.
+        skipped: contracts of which no token is returned, since many of them wait already. A reindex
+            request is returned even if the token waits for another reason, and so is a token that a
+            page shows.
         A new writer, as after a crash, returns those that have no document yet again.
         """
         reasons = self._reindexes if reason is FetchReason.REINDEX else self._reasons
-        # Tokens that were returned before are still first in every order, so they are read again and left out below.
+        # Tokens that were returned before are still first in every order, so they are read again
+        # and left out below.
         most = limit + len(reasons)
         requested_at: Mapping[int, int] = {}
         with self._session.reading() as connection:
@@ -153,7 +157,9 @@ class DocumentWriter:
             return _tokens_to_fetch(connection, chosen, requested_at)
 
     def write(self, documents: Sequence[TokenDocument]) -> None:
-        """Write the outcomes of attempts, after which their requests and retries are done; skip unknown tokens."""
+        """Write the outcomes of attempts, after which their requests and retries are done; skip
+        unknown tokens.
+        """
         with self._session.adding() as connection:
             by_key = _by_key(connection, documents)
             before = {row[0]: row for row in bulk.run(connection, _OLD_DOCUMENTS, by_key)}
@@ -227,7 +233,9 @@ class DocumentWriter:
         return tokens
 
     def _expand_update(self, connection: Connection, now: int, hidden: set[int]) -> None:
-        """Mark some documents as due for the update that has waited longest; the rest of it waits behind others."""
+        """Mark some documents as due for the update that has waited longest; the rest of it waits
+        behind others.
+        """
         for number, first_id, last_id in bulk.run(connection, _DUE_UPDATE, hidden, now):
             first, last = unpack(first_id), unpack(last_id)
             low, end = (
@@ -255,7 +263,9 @@ def add_minted(connection: Connection, tokens: Sequence[int], now: int) -> None:
 
 
 def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, int]]) -> None:
-    """Add ranges of tokens whose metadata changed, each with the time of its block; unknown contracts are skipped."""
+    """Add ranges of tokens whose metadata changed, each with the time of its block; unknown
+    contracts are skipped.
+    """
     ranges: dict[bytes, tuple[int, int, int]] = {}
     for update, time in updates:
         first, last, at = ranges.get(update.contract, (MAX_TOKEN_ID, 0, time))

@@ -1,4 +1,6 @@
-"""Export of an EVM chain's index, row by row: NFT transfers, holdings, contracts, blocks, ERC-20 balances."""
+"""Export of an EVM chain's index, row by row: NFT transfers, holdings, contracts, blocks, ERC-20
+balances.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ class ExportSubject(StrEnum):
 
 
 def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
-    """Yield all rows of a subject. Amounts and token ids are decimal texts, as in responses of the Data API."""
+    """Yield all rows of a subject.
+
+    Amounts and token ids are decimal texts, as in responses of the Data API.
+    """
     text, first, keys, read = _SUBJECTS[subject]
     position: tuple[int, ...] = first
     while rows := session.rows(text, *position, _ROWS_PER_READ):

@@ -1,7 +1,8 @@
-"""Checks of the holders in an EVM chain's index: ERC-20 balances, numbers of NFTs, their order, and former rows.
+"""Checks of the holders in an EVM chain's index: ERC-20 balances, numbers of NFTs, their order, and
+former rows.
 
-Balances are facts; everything else is computed again from them and from the held tokens. Rows are streamed in one
-order, so that memory holds the rows of one holder at a time.
+Balances are facts; everything else is computed again from them and from the held tokens. Rows are
+streamed in one order, so that memory holds the rows of one holder at a time.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ _TOTALS: Final = (
 
 
 class SampledBalance(Struct, frozen=True):
-    """An ERC-20 balance after the last block. is_inconsistent: the contract's events contradict each other."""
+    """An ERC-20 balance after the last block.
+
+    is_inconsistent: the contract's events contradict each other.
+    """
 
     contract: bytes
     holder: bytes
@@ -75,7 +79,9 @@ def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistenc
 
 
 def _check_balances(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the ERC-20 holders with the stored balances, and the partitions of these with their blocks."""
+    """Compare the ERC-20 holders with the stored balances, and the partitions of these with their
+    blocks.
+    """
     stored = groupby(connection.stream(_BALANCES), key=itemgetter(0, 1))
     holders = (row for row in connection.stream(_HOLDERS) if row.asset > 0)
     for group, row in zip_longest(stored, holders):

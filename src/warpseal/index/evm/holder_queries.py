@@ -1,9 +1,11 @@
-"""Pages of holders: rows by falling balance, then address, as they were after the block of the first page.
+"""Pages of holders: rows by falling balance, then address, as they were after the block of the
+first page.
 
-A holder is shown by its newest row if that is not newer than the block, else by a former one. The position of a page is
-the rank, the position of the address and the key of the last examined holder; a fourth number says that the balances of
-this holder are yet to be examined from that block back. Rows are stored by rank, position and key; rows with equal
-ranks and positions are read together and sorted by the whole address.
+A holder is shown by its newest row if that is not newer than the block, else by a former one. The
+position of a page is the rank, the position of the address and the key of the last examined holder;
+a fourth number says that the balances of this holder are yet to be examined from that block back.
+Rows are stored by rank, position and key; rows with equal ranks and positions are read together and
+sorted by the whole address.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _NEWEST: Final = f"FROM ranks WHERE {_BETWEEN}"
 _FORMER: Final = (
     f"FROM past_ranks WHERE partition = ? AND {_BETWEEN} AND until > ? AND changed <= ?"
 )
-# The end of a range, and its rows above the threshold: only rows that may be shown become Python objects.
+# The end of a range, and its rows above the threshold: only rows that may be shown become Python
+# objects.
 _LAST: Final = "SELECT rank, position, holder {} ORDER BY rank, position, holder LIMIT 1 OFFSET ?"
 _ABOVE: Final = "SELECT rank, position, holder, changed, maximum {} AND changed <= ? AND (rank < ? OR maximum < ?)"
 _BALANCES: Final = (
@@ -79,7 +82,10 @@ _END: Final = _Place(b"\xff\xff", 0, 0)
 
 
 class _PageExhausted(Exception):
-    """A page has examined as much as it may. block: from where back the balances of its last holder are left."""
+    """A page has examined as much as it may.
+
+    block: from where back the balances of its last holder are left.
+    """
 
     def __init__(self, block: int) -> None:
         super().__init__(block)
@@ -93,7 +99,8 @@ def holders_above(
     page: PageRequest,
     at_block: int | None = None,
 ) -> HolderPage | None:
-    """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
+    """Return holders of an ERC-20 token as they were after a block, None for the last one; the page
+    names it.
 
     Returns None if the index keeps no balances, or no longer the block's. A page may be short.
     """
@@ -124,7 +131,9 @@ def holders_above(
 
 
 def unlisted_kind(session: ReadSession, _: float, contract: bytes) -> ErcType | None:
-    """Return the kind of a contract whose ERC-20 balances are not listed because of it; None of any other contract."""
+    """Return the kind of a contract whose ERC-20 balances are not listed because of it; None of any
+    other contract.
+    """
     asset = session.keys_of([contract]).get(contract)
     row = None if asset is None else read_contracts(session, [asset]).get(asset)
     if row is None or row.erc_type in (ErcType.ERC20, None):
@@ -140,7 +149,8 @@ def nft_holders(
     page: PageRequest,
     at_block: int | None = None,
 ) -> HolderPage | None:
-    """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
+    """Return holders of a collection, and their numbers of NFTs, as they were after a block, None
+    for the last one.
 
     Returns None if the index no longer has the block's. A page may be short.
     """
@@ -201,17 +211,20 @@ class _HolderRows:
     def behind(
         self, place: _Place, count: int, *, includes_place: bool
     ) -> tuple[list[_Row], _Place | None]:
-        """Return the rows behind a place and up to another, in order, and that place; None: there are no more rows.
+        """Return the rows behind a place and up to another, in order, and that place; None: there
+        are no more rows.
 
-        At most `count` rows of each table are examined, and those that equal the last one except for the address.
+        At most `count` rows of each table are examined, and those that equal the last one except
+        for the address.
         includes_place: the row at the place is examined again.
         """
-        # The tables sort equal rows, those with one rank and position, by the key of the holder, but pages sort them
-        # by address. So a place within equal rows says nothing about those that are left in the order of a table: all
-        # of them are read again, sorted, and those behind the holder's address come first (`rest`). Then the tables
-        # are read from behind the equal rows on (`begin`).
-        # Events of a contract may name any addresses, also a million that begin with the same 8 bytes. Too many equal
-        # rows stay in the order of the tables, which a page can continue without reading all of them.
+        # The tables sort equal rows, those with one rank and position, by the key of the holder,
+        # but pages sort them by address. So a place within equal rows says nothing about those that
+        # are left in the order of a table: all of them are read again, sorted, and those behind the
+        # holder's address come first (`rest`). Then the tables are read from behind the equal rows
+        # on (`begin`). Events of a contract may name any addresses, also a million that begin with
+        # the same 8 bytes. Too many equal rows stay in the order of the tables, which a page can
+        # continue without reading all of them.
         rank, position, holder = place
         rest: list[_Row] = []
         unsorted = set[tuple[bytes, int]]()
@@ -223,8 +236,9 @@ class _HolderRows:
         else:
             rest = self._behind_address(equal, holder, includes_holder=includes_place)
             begin = _Place(rank, position, _LAST_HOLDER)
-        # The end is chosen before rows are read, by all tables: a row of one table may belong between two of another,
-        # so every table is read up to the same place. It is moved behind the rows that equal the last one.
+        # The end is chosen before rows are read, by all tables: a row of one table may belong
+        # between two of another, so every table is read up to the same place. It is moved behind
+        # the rows that equal the last one.
         end = self._end(begin, count)
         if end is not None:
             if self._equal_rows(end.rank, end.position) is None:
@@ -234,7 +248,9 @@ class _HolderRows:
         return rest + list(self._by_address(sorted(self._rows(begin, end or _END)), unsorted)), end
 
     def _end(self, begin: _Place, count: int) -> _Place | None:
-        """Return the place of the row up to which no table has more than `count` rows; None: there are no more rows."""
+        """Return the place of the row up to which no table has more than `count` rows; None: there
+        are no more rows.
+        """
         end: _Place | None = None
         for text, before, behind in self._sources:
             values = (*before, self._asset, *begin, *(end or _END), *behind, count - 1)
@@ -243,7 +259,10 @@ class _HolderRows:
         return end
 
     def _rows(self, begin: _Place, end: _Place, count: int | None = None) -> list[_Row]:
-        """Return the rows behind a place and up to another, in no order. count: the most rows of each table."""
+        """Return the rows behind a place and up to another, in no order.
+
+        count: the most rows of each table.
+        """
         rows: list[_Row] = []
         limit = "" if count is None else f" LIMIT {count}"
         for text, before, behind in self._sources:
@@ -280,7 +299,10 @@ class _HolderRows:
         return sorted(behind, key=lambda row: session.id_of(row.holder))
 
     def _by_address(self, rows: Iterable[_Row], unsorted: set[tuple[bytes, int]]) -> Iterator[_Row]:
-        """Yield sorted rows, equal ones by address. unsorted: ranks and positions that too many rows have."""
+        """Yield sorted rows, equal ones by address.
+
+        unsorted: ranks and positions that too many rows have.
+        """
         session = self._session
         for key, group in groupby(rows, itemgetter(0, 1)):
             equal = list(group)
@@ -316,9 +338,11 @@ class _Window:
         self._balances = 0
 
     def includes(self, row: _Row, back_from: int | None) -> bool:
-        """Return whether a balance was above the threshold after a block of the window, or before its first block.
+        """Return whether a balance was above the threshold after a block of the window, or before
+        its first block.
 
-        row: row of a holder whose balance was above it at some time. back_from: later balances are examined already.
+        row: row of a holder whose balance was above it at some time.
+        back_from: later balances are examined already.
         Raises _PageExhausted.
         """
         is_above = row.rank < self._limit
@@ -333,7 +357,9 @@ class _Window:
         return self._was_above(row.holder, begin)
 
     def _was_above(self, holder: int, begin: int) -> bool:
-        """Examine the balances of a holder from one of its changes back to the last one before the window."""
+        """Examine the balances of a holder from one of its changes back to the last one before the
+        window.
+        """
         session, asset = self._session, self._asset
         last, block, limit = max(self._high, self._low - 1), begin, _BALANCE_ROWS[0]
         while True:

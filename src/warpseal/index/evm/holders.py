@@ -1,7 +1,8 @@
 """Holders of ERC-20 tokens and of NFTs in the order of pages, and what they were at earlier blocks.
 
-Each change of a row leaves its former version, so that pages of an earlier block show that block. Versions that were
-superseded more than a day ago are dropped: a day of blocks and, up to a number of them, a day of the clock.
+Each change of a row leaves its former version, so that pages of an earlier block show that block.
+Versions that were superseded more than a day ago are dropped: a day of blocks and, up to a number
+of them, a day of the clock.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class HolderState(NamedTuple):
 
 
 class NftChanges(Struct, frozen=True):
-    """The change of the number of tokens of each (collection, holder), and of each collection in all."""
+    """The change of the number of tokens of each (collection, holder), and of each collection in
+    all.
+    """
 
     counts: Mapping[Pair, int]
     tokens: Mapping[int, int]
@@ -69,7 +72,11 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 
 
 class Holders:
-    """The rows of holders. cached: number of them in memory. capacity: number of rows in each of the small tables."""
+    """The rows of holders.
+
+    cached: number of them in memory.
+    capacity: number of rows in each of the small tables.
+    """
 
     def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
         self._cached = cached
@@ -104,7 +111,8 @@ class Holders:
     ) -> None:
         """Change holders by the next blocks, up to a height, which is written.
 
-        balances: of ERC-20 tokens, sorted by asset, holder and block. now: unix seconds.
+        balances: of ERC-20 tokens, sorted by asset, holder and block.
+        now: unix seconds.
         """
         counts = {
             (nft_asset(pair[0]), pair[1]): change for pair, change in nfts.counts.items() if change
@@ -141,7 +149,9 @@ class Holders:
     def rewrite(
         self, connection: Connection, asset: int, states: Mapping[Pair, HolderState], height: int
     ) -> None:
-        """Replace states of an ERC-20 token whose balances were others than the index had; forget its former rows."""
+        """Replace states of an ERC-20 token whose balances were others than the index had; forget
+        its former rows.
+        """
         connection.run(_FORGET_FORMER, asset)
         self._put(connection, states, self.find(connection, set(states)), height, has_former=False)
         self._remember(states)
@@ -165,7 +175,11 @@ class Holders:
         *,
         has_former: bool = True,
     ) -> None:
-        """Replace states. after: None for a pair that no longer holds anything. has_former: pages may show `before`."""
+        """Replace states.
+
+        after: None for a pair that no longer holds anything.
+        has_former: pages may show `before`.
+        """
         if self._partition_rows >= self._most_rows:
             self._partition += 1
             self._partition_rows = 0
@@ -183,7 +197,8 @@ class Holders:
             if previous is not None:
                 rank, maximum, changed = previous
                 ranks[asset, rank, position, holder] = (changed, maximum, 0)
-                # A row of this height was shown on no page: it changes once more if a destroyed contract is found.
+                # A row of this height was shown on no page: it changes once more if a destroyed
+                # contract is found.
                 if has_former and changed < height:
                     past.append(
                         (self._partition, asset, rank, position, holder, changed, height, maximum)
@@ -227,9 +242,13 @@ class Holders:
         bulk.insert(connection, PAST_NFT_TOTALS, past)
 
     def _drop_partitions(self, connection: Connection, height: int, now: int) -> None:
-        """Drop the partitions whose versions were all superseded too long ago. now: unix seconds."""
+        """Drop the partitions whose versions were all superseded too long ago.
+
+        now: unix seconds.
+        """
         ended = list(connection.fetch(_ENDED, self._partition - 1, height, KEPT_S))
-        # A backfill writes days of blocks within minutes, and a page token of a few minutes ago still has to work.
+        # A backfill writes days of blocks within minutes, and a page token of a few minutes ago
+        # still has to work.
         recent = [number for number, _, time in ended[:KEPT_OF_BACKFILL] if time >= now - KEPT_S]
         dropped = ended[len(recent) :]
         for number, _, _ in dropped:

@@ -1,4 +1,5 @@
-"""Checks of the messages of ICM: ids, derived rows and deliveries are computed again from the facts.
+"""Checks of the messages of ICM: ids, derived rows and deliveries are computed again from the
+facts.
 
 Messages are drawn at random, to be compared with what their messengers say.
 """
@@ -139,7 +140,10 @@ def _check_ids(connection: Connection) -> Iterator[Inconsistency]:
 
 
 def _expected_ids(connection: Connection, chain: ChainID) -> Iterator[tuple[int, int]]:
-    """Yield key and prefix of the messages that are found by id. A receive whose prefix is wrong has another one."""
+    """Yield key and prefix of the messages that are found by id.
+
+    A receive whose prefix is wrong has another one.
+    """
     for key, raw, other, nonce, is_send, stored, has_id in connection.stream(_MESSAGES):
         if is_send == 2:
             yield key, prefix_of(sha256(bytes(raw)).digest())
@@ -196,7 +200,8 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
         results = {
             "messageReceived": ExpectedResult(id_, 1, 1),
             "getRelayerRewardAddress": ExpectedResult(id_, redeemer, redeemer),
-            # An event does not say whether a receipt was taken from the queue: its size has only a bound.
+            # An event does not say whether a receipt was taken from the queue: its size has only a
+            # bound.
             "getReceiptQueueSize": ExpectedResult(message.source, 0, received or _MAX_WORD),
         }
         return SampledMessage(message.messenger, id_, results)
@@ -216,7 +221,9 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
 
 
 def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
-    """Return how the rows differ from the messages that a block sends and receives; "" if they do not."""
+    """Return how the rows differ from the messages that a block sends and receives; "" if they do
+    not.
+    """
     start, end = block_key(block.number), block_key(block.number + 1)
     ((first,),) = connection.fetch("SELECT icm_first FROM chain")
     if not 0 <= first <= block.number:

@@ -1,7 +1,8 @@
-"""The queries of the ICM messages of one chain: keys of a page, newest first, and messages by key or id.
+"""The queries of the ICM messages of one chain: keys of a page, newest first, and messages by key
+or id.
 
-The work for a page is bounded: if messages are left out by a filter, some thousand candidates are read, and the page
-says how far.
+The work for a page is bounded: if messages are left out by a filter, some thousand candidates are
+read, and the page says how far.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ _NEWEST_CHANGE: Final = (
     "(SELECT max(c.key) FROM (SELECT change FROM icm_message_changes WHERE message = s.key ORDER BY change DESC"
     f" LIMIT {MAX_CHANGES}) m JOIN icm_changes c ON c.key = m.change WHERE c.kind = {{}})"
 )
-# The row of a send, its delivery, its last changes, and its Warp message if it names another network or chain: the
-# next log.
+# The row of a send, its delivery, its last changes, and its Warp message if it names another
+# network or chain: the next log.
 _SENT: Final = (
     f"SELECT s.*, d.receive, {_NEWEST_CHANGE.format(int(ChangeKind.FEE))},"
     f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}, w.message"
@@ -87,12 +88,14 @@ _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
 )
-# Destinations without an open message are left out: there may be a hundred, and each one is asked about in its turn.
+# Destinations without an open message are left out: there may be a hundred, and each one is asked
+# about in its turn.
 _OPEN_DESTINATIONS: Final = (
     "SELECT i.id, c.destination, c.time FROM icm_cursors c JOIN ids i ON i.key = c.destination"
     " WHERE EXISTS (SELECT 1 FROM icm_open o WHERE o.destination = c.destination)"
 )
-# The newest ones are looked at, also of those that have only a receipt: a hostile chain may send any number of those.
+# The newest ones are looked at, also of those that have only a receipt: a hostile chain may send
+# any number of those.
 _STUCK: Final = (
     "SELECT count(*) FROM (SELECT state FROM icm_open WHERE destination = ? AND send >= ? AND send < ?"
     f" ORDER BY send DESC LIMIT ?) o WHERE state <> {int(IcmState.RECEIPT)}"
@@ -109,8 +112,9 @@ _OCCURRENCES: Final = (
     ") e JOIN blocks b ON b.number = e.key >> 20 JOIN txs t ON t.key = (e.key >> 20 << 20) + e.tx_index"
     " ORDER BY e.key LIMIT ?"
 )
-# The outcomes that follow other events of the transaction that received the message. They have the key of the last one
-# of these, which is in the same block. Of messages that were received during each other, the last one ends first.
+# The outcomes that follow other events of the transaction that received the message. They have the
+# key of the last one of these, which is in the same block. Of messages that were received during
+# each other, the last one ends first.
 _LATE_OUTCOMES: Final = (
     "SELECT r.key + r.inner_events, r.key, -1 - r.outcome, b.time, t.hash FROM icm_receives r"
     " JOIN blocks b ON b.number = r.key >> 20 JOIN txs t ON t.key = (r.key >> 20 << 20) + r.tx_index"
@@ -130,7 +134,9 @@ _STEPS: Final[dict[int, tuple[EventType, ...]]] = {
 def icm_page(
     session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int
 ) -> IcmKeys:
-    """Return keys of messages behind a position, newest first; none if they are not kept. A page may be short.
+    """Return keys of messages behind a position, newest first; none if they are not kept.
+
+    A page may be short.
 
     before: of a message of any chain; None: from the newest one on.
     """
@@ -252,7 +258,9 @@ def icm_changes(session: ReadSession, _: float, key: int) -> Sequence[MessageCha
 def find_icm_message(
     session: ReadSession, now: float, searched: bytes
 ) -> SentMessage | ReceivedMessage | None:
-    """Return the message with an id: sent here, or else received here of a source that was not indexed then."""
+    """Return the message with an id: sent here, or else received here of a source that was not
+    indexed then.
+    """
     keys = {
         row[0]
         for layer in ("recent", "older")
@@ -270,13 +278,16 @@ def find_icm_message(
 
 
 def icm_since(session: ReadSession) -> int | None:
-    """Return the time of the first block whose messages are known; None without one, or if messages are not kept."""
+    """Return the time of the first block whose messages are known; None without one, or if messages
+    are not kept.
+    """
     rows = session.rows("SELECT b.time FROM chain c JOIN blocks b ON b.number = c.icm_first")
     return rows[0][0] if rows else None
 
 
 def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
-    """Return the numbers of stuck messages by destination, `_MAX_STUCK` at most; destinations without any are left out.
+    """Return the numbers of stuck messages by destination, `_MAX_STUCK` at most; destinations
+    without any are left out.
 
     since: the time from which on it is known what each destination received.
     """
@@ -316,7 +327,10 @@ def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
 
 
 def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
-    """Return what happened to messages behind a key; nothing if they are not kept. limit: of the rows."""
+    """Return what happened to messages behind a key; nothing if they are not kept.
+
+    limit: of the rows.
+    """
     height = next(
         (row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1
     )
@@ -336,9 +350,12 @@ def icm_after(session: ReadSession, now: float, position: int, limit: int) -> Ic
 
 
 class _PageReader(Struct):
-    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last.
+    """Reads the keys of one page of one chain.
 
-    stuck: bounds of the keys of open messages that are stuck, by destination; empty if the query does not need them.
+    bounds: the first key, and the one behind the last.
+
+    stuck: bounds of the keys of open messages that are stuck, by destination; empty if the query
+        does not need them.
     """
 
     session: ReadSession
@@ -369,7 +386,9 @@ class _PageReader(Struct):
         return self.query.status is not None or self.query.is_stuck is not None
 
     def read(self) -> tuple[dict[int, int], int]:
-        """Return the sizes of messages by key, and the key down to which all are there; 0: there are no more."""
+        """Return the sizes of messages by key, and the key down to which all are there; 0: there
+        are no more.
+        """
         while True:
             sizes, read_to = self._read_scanned()
             if (
@@ -427,7 +446,8 @@ class _PageReader(Struct):
                 del sizes[key]
 
     def _other_sides(self, own: ChainID | None, other: ChainID | None) -> set[int] | None:
-        """Return the keys of which that of the chain on the other side must be, none: any; None: no message matches.
+        """Return the keys of which that of the chain on the other side must be, none: any; None: no
+        message matches.
 
         own, other: the chains that the query names for this side, and for the other one.
         """
@@ -479,7 +499,8 @@ class _PageReader(Struct):
         if sources:
             table, count, source = "icm_arrivals", self.limit + 1, next(iter(sources))
             return self._read_candidates(ends, count, "receive", (table,), "source", source)
-        # Nearly all may be of indexed sources, so that their rows are not looked up. The page ends where the sends do.
+        # Nearly all may be of indexed sources, so that their rows are not looked up. The page ends
+        # where the sends do.
         start, end = self.bounds
         rows = self.session.rows(_NEWEST_RECEIVES, max(start, *ends), end, MAX_SCANNED)
         if len(rows) == MAX_SCANNED:

@@ -1,7 +1,9 @@
-"""Writes the messages of ICM: facts and derived rows with their blocks, deliveries as the joiner finds them.
+"""Writes the messages of ICM: facts and derived rows with their blocks, deliveries as the joiner
+finds them.
 
-A destination has what it received in its own index, and the source the delivery, which the joiner copies. Either may
-be written first: a delivery without its message waits in `icm_unmatched`. Both orders give the same rows.
+A destination has what it received in its own index, and the source the delivery, which the joiner
+copies. Either may be written first: a delivery without its message waits in `icm_unmatched`. Both
+orders give the same rows.
 """
 
 from __future__ import annotations
@@ -86,8 +88,10 @@ class _StoredSend(NamedTuple):
 class _Batch(Struct):
     """The events that count of some blocks, and what has to be read for them.
 
-    events: each with its key, the prefix of its id, and the fee of its transaction. ids: addresses and blockchains.
-    sends, failures: prefixes of the messages that they may be about. raised: messengers with a larger nonce.
+    events: each with its key, the prefix of its id, and the fee of its transaction.
+    ids: addresses and blockchains.
+    sends, failures: prefixes of the messages that they may be about.
+    raised: messengers with a larger nonce.
     """
 
     events: list[tuple[int, int, int, IcmSend | IcmReceive | IcmChange | WarpSend]] = []
@@ -98,7 +102,11 @@ class _Batch(Struct):
 
 
 class IcmWriter:
-    """The messages of one chain. options: None: they are not read. capacity: see RecentRows."""
+    """The messages of one chain.
+
+    options: None: they are not read.
+    capacity: see RecentRows.
+    """
 
     def __init__(self, session: EvmWriteSession, options: IcmOptions | None, capacity: int) -> None:
         self._session = session
@@ -117,7 +125,9 @@ class IcmWriter:
         self._ids = RecentRows(schema.ICM_IDS, self._capacity)
 
     def start(self) -> None:
-        """Count the configured messengers from the next block on; forget where messages begin if none are read."""
+        """Count the configured messengers from the next block on; forget where messages begin if
+        none are read.
+        """
         chain, options = self._session.started_row(), self._options
         if options is None:
             if chain.icm_first >= 0:
@@ -159,7 +169,10 @@ class IcmWriter:
             return {ChainID(bytes(raw)): (epoch, key) for raw, epoch, key in connection.fetch(text)}
 
     def deliver(self, batches: Sequence[ReceivedBatch]) -> None:
-        """Write what destinations received of this chain, and up to where they were read. It may be repeated."""
+        """Write what destinations received of this chain, and up to where they were read.
+
+        It may be repeated.
+        """
         with self._session.transaction() as connection:
             self._session.load_ids(connection, {batch.destination for batch in batches})
             keys = self._session.keys
@@ -192,7 +205,10 @@ class IcmWriter:
     def _accept(
         self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]
     ) -> _Batch:
-        """Return the events that count, in their order. Those of other contracts are counted as unknown logs."""
+        """Return the events that count, in their order.
+
+        Those of other contracts are counted as unknown logs.
+        """
         assert self._options is not None
         header = b"\0\0" + self._options.network_id.to_bytes(4) + chain.chain_id
         registries = {*REGISTRIES, *self._options.registries}
@@ -208,7 +224,8 @@ class IcmWriter:
                         if not is_send_accepted:
                             event = replace(event, kind=PayloadKind.ADDRESSED_CALL)
                         elif event.message.startswith(header):
-                            # The columns of its send give it, unless its network or its chain is another one.
+                            # The columns of its send give it, unless its network or its chain is
+                            # another one.
                             continue
                     prefix = (
                         0
@@ -318,7 +335,10 @@ class IcmWriter:
 
 
 class IcmDerivedRows:
-    """Derives the rows that follow from the facts of one chain. capacity: see RecentRows."""
+    """Derives the rows that follow from the facts of one chain.
+
+    capacity: see RecentRows.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._addresses = RecentRows(schema.ICM_ADDRESSES, capacity)
@@ -373,7 +393,10 @@ def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
 
 
 def read_received(connection: Connection, after: int, limit: int) -> ReceivedBatch | None:
-    """Return what a chain received behind a key; None without blocks. limit: of rows, at least 1."""
+    """Return what a chain received behind a key; None without blocks.
+
+    limit: of rows, at least 1.
+    """
     chain = connection.records("SELECT chain_id, epoch, height, time, hash FROM chain")
     if not chain or not chain[0].hash:
         return None
@@ -446,7 +469,11 @@ def ids_of(event: IcmSend | IcmReceive) -> tuple[bytes, ...]:
 
 
 def send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> IcmSendRow:
-    """Return the row of a sent message. keys: of its addresses and its destination. fee: of the transaction."""
+    """Return the row of a sent message.
+
+    keys: of its addresses and its destination.
+    fee: of the transaction.
+    """
     message = event.message
     warp_sender = keys[event.warp_sender] if event.warp_sender else 0
     return IcmSendRow(
@@ -459,7 +486,10 @@ def send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> I
 def receive_row(
     key: int, event: IcmReceive, keys: Mapping[bytes, int], fee: int, *, has_content: bool
 ) -> IcmReceiveRow:
-    """Return the row of a received message. has_content: its source is not indexed. For the others see `send_row`."""
+    """Return the row of a received message.
+
+    has_content: its source is not indexed. For the others see `send_row`.
+    """
     message = event.message
     content: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
     if has_content:

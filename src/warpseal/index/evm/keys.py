@@ -1,10 +1,12 @@
-"""The numeric keys of an EVM chain's rows, and values of columns: numbers of 256 bits, codes, texts.
+"""The numeric keys of an EVM chain's rows, and values of columns: numbers of 256 bits, codes,
+texts.
 
 Source of truth: this module. The numbers of codes are never given to another value.
 
-A transfer's key is its block and its position among the NFT transfers of the block; a transaction's key is its block
-and index. A token's key is the number of its contract by first appearance, the number of the token by first appearance
-on the chain, and its standard, so that sorting by keys is sorting by first appearance of contract, then token.
+A transfer's key is its block and its position among the NFT transfers of the block; a transaction's
+key is its block and index. A token's key is the number of its contract by first appearance, the
+number of the token by first appearance on the chain, and its standard, so that sorting by keys is
+sorting by first appearance of contract, then token.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ class RequestKind(IntEnum):
 
 
 class IcmState(IntEnum):
-    """Why a send is in `icm_open`. RECEIPT: without a delivery, but its source has the receipt."""
+    """Why a send is in `icm_open`.
+
+    RECEIPT: without a delivery, but its source has the receipt.
+    """
 
     OPEN = 0
     RECEIPT = 1
@@ -102,7 +107,9 @@ def number_of(token: int) -> int:
 
 
 def first_token(collection: int) -> int:
-    """Return a key that is not behind the first token of a contract; the next contract's is behind its last."""
+    """Return a key that is not behind the first token of a contract; the next contract's is behind
+    its last.
+    """
     return collection << COLLECTION_BITS
 
 
@@ -117,14 +124,19 @@ def standard_of(token: int) -> TokenStandard:
 
 
 def short_id(token_id: int) -> int:
-    """Return 64 bits by which a token is searched: the id itself below 2^63, else a negative number from its hash."""
+    """Return 64 bits by which a token is searched: the id itself below 2^63, else a negative number
+    from its hash.
+    """
     if token_id < _SHORT_LIMIT:
         return token_id
     return -1 - (int.from_bytes(blake2b(pack(token_id), digest_size=8).digest(), "big") >> 1)
 
 
 def nft_asset(collection: int) -> int:
-    """Return the asset of a collection in lists of holders. An ERC-20 token has the contract's key in `ids`."""
+    """Return the asset of a collection in lists of holders.
+
+    An ERC-20 token has the contract's key in `ids`.
+    """
     return -collection
 
 
@@ -140,7 +152,10 @@ def balance_of(rank: bytes) -> int:
 
 
 def position_of(prefix: int) -> int:
-    """Return a number that sorts like the address. prefix: their first 8 bytes, as a signed column has them."""
+    """Return a number that sorts like the address.
+
+    prefix: their first 8 bytes, as a signed column has them.
+    """
     return prefix + (_SHORT_LIMIT if prefix < 0 else -_SHORT_LIMIT)
 
 
@@ -155,7 +170,9 @@ def unpack(raw: bytes) -> int:
 
 
 def encode_text(text: str) -> bytes:
-    """Return the bytes of a text that a contract or a server gave; PostgreSQL's own texts have no zero character."""
+    """Return the bytes of a text that a contract or a server gave; PostgreSQL's own texts have no
+    zero character.
+    """
     return text.encode("utf-8", "replace")
 
 

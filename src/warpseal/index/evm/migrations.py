@@ -1,6 +1,8 @@
-"""The schema versions of an EVM chain's index: they change the stored tables; derived ones are made again, empty.
+"""The schema versions of an EVM chain's index: they change the stored tables; derived ones are made
+again, empty.
 
-The first version has all tables of today. A version that changes a stored table spells out what the first one had.
+The first version has all tables of today. A version that changes a stored table spells out what the
+first one had.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def _add_days(connection: Connection) -> None:
 
 
 def _add_holders(connection: Connection) -> None:
-    """Add the facts of holders of ERC-20 tokens and NFTs; a database of this version has all of them."""
+    """Add the facts of holders of ERC-20 tokens and NFTs; a database of this version has all of
+    them.
+    """
     if connection.has_table("balances"):
         return
     connection.run("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
@@ -42,7 +46,9 @@ def _add_icm(connection: Connection) -> None:
 
 
 def _add_inner_events(connection: Connection) -> None:
-    """Add the number of ICM events between a receive and its outcome, which earlier rows do not have."""
+    """Add the number of ICM events between a receive and its outcome, which earlier rows do not
+    have.
+    """
     if not connection.has_column("icm_receives", "inner_events"):
         connection.run("ALTER TABLE icm_receives ADD COLUMN inner_events INTEGER")
 

@@ -1,7 +1,7 @@
 """What addresses hold, from transfers in their order: the last receiver owns a token of ERC-721.
 
-Owners and balances of NFTs are derived. ERC-20 balances after the blocks that changed them are facts, since those
-transfers are not kept.
+Owners and balances of NFTs are derived. ERC-20 balances after the blocks that changed them are
+facts, since those transfers are not kept.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ _OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {k
 class Ownership:
     """Owners and balances in the database.
 
-    cached: number of each in memory. capacity: the number of rows in each of the small tables.
+    cached: number of each in memory.
+    capacity: the number of rows in each of the small tables.
     """
 
     def __init__(self, cached: int, capacity: int) -> None:
@@ -99,7 +100,8 @@ class Ownership:
     def apply(self, connection: Connection, rows: BatchRows) -> NftChanges:
         """Change owners and balances by transfers; return the changes of the numbers of tokens.
 
-        If the index does not begin at block 0, no contradiction is certain, and a balance of 0 may be a positive one.
+        If the index does not begin at block 0, no contradiction is certain, and a balance of 0 may
+        be a positive one.
         """
         if not rows.transfers:
             return NO_NFT_CHANGES
@@ -120,9 +122,11 @@ class Ownership:
     def renew(
         self, connection: Connection, begins: Mapping[int, int], height: int, *, is_complete: bool
     ) -> NftChanges:
-        """Apply only the transfers of collections from a transaction on; return the changes of the numbers of tokens.
+        """Apply only the transfers of collections from a transaction on; return the changes of the
+        numbers of tokens.
 
-        begins: by the number of the collection, the key of the transaction that created its contract again.
+        begins: by the number of the collection, the key of the transaction that created its
+            contract again.
         """
         counts: Counter[tuple[int, int]] = Counter()
         tokens: Counter[int] = Counter()
@@ -188,9 +192,12 @@ class Ownership:
 
 
 class Balances:
-    """Writes the balances of blocks. holders: they have the balances so far.
+    """Writes the balances of blocks.
 
-    capacity: number of rows in a small table; a partition has twice as many, so that the newest one stays in memory.
+    holders: they have the balances so far.
+
+    capacity: number of rows in a small table; a partition has twice as many, so that the newest one
+        stays in memory.
     """
 
     def __init__(self, connection: Connection, holders: Holders, capacity: int) -> None:
@@ -210,7 +217,8 @@ class Balances:
 
         keys: the key of each address of the transfers; 0 of the zero address.
         """
-        # Plain tuples: a million transfers pass here in a minute, and one with names takes 4 % of the whole write.
+        # Plain tuples: a million transfers pass here in a minute, and one with names takes 4 % of
+        # the whole write.
         moves: list[tuple[int, list[_Transfer]]] = []
         pairs: set[Pair] = set()
         for block in blocks:
@@ -253,8 +261,8 @@ class Balances:
                 self._first, self._rows = number, 0
                 bulk.insert(connection, BALANCE_PARTITIONS, [(self._partition, number)])
             for pair, balance in after:
-                # The first row of a holder in a partition names its change before: readers follow these links back
-                # and open no partition without a row of the holder.
+                # The first row of a holder in a partition names its change before: readers follow
+                # these links back and open no partition without a row of the holder.
                 last = changed.get(pair)
                 previous = last if last is not None and last < self._first else None
                 changed[pair] = number
@@ -269,10 +277,11 @@ class Balances:
         return rows
 
     def end(self, connection: Connection, recreation: Recreation, height: int) -> None:
-        """End the balances of a contract that was destroyed and created again, from the block of its creation on.
+        """End the balances of a contract that was destroyed and created again, from the block of
+        its creation on.
 
-        The transfers are not stored: the balance before the block is taken off all later ones. Later recreations of a
-        contract come first.
+        The transfers are not stored: the balance before the block is taken off all later ones.
+        Later recreations of a contract come first.
         """
         asset, begin = recreation.contract, height_of(recreation.tx)
         if not connection.fetch("SELECT 1 FROM holders WHERE asset = ? LIMIT 1", asset):
@@ -316,7 +325,10 @@ class Balances:
 
 
 class _Batch:
-    """Owners and balances that one batch touches, before and after it. Ownership has the cached ones."""
+    """Owners and balances that one batch touches, before and after it.
+
+    Ownership has the cached ones.
+    """
 
     def __init__(
         self,
@@ -332,7 +344,8 @@ class _Batch:
         self.inconsistent: set[int] = set()
         holders = {row.token: cached_holders.get(row.token, 0) for row in rows.transfers}
         missing = holders.keys() - rows.new_tokens - cached_holders.keys()
-        # A row of the small table counts before the large table's, also if it says that there is no owner.
+        # A row of the small table counts before the large table's, also if it says that there is no
+        # owner.
         recent = dict(bulk.fetch_by_keys(connection, _RECENT_OWNERS, missing))
         holders.update(recent)
         holders.update(dict(bulk.fetch_by_keys(connection, _OLDER_OWNERS, missing - recent.keys())))
@@ -346,8 +359,8 @@ class _Batch:
         balances = self._find_balances(
             connection, {(row.sender, row.token) for row in moved if row.sender}
         )
-        # Senders come first: a recipient needs no lookup if the senders are already all holders of the token, as with
-        # tokens of a single holder.
+        # Senders come first: a recipient needs no lookup if the senders are already all holders of
+        # the token, as with tokens of a single holder.
         sender_counts = Counter(token for _, token in balances)
         recipients = {
             (row.recipient, row.token)
@@ -373,7 +386,9 @@ class _Batch:
     def changes(
         self,
     ) -> tuple[list[tuple[int, int]], list[tuple[int, int, bytes | None, int]], NftChanges]:
-        """Return the changed rows of owners, 0 for none, and of holdings, in order; and numbers of tokens."""
+        """Return the changed rows of owners, 0 for none, and of holdings, in order; and numbers of
+        tokens.
+        """
         owners: list[tuple[int, int]] = []
         holdings: dict[tuple[int, int], tuple[bytes | None, int]] = {}
         counts: Counter[tuple[int, int]] = Counter()
@@ -469,7 +484,8 @@ def find_holdings(
 def _end_balance(
     history: Sequence[tuple[int, int]], begin: int, until: int
 ) -> list[tuple[int, int]]:
-    """Return the changes of a balance, each a block and the balance, if its contract began again in a block.
+    """Return the changes of a balance, each a block and the balance, if its contract began again in
+    a block.
 
     until: the block from which on they are those of another contract.
     """
@@ -493,7 +509,10 @@ def _end_balance(
 def _stored_balances(
     firsts: Sequence[int], asset: int, holder: int, history: Sequence[tuple[int, int]], begin: int
 ) -> list[_StoredBalance]:
-    """Return the rows of a history from a block on. firsts: the first block of each partition."""
+    """Return the rows of a history from a block on.
+
+    firsts: the first block of each partition.
+    """
     rows: list[_StoredBalance] = []
     last: int | None = None
     for block, balance in history:
@@ -506,7 +525,10 @@ def _stored_balances(
 
 
 def _holder_state(change: tuple[int, int], largest: int) -> HolderState:
-    """Return the state of a holder after its last change. largest: the largest balance after any block."""
+    """Return the state of a holder after its last change.
+
+    largest: the largest balance after any block.
+    """
     block, balance = change
     return HolderState(rank_of(balance), None if largest == balance else rank_of(largest), block)
 
@@ -514,7 +536,9 @@ def _holder_state(change: tuple[int, int], largest: int) -> HolderState:
 def _apply_moves(
     balances: dict[Pair, int], moves: Sequence[_Transfer], inconsistent: set[int]
 ) -> dict[Pair, int]:
-    """Apply the transfers of a block in their order; return the earlier balances of all holders that they touch."""
+    """Apply the transfers of a block in their order; return the earlier balances of all holders
+    that they touch.
+    """
     before: dict[Pair, int] = {}
     for asset, sender, recipient, amount in moves:
         for holder, change in ((sender, -amount), (recipient, amount)):

@@ -56,7 +56,8 @@ _LAST_BLOCK_BEFORE: Final = (
 _LAST_BLOCKS: Final = (
     "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ? AND number >= ? ORDER BY day"
 )
-# The first block at a time or after it, by bisection: times rise with the numbers, and no index has them.
+# The first block at a time or after it, by bisection: times rise with the numbers, and no index has
+# them.
 _FIRST_BLOCK: Final = (
     "WITH RECURSIVE s(low, high) AS (SELECT CAST(? AS BIGINT), CAST(? AS BIGINT) UNION ALL"
     " SELECT CASE WHEN b.time < ? THEN b.number + 1 ELSE s.low END, CASE WHEN b.time < ? THEN s.high ELSE b.number END"
@@ -75,7 +76,9 @@ class EvmPage(Page[T_co], frozen=True):
 
 
 class ChainState(Struct, frozen=True):
-    """How far the chain is written and derived. traced: creations are complete up to it, None: no node traces.
+    """How far the chain is written and derived.
+
+    traced: creations are complete up to it, None: no node traces.
 
     trace_gap: the lowest height that no node could trace; None without one.
     """
@@ -111,14 +114,18 @@ def read_state(session: ReadSession) -> ChainState | None:
 
 
 def first_block(session: ReadSession, first: int, last: int, time: int) -> int:
-    """Return the first block at or after a time among those from `first` to `last`; the one behind `last` for none."""
+    """Return the first block at or after a time among those from `first` to `last`; the one behind
+    `last` for none.
+    """
     time = min(max(time, -1), _LAST_KEY)
     ((number,),) = session.rows(_FIRST_BLOCK, first, last + 1, time, time)
     return int(number)
 
 
 def read_heights(session: ReadSession) -> Heights:
-    """Return the height that `read_state` has, by the start of the blockchain id; empty without blocks."""
+    """Return the height that `read_state` has, by the start of the blockchain id; empty without
+    blocks.
+    """
     return {bytes(raw).hex()[:_ID_DIGITS]: height for raw, height in session.rows(_HEIGHTS)}
 
 
@@ -135,7 +142,10 @@ def count_requests(session: ReadSession) -> Mapping[str, int]:
 
 
 def freshness(session: ReadSession, oldest: float) -> evm.EvmFreshness | None:
-    """Return how far the chain is indexed; None without blocks. oldest: a node must have reported its height since."""
+    """Return how far the chain is indexed; None without blocks.
+
+    oldest: a node must have reported its height since.
+    """
     state, status = read_state(session), read_status(session)
     if state is None:
         return None
@@ -181,8 +191,8 @@ def block(session: ReadSession, number_or_hash: int | bytes) -> evm.EvmBlock | N
 def daily_tps(session: ReadSession, first_day: int, last_day: int) -> evm.DailyTps | None:
     """Return the transactions per second of days with blocks; None before the first block.
 
-    A day lasts from the last block before it to its last block. The first day lasts from block 1, since the time of
-    block 0 may be 0. The first day of an index that begins later is left out.
+    A day lasts from the last block before it to its last block. The first day lasts from block 1,
+    since the time of block 0 may be 0. The first day of an index that begins later is left out.
     """
     state = read_state(session)
     if state is None:
@@ -207,7 +217,9 @@ def daily_tps(session: ReadSession, first_day: int, last_day: int) -> evm.DailyT
 def erc1155_transfers(
     session: ReadSession, now: float, query: evm.Erc1155Query, page: PageRequest
 ) -> EvmPage[evm.Erc1155Transfer]:
-    """Return ERC-1155 transfers of an address by block, log index and position; one to oneself once."""
+    """Return ERC-1155 transfers of an address by block, log index and position; one to oneself
+    once.
+    """
     address = _address_key(session, query.address)
     low = 0 if query.start is None else block_key(min(max(query.start, 0), MAX_HEIGHT))
     high = _LAST_KEY if query.end is None else block_key(min(max(query.end, 0), MAX_HEIGHT)) - 1
@@ -242,7 +254,8 @@ def collectibles(
 ) -> EvmPage[evm.CollectibleBalance]:
     """Return what an address holds, by first appearance of the contract, then of the token.
 
-    If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a node knows.
+    If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a
+    node knows.
     """
     state, owner = read_state(session), _address_key(session, query.owner)
     low, end = page.after_key or 0, _LAST_KEY
@@ -279,7 +292,9 @@ def collectibles(
 def tokens(
     session: ReadSession, now: float, contract: bytes, page: PageRequest
 ) -> EvmPage[evm.NftToken]:
-    """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
+    """Return the tokens of a collection that are held, by first appearance; none for an unknown
+    contract.
+    """
     low, end = _range_of(session, contract, page.after_key or 0)
     text = "SELECT token, holder FROM owners WHERE token > ? AND token < ? ORDER BY token LIMIT ?"
     rows = (
@@ -296,7 +311,9 @@ def tokens(
 def token(
     session: ReadSession, now: float, contract: bytes, token_id: int
 ) -> EvmPage[evm.NftToken]:
-    """Return one token, held or not, of two with this id the one that is held; an empty page if it is unknown."""
+    """Return one token, held or not, of two with this id the one that is held; an empty page if it
+    is unknown.
+    """
     keys = token_keys(session, now, contract, token_id)
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
     rows = [
@@ -370,7 +387,9 @@ def _transfer_keys(
 
 
 def _range_of(session: ReadSession, contract: bytes, after: int) -> tuple[int, int]:
-    """Return the keys between which the tokens of a contract are; an empty range for an unknown contract."""
+    """Return the keys between which the tokens of a contract are; an empty range for an unknown
+    contract.
+    """
     number = _collection(session, contract)
     return (
         (0, 0) if number is None else (max(after, first_token(number) - 1), first_token(number + 1))

@@ -27,7 +27,10 @@ T = TypeVar("T")
 def _query(
     query: Callable[Concatenate[ReadSession, float, P], T], kind: str = ""
 ) -> Callable[Concatenate[EvmIndex, P], Coroutine[Any, Any, T]]:
-    """Return the method that runs a query on keys of the current epoch. kind: of the items of its pages."""
+    """Return the method that runs a query on keys of the current epoch.
+
+    kind: of the items of its pages.
+    """
 
     async def run(index: EvmIndex, /, *args: P.args, **kwargs: P.kwargs) -> T:
         now = index._now()
@@ -44,10 +47,13 @@ def _query(
 
 
 class EvmIndex:
-    """Reads an index that another process writes; `async with` opens and closes it. It writes requests only.
+    """Reads an index that another process writes; `async with` opens and closes it.
 
-    now: unix seconds. Every method raises StoreDown, queries also while the index does not exist. The functions of
-    queries.py, holder_queries.py and icm_queries.py say what the methods of their names return.
+    It writes requests only.
+
+    now: unix seconds. Every method raises StoreDown, queries also while the index does not exist.
+        The functions of queries.py, holder_queries.py and icm_queries.py say what the methods of
+        their names return.
     """
 
     def __init__(
@@ -71,7 +77,9 @@ class EvmIndex:
         return self._reader.damage.reason
 
     async def freshness(self) -> EvmFreshness | None:
-        """Return how far the chain is indexed; None before its first block, or while there is no index."""
+        """Return how far the chain is indexed; None before its first block, or while there is no
+        index.
+        """
         oldest = self._now() - self._settings.node_height_ttl_s
         return await self._read_or_none(lambda session: queries.freshness(session, oldest))
 
@@ -80,7 +88,9 @@ class EvmIndex:
         return await self._read_or_none(queries.read_status)
 
     async def waiting_requests(self) -> Mapping[str, int]:
-        """Return the number of requests that wait for the indexer, by kind; empty while there is no index."""
+        """Return the number of requests that wait for the indexer, by kind; empty while there is no
+        index.
+        """
         return await self._read_or_none(queries.count_requests) or {}
 
     def page_counts(self) -> Mapping[str, int]:
@@ -92,7 +102,9 @@ class EvmIndex:
         return await self._reader.read(lambda session: queries.block(session, number_or_hash))
 
     async def daily_tps(self, first_day: int, last_day: int) -> DailyTps | None:
-        """Return the transactions per second of days, both ends included; None before the first block."""
+        """Return the transactions per second of days, both ends included; None before the first
+        block.
+        """
         self._page_counts["daily_tps"] += 1
         return await self._reader.read(
             lambda session: queries.daily_tps(session, first_day, last_day)
@@ -114,11 +126,14 @@ class EvmIndex:
     _token_keys = _query(queries.token_keys)
 
     async def icm_since(self) -> int | None:
-        """Return the time from which on ICM messages are known; None without one, or if they are not kept."""
+        """Return the time from which on ICM messages are known; None without one, or if they are
+        not kept.
+        """
         return await self._read_or_none(icm_queries.icm_since)
 
     async def icm_stuck(self, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
-        """Return how many sent ICM messages are stuck, by destination, 10,000 at most; left out without any.
+        """Return how many sent ICM messages are stuck, by destination, 10,000 at most; left out
+        without any.
 
         since: what `icm_since` returns for the index of each destination.
         """
@@ -129,7 +144,8 @@ class EvmIndex:
         await self._requests.request(missing, int(self._now()))
 
     async def reindex(self, contract: bytes, token_id: int) -> ReindexResult:
-        """Ask the indexer to fetch a token's metadata now; once per hour and token over all daemons.
+        """Ask the indexer to fetch a token's metadata now; once per hour and token over all
+        daemons.
 
         A request is stored before this returns.
         """

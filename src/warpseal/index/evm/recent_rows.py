@@ -1,6 +1,8 @@
-"""Rows that are written at random places: new ones go into a small table, and from there into a large one in order.
+"""Rows that are written at random places: new ones go into a small table, and from there into a
+large one in order.
 
-The small table stays in memory. What moves at a time is one range of keys, so it changes few pages of the large table.
+The small table stays in memory. What moves at a time is one range of keys, so it changes few pages
+of the large table.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ _MAX_BYTES: Final = b"\xff" * 2
 
 
 class RecentRows:
-    """The writer of a small table in front of a large one. capacity: rows of the small table."""
+    """The writer of a small table in front of a large one.
+
+    capacity: rows of the small table.
+    """
 
     def __init__(self, table: LayeredTable, capacity: int) -> None:
         self._recent = recent = table.recent
@@ -57,7 +62,9 @@ class RecentRows:
         self._count: int | None = None
 
     def put(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add or replace rows of the small table, and move as many as it has too many, those with the next keys."""
+        """Add or replace rows of the small table, and move as many as it has too many, those with
+        the next keys.
+        """
         if not rows:
             return
         bulk.upsert(connection, self._recent, rows)
@@ -67,7 +74,8 @@ class RecentRows:
             ((self._count,),) = connection.fetch(self._count_text)
             excess = self._count - self._capacity
             if excess > 0:
-                # In turns through all keys: old rows leave the small table, and a range of neighbours moves at a time.
+                # In turns through all keys: old rows leave the small table, and a range of
+                # neighbours moves at a time.
                 moved = self._move_next(connection, excess)
                 if moved < excess:
                     self._last = self._before

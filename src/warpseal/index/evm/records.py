@@ -25,7 +25,11 @@ MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 class EvmCheckpoint(Struct, frozen=True):
-    """The written blocks of a chain. height, hash, time: the last block. first_parent: parent of the first block."""
+    """The written blocks of a chain.
+
+    height, hash, time: the last block.
+    first_parent: parent of the first block.
+    """
 
     height: int
     hash: bytes
@@ -35,7 +39,9 @@ class EvmCheckpoint(Struct, frozen=True):
 
 
 class EvmChainIdentity(Struct, frozen=True):
-    """What a database was made for. first: the height that the operator asked to begin at, `from`.
+    """What a database was made for.
+
+    first: the height that the operator asked to begin at, `from`.
 
     has_holders: ERC-20 balances are kept, `holders`.
     """
@@ -48,9 +54,12 @@ class EvmChainIdentity(Struct, frozen=True):
 
 
 class IcmOptions(Struct, frozen=True):
-    """What the writer has to know of ICM. messengers, registries: configured ones, besides those that all chains have.
+    """What the writer has to know of ICM.
 
-    is_indexed: returns whether an index has the messages that a chain sent, so that the receiving one need not.
+    messengers, registries: configured ones, besides those that all chains have.
+
+    is_indexed: returns whether an index has the messages that a chain sent, so that the receiving
+        one need not.
     """
 
     network_id: int
@@ -60,7 +69,9 @@ class IcmOptions(Struct, frozen=True):
 
 
 class DeliveredRow(NamedTuple):
-    """A received message, or one whose execution succeeded later. key: of that event; receive: of the receive.
+    """A received message, or one whose execution succeeded later.
+
+    key: of that event; receive: of the receive.
 
     prefix: the first 8 bytes of the message's id.
     """
@@ -74,7 +85,10 @@ class DeliveredRow(NamedTuple):
 
 
 class ReceivedBatch(NamedTuple):
-    """What a destination received up to a key. epoch, time: of its index, and of its last block."""
+    """What a destination received up to a key.
+
+    epoch, time: of its index, and of its last block.
+    """
 
     destination: ChainID
     epoch: int
@@ -84,11 +98,15 @@ class ReceivedBatch(NamedTuple):
 
 
 class IcmQuery(Struct, frozen=True):
-    """Messages that one chain is to list: what it sent, and what it received of sources that are not indexed.
+    """Messages that one chain is to list: what it sent, and what it received of sources that are
+    not indexed.
 
-    chain: source or destination. address: sender or recipient. times: of the blocks that a list shows. indexed: the
-    chains whose own indexes have their sends. status, is_stuck: None for all messages. known_since: of is_stuck, the
-    time from which on it is known what a destination received.
+    chain: source or destination.
+    address: sender or recipient.
+    times: of the blocks that a list shows.
+    indexed: the chains whose own indexes have their sends.
+    status, is_stuck: None for all messages.
+    known_since: of is_stuck, the time from which on it is known what a destination received.
     """
 
     chain: ChainID | None = None
@@ -105,7 +123,10 @@ class IcmQuery(Struct, frozen=True):
 
 
 class IcmPosition(NamedTuple):
-    """The place of a message among those of all chains, newest first. time: of its block; key: of its row."""
+    """The place of a message among those of all chains, newest first.
+
+    time: of its block; key: of its row.
+    """
 
     time: int
     chain: ChainID
@@ -113,7 +134,10 @@ class IcmPosition(NamedTuple):
 
 
 class IcmKey(NamedTuple):
-    """A message of a list. size: about its bytes."""
+    """A message of a list.
+
+    size: about its bytes.
+    """
 
     position: IcmPosition
     size: int
@@ -127,10 +151,14 @@ class IcmKeys(NamedTuple):
 
 
 class MessageSide(Struct, frozen=True, kw_only=True):
-    """One side of a message. tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
+    """One side of a message.
 
-    height, time: of the block. tx_fee: of the transaction, in wei. is_v2: an adapter sent the Warp message; False of a
-    received message, whose index does not know it.
+    tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
+
+    height, time: of the block.
+    tx_fee: of the transaction, in wei.
+    is_v2: an adapter sent the Warp message; False of a received message, whose index does not know
+        it.
     """
 
     message_id: bytes
@@ -150,7 +178,9 @@ class MessageSide(Struct, frozen=True, kw_only=True):
     is_v2: bool = False
 
     def encode(self) -> bytes | None:
-        """Return the ABI encoding of the message without the offset before it; None if not all fields are known."""
+        """Return the ABI encoding of the message without the offset before it; None if not all
+        fields are known.
+        """
         if self.gas_limit is None or self.body is None:
             return None
         origin = self.messenger if self.is_v2 else None
@@ -168,11 +198,14 @@ class MessageSide(Struct, frozen=True, kw_only=True):
 
 
 class SentMessage(MessageSide, frozen=True, kw_only=True):
-    """A message at its source. receive: the key of its receive in the index of the destination.
+    """A message at its source.
 
-    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
-    warp_sender: see `IcmSend`. foreign_warp: its Warp message if that names another network or chain, which no
-    validator signs.
+    receive: the key of its receive in the index of the destination.
+
+    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they
+        are unknown.
+    warp_sender: see `IcmSend`.
+    foreign_warp: its Warp message if that names another network or chain, which no validator signs.
     """
 
     key: int
@@ -187,7 +220,10 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     foreign_warp: UnsignedMessage | None = None
 
     def warp_message(self, network_id: int) -> UnsignedMessage | None:
-        """Return its Warp message; None without one. network_id: of the chain."""
+        """Return its Warp message; None without one.
+
+        network_id: of the chain.
+        """
         encoded = self.encode() if self.warp_sender else None
         if self.foreign_warp is not None or encoded is None:
             return self.foreign_warp
@@ -197,7 +233,11 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
-    """A message at its destination. is_executed: at once, or by a retry. has_failed: it was not executed since."""
+    """A message at its destination.
+
+    is_executed: at once, or by a retry.
+    has_failed: it was not executed since.
+    """
 
     deliverer: bytes
     redeemer: bytes
@@ -206,7 +246,10 @@ class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
 
 
 class MessageChange(NamedTuple):
-    """The sending of a message, or a later event of it. amount: of FEE, the whole fee from then on."""
+    """The sending of a message, or a later event of it.
+
+    amount: of FEE, the whole fee from then on.
+    """
 
     kind: ChangeKind
     time: int
@@ -214,7 +257,10 @@ class MessageChange(NamedTuple):
 
 
 class IcmOccurrence(NamedTuple):
-    """What happened to a message on a chain. key, time, tx_hash: of the event."""
+    """What happened to a message on a chain.
+
+    key, time, tx_hash: of the event.
+    """
 
     type: EventType
     key: int
@@ -231,7 +277,10 @@ class IcmBatch(NamedTuple):
 
 
 class TracedBlock(Struct, frozen=True):
-    """The creations of one block that traces show. tx_hashes: by index, of the transactions that they name."""
+    """The creations of one block that traces show.
+
+    tx_hashes: by index, of the transactions that they name.
+    """
 
     number: int
     creations: tuple[Creation, ...]
@@ -239,7 +288,9 @@ class TracedBlock(Struct, frozen=True):
 
 
 class ContractToCall(Struct, frozen=True):
-    """A contract whose kind, name and symbol are to be called. standards: standards of the NFT events it has emitted.
+    """A contract whose kind, name and symbol are to be called.
+
+    standards: standards of the NFT events it has emitted.
 
     is_requested: a page waits for it.
     """
@@ -250,7 +301,10 @@ class ContractToCall(Struct, frozen=True):
 
 
 class ContractFacts(Struct, frozen=True):
-    """The results of the calls to a contract at a height. decimals: 0..255 of ERC-20, else None."""
+    """The results of the calls to a contract at a height.
+
+    decimals: 0..255 of ERC-20, else None.
+    """
 
     address: bytes
     erc_type: ErcType
@@ -276,9 +330,13 @@ class FetchReason(StrEnum):
 
 
 class TokenToFetch(Struct, frozen=True):
-    """A token whose metadata is to be fetched. attempts: failed attempts since the last success.
+    """A token whose metadata is to be fetched.
 
-    requested_at: time of the reindex request, if any. key: opaque key of the database. is_held: an address holds it.
+    attempts: failed attempts since the last success.
+
+    requested_at: time of the reindex request, if any.
+    key: opaque key of the database.
+    is_held: an address holds it.
     """
 
     contract: bytes
@@ -293,10 +351,12 @@ class TokenToFetch(Struct, frozen=True):
 class TokenDocument(Struct, frozen=True):
     """The outcome of an attempt to fetch the metadata of a token.
 
-    status: UNINDEXED if the attempt was postponed, which leaves status and time of the last one. uri: "" if the
-    contract gave none. fields: None after a failure. Then the last good fields stay, and without a URI the last one.
-    next_attempt_at: time of the retry, if any. attempts: failed attempts since the last success. standard: None for
-    the token that has this id, whichever its standard.
+    status: UNINDEXED if the attempt was postponed, which leaves status and time of the last one.
+    uri: "" if the contract gave none.
+    fields: None after a failure. Then the last good fields stay, and without a URI the last one.
+    next_attempt_at: time of the retry, if any.
+    attempts: failed attempts since the last success.
+    standard: None for the token that has this id, whichever its standard.
     """
 
     contract: bytes
@@ -311,9 +371,11 @@ class TokenDocument(Struct, frozen=True):
 
 
 class MissingResults(Struct, frozen=True):
-    """What a page shows without the results of calls, or with metadata that is unfetched or older than 24 hours.
+    """What a page shows without the results of calls, or with metadata that is unfetched or older
+    than 24 hours.
 
-    The keys are opaque, of the database. old_contracts, old_tokens: have results, so that no client waits for them.
+    The keys are opaque, of the database.
+    old_contracts, old_tokens: have results, so that no client waits for them.
     """
 
     contracts: frozenset[int] = frozenset()
@@ -330,9 +392,11 @@ NOTHING_MISSING: Final = MissingResults()
 
 
 class HolderPage(Page[Holder], frozen=True):
-    """Holders by balance, largest first, then by address, as they were after `block`; of -1: no block is indexed.
+    """Holders by balance, largest first, then by address, as they were after `block`; of -1: no
+    block is indexed.
 
-    events_inconsistent: the events of the contract contradict each other. total_holders, total_tokens, name, symbol,
+    events_inconsistent: the events of the contract contradict each other. total_holders,
+        total_tokens, name, symbol,
     missing: of NFTs; the texts are "" if the contract has none.
     """
 
@@ -359,7 +423,10 @@ class ReindexOutcome(StrEnum):
 
 
 class ReindexResult(Struct, frozen=True):
-    """The outcome of a reindex request. retry_after_s: of TOO_EARLY, 1..3600, else 0."""
+    """The outcome of a reindex request.
+
+    retry_after_s: of TOO_EARLY, 1..3600, else 0.
+    """
 
     outcome: ReindexOutcome
     retry_after_s: int = 0

@@ -1,4 +1,6 @@
-"""What a daemon asks the indexer for, written into the chain's index between the indexer's own transactions."""
+"""What a daemon asks the indexer for, written into the chain's index between the indexer's own
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ class RequestWriter:
             await self._write(write)
 
     async def reindex(self, tokens: Sequence[int], now: int) -> ReindexResult:
-        """Add reindex requests for the tokens with one id, at least one, if an indexer runs. Raises StoreDown."""
+        """Add reindex requests for the tokens with one id, at least one, if an indexer runs.
+
+        Raises StoreDown.
+        """
 
         def write(connection: Connection) -> ReindexResult:
             if not has_writer(connection, self._url.path):

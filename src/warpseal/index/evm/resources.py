@@ -37,7 +37,8 @@ _DOCUMENTS: Final = (
     "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
 )
 _COLLECTIONS: Final = "SELECT number, contract, standards FROM collections WHERE number IN {keys}"
-# called_at: time of the block at which the contract was called; NULL at the newest block, whose results are current.
+# called_at: time of the block at which the contract was called; NULL at the newest block, whose
+# results are current.
 _CONTRACTS: Final = (
     "SELECT contract, due_from IS NOT NULL, erc_type, name, symbol, decimals,"
     " (SELECT time FROM blocks WHERE number = contracts.height AND number < (SELECT max(number) FROM blocks))"
@@ -60,7 +61,10 @@ def read_addresses(session: ReadSession, keys: Set[int]) -> dict[int, bytes]:
 
 
 class ContractRow(NamedTuple):
-    """The results of calls of a contract; None without any. called_at: see `_CONTRACTS`."""
+    """The results of calls of a contract; None without any.
+
+    called_at: see `_CONTRACTS`.
+    """
 
     is_due: bool
     erc_type: evm.ErcType | None
@@ -70,7 +74,9 @@ class ContractRow(NamedTuple):
     called_at: int | None
 
     def is_old(self, now: float) -> bool:
-        """Return whether the contract is called again: after ten minutes if a text is empty, else after a day."""
+        """Return whether the contract is called again: after ten minutes if a text is empty, else
+        after a day.
+        """
         is_empty = self.erc_type is evm.ErcType.UNKNOWN or "" in (self.name, self.symbol)
         return self.called_at is not None and now - self.called_at > (
             _EMPTY_RESULT_S if is_empty else RECENT_S
@@ -105,7 +111,10 @@ def read_contracts(session: ReadSession, contracts: Iterable[int]) -> dict[int, 
 
 
 class ResourceReader:
-    """The resources of one page, and what they lack. now: unix seconds."""
+    """The resources of one page, and what they lack.
+
+    now: unix seconds.
+    """
 
     def __init__(self, session: ReadSession, now: float) -> None:
         self._session = session
@@ -327,7 +336,10 @@ class ResourceReader:
 def block_resource(
     row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs: int | None
 ) -> evm.EvmBlock:
-    """Return a block. earlier_txs: transactions before the first indexed block, None if they are not counted."""
+    """Return a block.
+
+    earlier_txs: transactions before the first indexed block, None if they are not counted.
+    """
     return evm.EvmBlock(
         chain_id=chain_id,
         block_number=str(row.number),

@@ -1,4 +1,6 @@
-"""Rows of an EVM chain's facts; schema.py has the meaning of their columns, which are in the same order."""
+"""Rows of an EVM chain's facts; schema.py has the meaning of their columns, which are in the same
+order.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ class CreationRow(NamedTuple):
 class Recreation(NamedTuple):
     """A creation at an address that already had one: what the destroyed contract held ends.
 
-    tx: key of its transaction. until: that of the next creation at the address, None without one.
+    tx: key of its transaction.
+    until: that of the next creation at the address, None without one.
     """
 
     contract: int
@@ -79,14 +82,20 @@ class BalanceRow(NamedTuple):
 
 
 class HoldingRow(NamedTuple):
-    """A token that an address holds. balance: packed; None for ERC-721."""
+    """A token that an address holds.
+
+    balance: packed; None for ERC-721.
+    """
 
     token: int
     balance: bytes | None
 
 
 class OwnerRow(NamedTuple):
-    """A token that is held. holder: the owner of ERC-721, the number of holders of ERC-1155; 0 for none."""
+    """A token that is held.
+
+    holder: the owner of ERC-721, the number of holders of ERC-1155; 0 for none.
+    """
 
     token: int
     holder: int
@@ -173,7 +182,8 @@ NO_ICM: Final = IcmRows()
 class BatchRows(Struct, frozen=True):
     """The facts of consecutive blocks up to `height`, from which the other rows are derived.
 
-    balances: ERC-20 balances, sorted by asset, holder and block. new_tokens: tokens without earlier transfers.
+    balances: ERC-20 balances, sorted by asset, holder and block.
+    new_tokens: tokens without earlier transfers.
     is_complete: the index begins at block 0.
     """
 

@@ -1,8 +1,9 @@
-"""The tables of an EVM chain's index: facts that nodes and contracts gave, and rows that are derived from them.
+"""The tables of an EVM chain's index: facts that nodes and contracts gave, and rows that are
+derived from them.
 
-Numbers of 256 bits are bytes, see keys.py; times are unix seconds. An address is named by its key in `ids`, the zero
-address by 0. Tables that are written at random places have no rowid: they are narrow, so that more of them stays in
-memory.
+Numbers of 256 bits are bytes, see keys.py; times are unix seconds. An address is named by its key
+in `ids`, the zero address by 0. Tables that are written at random places have no rowid: they are
+narrow, so that more of them stays in memory.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ DERIVED_VIEWS: Final[dict[str, str]] = {}
 
 
 class LayeredTable(NamedTuple):
-    """A small table of the newest rows in front of a large one with the same key, see recent_rows.py.
+    """A small table of the newest rows in front of a large one with the same key, see
+    recent_rows.py.
 
-    gone: the column of the small table that is 0 if the row of the large one is gone; "" if none ever is.
+    gone: the column of the small table that is 0 if the row of the large one is gone; "" if none
+        ever is.
     """
 
     recent: Table
@@ -36,7 +39,8 @@ def _declare_layers(
 ) -> LayeredTable:
     """Return the tables `recent_` and `older_`, and add the view that has the name and shows both.
 
-    gone: see LayeredTable; it has a type if only the small table has the column. is_disjoint: no key is in both tables.
+    gone: see LayeredTable; it has a type if only the small table has the column.
+    is_disjoint: no key is in both tables.
     """
     tables = STORED if views is STORED_VIEWS else DERIVED
     older = declare_table(tables, f"older_{name}", columns)
@@ -53,11 +57,12 @@ def _declare_layers(
     return LayeredTable(recent, older, gone)
 
 
-# The checkpoint, one row at most. epoch: a random number; another one means that the keys have another meaning.
-# asked_first: `from`. first_height: -1 until it is known. height: first_height - 1 without blocks. txs: the number of
-# transactions of all written blocks. counted_to, counted_txs: of the blocks before first_height. traced: the last
-# height that was traced or skipped. unknown_logs: see EvmBlockFacts. holders: 1 if ERC-20 balances are kept.
-# icm_first: ICM messages are known from this block on, -1 if they are not read.
+# The checkpoint, one row at most. epoch: a random number; another one means that the keys have
+# another meaning. asked_first: `from`. first_height: -1 until it is known. height: first_height - 1
+# without blocks. txs: the number of transactions of all written blocks. counted_to, counted_txs: of
+# the blocks before first_height. traced: the last height that was traced or skipped. unknown_logs:
+# see EvmBlockFacts. holders: 1 if ERC-20 balances are kept. icm_first: ICM messages are known from
+# this block on, -1 if they are not read.
 CHAIN: Final = declare_table(
     STORED,
     "chain",
@@ -93,7 +98,8 @@ TRACE_GAPS: Final = declare_table(STORED, "trace_gaps", "first key, last int64")
 
 # Addresses.
 IDS: Final = STORED.setdefault(primary.IDS.name, primary.IDS)
-# Contracts with NFT transfers, numbered by first appearance. standards: 1 ERC-721, 2 ERC-1155, 3 both.
+# Contracts with NFT transfers, numbered by first appearance. standards: 1 ERC-721, 2 ERC-1155, 3
+# both.
 COLLECTIONS: Final = declare_table(
     STORED,
     "collections",
@@ -109,8 +115,8 @@ TOKEN_IDS: Final = _declare_layers(
 
 # What ERC-165 says about contracts of candidate transfers.
 INTERFACES: Final = declare_table(STORED, "interfaces", "contract key, is_erc721 int16")
-# Contracts that were created here, or have NFT transfers. due_from: to be called at this height or above; None if
-# not. erc_type, name, symbol, decimals, height: results of calls.
+# Contracts that were created here, or have NFT transfers. due_from: to be called at this height or
+# above; None if not. erc_type, name, symbol, decimals, height: results of calls.
 CONTRACTS: Final = declare_table(
     STORED,
     "contracts",
@@ -130,36 +136,38 @@ DOCUMENTS: Final = declare_table(
 MINTED: Final = declare_table(
     STORED, "minted", "token key, minted_at int64", TableIndex("minted_by_time", "minted_at")
 )
-# Tokens whose metadata changed, a range of ids for each contract. due_at: when they may be fetched; of a row that is
-# not pending, when the next ones may.
+# Tokens whose metadata changed, a range of ids for each contract. due_at: when they may be fetched;
+# of a row that is not pending, when the next ones may.
 UPDATES: Final = declare_table(
     STORED,
     "updates",
     "collection key, first_id bytes, last_id bytes, due_at int64, is_pending int16",
 )
-# What daemons ask the indexer for. kind: see keys.RequestKind; subject: a contract's or token's key.
+# What daemons ask the indexer for. kind: see keys.RequestKind; subject: a contract's or token's
+# key.
 REQUESTS: Final = declare_table(
     STORED, "requests", "kind int64*, subject int64*, requested_at int64"
 )
 # The last accepted reindex request of a token.
 REINDEXES: Final = declare_table(STORED, "reindexes", "token key, accepted_at int64")
 
-# Messages of ICM, see docs/icm.md. A message's key is its block and its position among the ICM events of the block.
-# Addresses, messengers and blockchains are keys of `ids`; prefix: the first 8 bytes of a message's id.
-# messenger, version: 0 by configuration. first: its events count from this key on. nonce: the largest of its sends.
+# Messages of ICM, see docs/icm.md. A message's key is its block and its position among the ICM
+# events of the block. Addresses, messengers and blockchains are keys of `ids`; prefix: the first 8
+# bytes of a message's id. messenger, version: 0 by configuration. first: its events count from this
+# key on. nonce: the largest of its sends.
 ICM_MESSENGERS: Final = declare_table(
     STORED, "icm_messengers", "messenger key, version int64, first int64, nonce int64"
 )
-# warp_sender: None: version 1, the messenger itself; 0: there is no Warp message; else the adapter of version 2. tail:
-# relayers and receipts as the ABI has them, None if both are empty.
+# warp_sender: None: version 1, the messenger itself; 0: there is no Warp message; else the adapter
+# of version 2. tail: relayers and receipts as the ABI has them, None if both are empty.
 ICM_SENDS: Final = declare_table(
     STORED,
     "icm_sends",
     "key key, tx_index int32, messenger int64, destination int64, nonce int64, sender int64, recipient int64,"
     "gas_limit bytes, fee_asset int64, fee bytes, tx_fee bytes, warp_sender int64?, tail bytes?, body bytes",
 )
-# gas_limit, tail, body: None if the source is indexed. inner_events: ICM events between the receive and its outcome,
-# None in rows from before they were counted.
+# gas_limit, tail, body: None if the source is indexed. inner_events: ICM events between the receive
+# and its outcome, None in rows from before they were counted.
 ICM_RECEIVES: Final = declare_table(
     STORED,
     "icm_receives",
@@ -179,7 +187,8 @@ ICM_CHANGES: Final = declare_table(
     "icm_changes",
     "key key, kind int16, message int64, tx_index int32, account int64, amount bytes",
 )
-# Warp messages of no messenger, and those that the columns of their send do not give. kind: see PayloadKind.
+# Warp messages of no messenger, and those that the columns of their send do not give. kind: see
+# PayloadKind.
 WARP_SENDS: Final = declare_table(
     STORED, "warp_sends", "key key, tx_index int32, sender int64, kind int16, message bytes"
 )
@@ -187,9 +196,10 @@ ICM_FACTS: Final = (
     ICM_MESSENGERS, ICM_SENDS, ICM_RECEIVES, *ICM_IDS[:2], ICM_FAILURES, ICM_CHANGES, WARP_SENDS
 )  # fmt: skip
 
-# Only with `index.holders`: ERC-20 balances after the blocks that changed them. asset: the contract's key in `ids`.
-# previous: the block of the change before the holder's first one in a partition, None of all others. The newest
-# partition stays in memory; a block is in one partition. balance_partitions: the first block of each.
+# Only with `index.holders`: ERC-20 balances after the blocks that changed them. asset: the
+# contract's key in `ids`. previous: the block of the change before the holder's first one in a
+# partition, None of all others. The newest partition stays in memory; a block is in one partition.
+# balance_partitions: the first block of each.
 BALANCES: Final = declare_table(
     STORED,
     "balances",
@@ -200,8 +210,8 @@ BALANCE_PARTITIONS: Final = declare_table(STORED, "balance_partitions", "number 
 INCONSISTENT_ASSETS: Final = declare_table(STORED, "inconsistent_assets", "asset key")
 HOLDER_FACTS: Final = (BALANCES, BALANCE_PARTITIONS, INCONSISTENT_ASSETS)
 
-# The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers. advanced_at: unix seconds
-# of the last change of the height.
+# The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers.
+# advanced_at: unix seconds of the last change of the height.
 DERIVED_STATE: Final = declare_table(
     DERIVED, "derived_state", "key key, height int64, erc1155 int64, advanced_at int64"
 )
@@ -211,14 +221,15 @@ DAYS: Final = declare_table(DERIVED, "days", "day key, number int64, time int64,
 BLOCK_HASHES: Final = declare_table(
     DERIVED, "block_hashes", "partition int64*, prefix int64*, block int64*"
 )
-# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders; 0 if the older row is gone.
+# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders; 0 if the
+# older row is gone.
 OWNERS: Final = _declare_layers(DERIVED_VIEWS, "owners", "token key, holder int64", "holder")
 # balance: None for ERC-721. is_held: 0 if the older row is gone.
 HOLDINGS: Final = _declare_layers(
     DERIVED_VIEWS, "holdings", "owner int64*, token int64*, balance bytes?", "is_held int16"
 )
-# ERC-1155 transfers by sender and recipient, by partition. address_partitions: the partitions of an address.
-# transfer_partitions: the first transfer of each.
+# ERC-1155 transfers by sender and recipient, by partition. address_partitions: the partitions of an
+# address. transfer_partitions: the first transfer of each.
 ADDRESS_TRANSFERS: Final = _declare_layers(
     DERIVED_VIEWS,
     "address_transfers",
@@ -238,9 +249,10 @@ ADDRESS_CREATIONS: Final = declare_table(
 # Contracts whose events contradict each other.
 INCONSISTENT: Final = declare_table(DERIVED, "inconsistent", "collection key")
 
-# Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder. rank: keys.rank_of the
-# balance; maximum: that of the largest balance after any block, None if it is the balance. changed: the last block that
-# changed it; of NFTs the last block that was written together with that one. is_held: 0 if the older row is gone.
+# Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder.
+# rank: keys.rank_of the balance; maximum: that of the largest balance after any block, None if it
+# is the balance. changed: the last block that changed it; of NFTs the last block that was written
+# together with that one. is_held: 0 if the older row is gone.
 HOLDERS: Final = _declare_layers(
     DERIVED_VIEWS,
     "holders",
@@ -254,9 +266,9 @@ RANKS: Final = _declare_layers(
     "asset int64*, rank bytes*, position int64*, holder int64*, changed int64, maximum bytes?",
     "is_held int64",
 )
-# Former rows of `ranks`, for pages of an earlier block: valid from block `changed` to the block before `until`.
-# Partitions are dropped as a whole. past_partitions: the last `until` of each, and when it was written; the row -1
-# is of the last dropped one.
+# Former rows of `ranks`, for pages of an earlier block: valid from block `changed` to the block
+# before `until`. Partitions are dropped as a whole. past_partitions: the last `until` of each, and
+# when it was written; the row -1 is of the last dropped one.
 PAST_RANKS: Final = declare_table(
     DERIVED,
     "past_ranks",

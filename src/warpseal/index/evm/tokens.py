@@ -1,4 +1,6 @@
-"""The keys of contracts with NFTs, and of their tokens, as the writer assigns them: by first appearance."""
+"""The keys of contracts with NFTs, and of their tokens, as the writer assigns them: by first
+appearance.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ TokenName = tuple[int, int]
 class TokenTable:
     """Keys of contracts and tokens. `load_*` reads the keys of a batch at a time.
 
-    cached: number of them in memory. capacity: number of rows in the small table.
+    cached: number of them in memory.
+    capacity: number of rows in the small table.
     """
 
     def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
@@ -133,7 +136,8 @@ class TokenTable:
         unread = {number for number, _ in names} - highest.keys()
         for number, *shorts in bulk.fetch_by_keys(connection, _HIGHEST, unread):
             highest[number] = max([-1, *(short for short in shorts if short is not None)])
-        # Most new tokens have the next id of their contract: an id above the highest one needs no lookup.
+        # Most new tokens have the next id of their contract: an id above the highest one needs no
+        # lookup.
         ids = {(number, coded >> 1) for number, coded in names}
         candidates = {
             (number, id_) for number, id_ in ids if id_ <= highest[number] or short_id(id_) < 0
@@ -146,7 +150,9 @@ class TokenTable:
 def find_tokens(
     connection: Connection, names: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], list[int]]:
-    """Return the keys of the tokens with these contract numbers and ids: at most one of each standard."""
+    """Return the keys of the tokens with these contract numbers and ids: at most one of each
+    standard.
+    """
     tokens: dict[tuple[int, int], list[int]] = {}
     hashed = []
     searched = set(names)

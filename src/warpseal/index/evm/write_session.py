@@ -1,4 +1,6 @@
-"""The transactions of a chain's only writer, and what every one of its parts needs: the chain's row and ids."""
+"""The transactions of a chain's only writer, and what every one of its parts needs: the chain's row
+and ids.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ ZERO_ADDRESS: Final = bytes(20)
 class EvmWriteSession:
     """The state of a writer. After an error the next call loads it from the database again.
 
-    load: loads the state of the parts that read what they wrote. capacity: number of ids in memory.
+    load: loads the state of the parts that read what they wrote.
+    capacity: number of ids in memory.
     """
 
     def __init__(
@@ -70,7 +73,9 @@ class EvmWriteSession:
 
     @contextmanager
     def adding(self) -> Iterator[Connection]:
-        """Hold a transaction for rows of which nothing is in memory, so that other writers do no harm."""
+        """Hold a transaction for rows of which nothing is in memory, so that other writers do no
+        harm.
+        """
         with translate_errors(self._engine), self._engine.begin() as connection:
             yield connection
 

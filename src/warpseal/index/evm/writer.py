@@ -1,7 +1,8 @@
-"""Writes the blocks of one EVM chain, each call in one transaction, and holds the writers of the background parts.
+"""Writes the blocks of one EVM chain, each call in one transaction, and holds the writers of the
+background parts.
 
-All methods block; one thread of the chain calls them. After a failure no part of a call is in the database or in
-memory.
+All methods block; one thread of the chain calls them. After a failure no part of a call is in the
+database or in memory.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from warpseal.store.connection import Connection, Engine
 
 # The small tables together take about a fifth of the cache.
 _CACHE_BYTES_PER_RECENT_ROW: Final = 400
-# An entry of one of the seven lists in memory takes 150 to 300 bytes outside of the cache. With a quarter of the
-# entries the writer is a sixth slower once the store is larger than its cache.
+# An entry of one of the seven lists in memory takes 150 to 300 bytes outside of the cache. With a
+# quarter of the entries the writer is a sixth slower once the store is larger than its cache.
 _CACHE_BYTES_PER_ENTRY: Final = 100
 _STANDARD_BITS: Final = {TokenStandard.ERC721: 1, TokenStandard.ERC1155: 2}
 _REQUEST_KINDS: Final = "SELECT DISTINCT kind FROM requests"
@@ -61,10 +62,12 @@ _IS_ERC721: Final = "SELECT i.id, f.is_erc721 FROM ids i JOIN interfaces f ON f.
 class EvmIndexWriter:
     """The only writer of a chain's index, apart from the requests of daemons.
 
-    engine: result of `writing_evm_index`. now: unix seconds. icm: how messages are read; None: they are not. traces,
-    contracts, documents, earlier_txs, icm: the writers of the other parts. Every method, also of these, raises
-    StoreDown and its subclasses: IndexMoved if another process has written, and IndexDamaged. After an error the next
-    call loads its state from the database again.
+    engine: result of `writing_evm_index`.
+    now: unix seconds.
+    icm: how messages are read; None: they are not. traces, contracts, documents, earlier_txs, icm:
+        the writers of the other parts. Every method, also of these, raises StoreDown and its
+        subclasses: IndexMoved if another process has written, and IndexDamaged. After an error the
+        next call loads its state from the database again.
     """
 
     def __init__(
@@ -99,9 +102,11 @@ class EvmIndexWriter:
         self._engine.dispose()
 
     def rebuild(self, seconds: float) -> int | None:
-        """Derive rows from the stored facts for about `seconds`, after a change of the derived schema.
+        """Derive rows from the stored facts for about `seconds`, after a change of the derived
+        schema.
 
-        Returns the height up to which they are derived, None once all are. Call it until then, before other methods.
+        Returns the height up to which they are derived, None once all are. Call it until then,
+        before other methods.
         """
         until = monotonic() + seconds
         while True:
@@ -121,7 +126,8 @@ class EvmIndexWriter:
     def start(self, identity: EvmChainIdentity) -> EvmCheckpoint | None:
         """Open the index of a chain; return its checkpoint, None if it has no block.
 
-        Everything that was written for another identity is dropped: another chain, genesis, `from` or `holders`.
+        Everything that was written for another identity is dropped: another chain, genesis, `from`
+        or `holders`.
         """
         with self._session.transaction() as connection:
             chain = self._session.chain_row()
@@ -136,7 +142,10 @@ class EvmIndexWriter:
         return self._session.started_row().checkpoint
 
     def begin(self, first: int, first_parent: bytes) -> None:
-        """Set the first block that will be written, of an index without blocks. first_parent: its parent's hash."""
+        """Set the first block that will be written, of an index without blocks.
+
+        first_parent: its parent's hash.
+        """
         with self._session.advance() as (_, chain):
             if chain.hash:
                 raise OutOfOrder(
@@ -148,7 +157,9 @@ class EvmIndexWriter:
         self._derived.height = first - 1
 
     def candidates(self, blocks: Sequence[EvmBlockFacts]) -> set[bytes]:
-        """Return the contracts of candidate transfers for which `set_interfaces` is yet to be called."""
+        """Return the contracts of candidate transfers for which `set_interfaces` is yet to be
+        called.
+        """
         candidates = {
             transfer.contract
             for block in blocks
@@ -168,7 +179,9 @@ class EvmIndexWriter:
         return candidates - interfaces.keys()
 
     def set_interfaces(self, is_erc721: Mapping[bytes, bool]) -> None:
-        """Write what ERC-165 says about contracts; candidate transfers of those that deny it are never written."""
+        """Write what ERC-165 says about contracts; candidate transfers of those that deny it are
+        never written.
+        """
         with self._session.transaction() as connection:
             self._session.load_ids(connection, set(is_erc721))
             rows = [
@@ -178,15 +191,18 @@ class EvmIndexWriter:
         self._interfaces.update(is_erc721)
 
     def write(self, blocks: Sequence[EvmBlockFacts]) -> EvmCheckpoint:
-        """Write at least one block with rows, owners, balances and the checkpoint in one transaction.
+        """Write at least one block with rows, owners, balances and the checkpoint in one
+        transaction.
 
-        Raises OutOfOrder for a gap, another parent, or a candidate transfer of a contract without interfaces.
+        Raises OutOfOrder for a gap, another parent, or a candidate transfer of a contract without
+        interfaces.
         """
         transfers = self._accepted_transfers(blocks)
         with self._session.advance() as (connection, chain):
             block_rows = _append(chain, blocks)
             bulk.insert(connection, BLOCKS, block_rows)
-            # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
+            # Addresses, contracts and tokens get their numbers here, by first appearance. All rows
+            # below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
             creation_rows, recreations = contracts.write_creations(
                 connection, self._session, blocks
@@ -194,9 +210,11 @@ class EvmIndexWriter:
             icm_rows = self.icm.write(connection, chain, blocks)
             _write_txs(connection, blocks, transfer_rows, creation_rows, icm_rows)
             self._tokens.flush(connection)
-            # Only contracts and tokens that exist can be marked, so this batch's have to be written before.
+            # Only contracts and tokens that exist can be marked, so this batch's have to be written
+            # before.
             _mark_changes(connection, blocks)
-            # Balances before the holders: they are computed from the holders' rows as they were before the batch.
+            # Balances before the holders: they are computed from the holders' rows as they were
+            # before the batch.
             balances = self._write_balances(connection, blocks) if chain.has_balances else []
             now = int(self._now())
             rows = BatchRows(
@@ -218,13 +236,17 @@ class EvmIndexWriter:
         return checkpoint
 
     def write_status(self, status: ChainStatus) -> None:
-        """Write the status of the chain, with the outcomes of the documents that this writer has written."""
+        """Write the status of the chain, with the outcomes of the documents that this writer has
+        written.
+        """
         status = replace(status, documents=dict(self.documents.outcomes))
         with self._session.adding() as connection:
             bulk.upsert(connection, CHAIN_STATUS, [(0, encode(status))])
 
     def has_requests(self) -> tuple[bool, bool]:
-        """Return whether pages wait for contracts, and whether pages or clients wait for tokens; called often."""
+        """Return whether pages wait for contracts, and whether pages or clients wait for tokens;
+        called often.
+        """
         # A transaction would take the lock of a file.
         with translate_errors(self._engine), self._engine.connect() as connection:
             kinds = {kind for (kind,) in connection.fetch(_REQUEST_KINDS)}
@@ -242,7 +264,9 @@ class EvmIndexWriter:
     def _end_destroyed(
         self, connection: Connection, chain: EvmChainRow, recreations: Sequence[Recreation]
     ) -> None:
-        """End what contracts held that were destroyed and created again; traces may say so long after the blocks."""
+        """End what contracts held that were destroyed and created again; traces may say so long
+        after the blocks.
+        """
         self._derived.end_destroyed(
             connection, recreations, int(self._now()), is_complete=chain.is_complete
         )
@@ -267,7 +291,9 @@ class EvmIndexWriter:
         blocks: Sequence[EvmBlockFacts],
         transfers: Sequence[tuple[int, NftTransfer]],
     ) -> tuple[list[TransferRow], list[int]]:
-        """Write transfers, and number their addresses, contracts and tokens; return the rows and the new tokens."""
+        """Write transfers, and number their addresses, contracts and tokens; return the rows and
+        the new tokens.
+        """
         if not transfers:
             return [], []
         ids = {

@@ -1,8 +1,9 @@
 """Blocks of one EVM chain with their receipts, read from its nodes and checked.
 
-A node's block is accepted only if its receipts agree with it, and another node that has it reports the same hash. What
-a node lacks is never taken for empty. Source of truth: avalanchego `graft/coreth/internal/ethapi`, `graft/coreth/eth`
-("cannot query unfinalized data", "receipts length mismatch").
+A node's block is accepted only if its receipts agree with it, and another node that has it reports
+the same hash. What a node lacks is never taken for empty. Source of truth: avalanchego
+`graft/coreth/internal/ethapi`, `graft/coreth/eth` ("cannot query unfinalized data", "receipts
+length mismatch").
 """
 
 from __future__ import annotations
@@ -61,16 +62,19 @@ T = TypeVar("T")
 _RECEIPT_BATCHES: Final = 4
 # A gateway may have asked another node for the head; what that one has, all have soon.
 _HEAD_MARGIN: Final = 64
-# Blocks without transactions do not show whether a node has receipts. After a state sync it has 256 without them.
+# Blocks without transactions do not show whether a node has receipts. After a state sync it has 256
+# without them.
 _PROBED_BLOCKS: Final = 32
 _MAX_PROBED_BLOCKS: Final = 512
 # A node that is down at the first start is waited for so long, if the others lack the beginning.
 _PATIENCE_S: Final = 300.0
-# So often the receipts of a block are read at once before they are read one by one from a node that has the method.
+# So often the receipts of a block are read at once before they are read one by one from a node that
+# has the method.
 _RECEIPT_TRIES: Final = 3
 _RECEIPT_RETRY_S: Final = 600.0
 _MAX_RECEIPT_FAILURES: Final = 1_000
-# A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
+# A span ends with the block in which it reaches them: the logs of a small block may move 50,000
+# tokens (ERC-2309).
 _MAX_EVENTS: Final = 20_000
 
 
@@ -79,7 +83,10 @@ class BlocksMissing(NodeUnavailable):
 
 
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
-    """The blocks of one chain. decoding: its thread for large replies. rules: what the chain's headers say."""
+    """The blocks of one chain.
+
+    decoding: its thread for large replies. rules: what the chain's headers say.
+    """
 
     def __init__(
         self, nodes: ChainNodes, retrier: Retrier, decoding: Executor, prover: BlockProver
@@ -107,9 +114,12 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return await self._retrier.call(partial(self._read, first, count))
 
     async def find_first(self, min_height: int, tip: int) -> int:
-        """Return the lowest height from `min_height` on that a node has. A node that is down is waited for at first.
+        """Return the lowest height from `min_height` on that a node has.
 
-        It may have what the others lack, and the index cannot begin earlier later. Raises NodeUnavailable.
+        A node that is down is waited for at first.
+
+        It may have what the others lack, and the index cannot begin earlier later. Raises
+        NodeUnavailable.
         """
         was_awaiting = self._is_awaiting_node()
         first = await super().find_first(min_height, tip)
@@ -153,7 +163,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return tuple(blocks)
 
     async def find_other_hash(self, height: int, indexed_hash: bytes) -> bytes | None:
-        """Return the hash that a node reports for a block; None if a node reports `indexed_hash`, or no node has it.
+        """Return the hash that a node reports for a block; None if a node reports `indexed_hash`,
+        or no node has it.
 
         Raises NodeUnavailable.
         """
@@ -169,7 +180,10 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return any(node.is_awaited for node in self._nodes.nodes)
 
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
-        """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, ChainStopped."""
+        """Return blocks that a node returned and no other one denies.
+
+        Raises NodeUnavailable, ChainStopped.
+        """
         stop: ChainStopped | None = None
         failure: type[NodeUnavailable] = NodeUnavailable
         replies: list[str] = []
@@ -205,7 +219,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                     1,
                     min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)),
                 )
-                # The blocks after such ones were read for nothing, so the next spans start as short.
+                # The blocks after such ones were read for nothing, so the next spans start as
+                # short.
                 self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
                 self._span = min(largest, self._most)
                 return blocks
@@ -217,8 +232,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     ) -> tuple[EvmBlockFacts, ...]:
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
-        parent: of the first block; None: any. They end earlier if they have many events. Raises if the first is not
-        there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
+        parent: of the first block; None: any. They end earlier if they have many events.
+        Raises if the first is not there or cannot be right: CallFailure, NotHere, MalformedBlock,
+        BlockContradiction.
         """
         heights = range(first, first + count)
         responses = await node.call_batch(
@@ -258,10 +274,13 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _read_receipts(
         self, node: ChainNode, headers: Sequence[EvmHeader], number: int
     ) -> tuple[Sequence[EvmHeader], Mapping[int, RawReceipts]]:
-        """Return the first of these blocks, and their receipts by place. Raises CallFailure. number: of the first.
+        """Return the first of these blocks, and their receipts by place.
 
-        After a few failures the receipts of the first block are read alone, one by one: nodes that return them fail
-        for single blocks when they are asked for all receipts of the block.
+        Raises CallFailure.
+        number: of the first.
+
+        After a few failures the receipts of the first block are read alone, one by one: nodes that
+        return them fail for single blocks when they are asked for all receipts of the block.
         """
         if self._receipt_failures.get((node.position, number), 0) >= _RECEIPT_TRIES:
             return headers[:1], await read_single_receipts(node.call_batch, headers[:1])
@@ -283,7 +302,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         number: int,
         parent: ParentBlock | None,
     ) -> tuple[list[EvmBlockFacts], Exception | None]:
-        """Return the facts of the blocks before the first that is not accepted, and the error for that one.
+        """Return the facts of the blocks before the first that is not accepted, and the error for
+        that one.
 
         number, parent: of the first block.
         """
@@ -300,7 +320,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return checked.blocks[: disproven.number - number], disproven.error
 
     async def _node_has(self, node: ChainNode, height: int) -> bool:
-        """Return whether a node has a block and its receipts, or those of the next block with transactions."""
+        """Return whether a node has a block and its receipts, or those of the next block with
+        transactions.
+        """
         end = max(height, min(node.head or 0, height + _MAX_PROBED_BLOCKS - 1)) + 1
         while height < end:
             count = min(_PROBED_BLOCKS, end - height)
@@ -317,7 +339,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return True
 
     async def _find_denial(self, node: ChainNode, block: EvmBlockFacts) -> str | None:
-        """Return which nodes have another hash for a block, if no node but the one that returned it has this hash."""
+        """Return which nodes have another hash for a block, if no node but the one that returned it
+        has this hash.
+        """
         denials: list[str] = []
         for other in self._others(node, NodeResource.BLOCKS, block.number):
             block_hash = await self._hash_from(other, block.number)
@@ -334,9 +358,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _find_other_events(
         self, node: ChainNode, blocks: Sequence[EvmBlockFacts]
     ) -> str | None:
-        """Return which nodes have other events of these blocks, if no node but the one that returned them has the same.
+        """Return which nodes have other events of these blocks, if no node but the one that
+        returned them has the same.
 
-        Only blocks with events whose headers do not commit to their receipts are compared, and those between them.
+        Only blocks with events whose headers do not commit to their receipts are compared, and
+        those between them.
         """
         places = [
             place
@@ -408,7 +434,8 @@ def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
 
 
 class _CheckedBlocks(NamedTuple):
-    """Facts of blocks that agree with each other, and the error for the first block behind them that does not.
+    """Facts of blocks that agree with each other, and the error for the first block behind them
+    that does not.
 
     unproven: those of them that are accepted only if their receipts give their receiptsRoot.
     """
@@ -427,7 +454,8 @@ def _check(
 ) -> _CheckedBlocks:
     """Check blocks up to the first that is wrong.
 
-    They end earlier, without an error, if they have many events. number, parent: of the first block.
+    They end earlier, without an error, if they have many events.
+    number, parent: of the first block.
     """
     checked = _CheckedBlocks([], [], None)
     events = 0
@@ -441,7 +469,8 @@ def _check(
             check_parents((block,), number + place, parent)
             if needs_proof(header, decoded, block, rules):
                 if len(headers) == 1:
-                    # At the head of the chain. To decode the receipts again, for another process, costs more.
+                    # At the head of the chain. To decode the receipts again, for another process,
+                    # costs more.
                     check_receipts_root(block.number, decoded, header.receipts_root)
                 else:
                     checked.unproven.append(

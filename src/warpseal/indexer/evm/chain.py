@@ -1,7 +1,9 @@
-"""One indexed EVM chain, as its background tasks see it: its nodes, its height, and the thread that has its index open.
+"""One indexed EVM chain, as its background tasks see it: its nodes, its height, and the thread that
+has its index open.
 
-A background task is a class that is built with an `EvmChainContext` and has `async run()`. It ends only if there is
-nothing left to do for it; an error that it does not handle is logged, and it is run again after a while.
+A background task is a class that is built with an `EvmChainContext` and has `async run()`. It ends
+only if there is nothing left to do for it; an error that it does not handle is logged, and it is
+run again after a while.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class EvmChainContext:
     first_height, height: the first and the last indexed block, None before there is one.
     contracts_requested: set when pages requested contracts, or traces showed new ones.
     tokens_requested, reindex_requested: both set when pages or clients requested documents.
-    A task clears its event before it reads the index, so that it misses nothing that is written after the read.
+    A task clears its event before it reads the index, so that it misses nothing that is written
+    after the read.
     """
 
     def __init__(
@@ -75,7 +78,8 @@ class EvmChainContext:
     async def write(
         self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return what a method of the chain's writer, such as `EvmIndexWriter.begin`, returns on its thread.
+        """Return what a method of the chain's writer, such as `EvmIndexWriter.begin`, returns on
+        its thread.
 
         Methods that read run there as well. Raises StoreDown, IndexDamaged.
         """
@@ -91,7 +95,9 @@ class EvmChainContext:
         await self.write(EvmIndexWriter.write_status, status)
 
     def subscribe(self, event: asyncio.Event | None = None) -> asyncio.Event:
-        """Return an event, a new one or the given one, that is set whenever blocks have been written."""
+        """Return an event, a new one or the given one, that is set whenever blocks have been
+        written.
+        """
         event = event or asyncio.Event()
         self._listeners.append(event)
         return event

@@ -1,6 +1,8 @@
-"""How an EVM chain begins and continues: its blocks are read on the event loop and written on its thread.
+"""How an EVM chain begins and continues: its blocks are read on the event loop and written on its
+thread.
 
-Nodes are polled for new blocks. With WebSocket endpoints, `newHeads` wakes the indexing at each new block.
+Nodes are polled for new blocks. With WebSocket endpoints, `newHeads` wakes the indexing at each new
+block.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ AskInterfaces = Callable[[Collection[bytes], int], Awaitable[Mapping[bytes, bool
 
 
 class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
-    """One EVM chain. ask_interfaces: for events that are of an NFT only if their contract is ERC-721."""
+    """One EVM chain.
+
+    ask_interfaces: for events that are of an NFT only if their contract is ERC-721.
+    """
 
     log = log
 
@@ -74,7 +79,8 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
             settings.first_height,
             settings.has_holders,
         )
-        # After a node has reported the right identity, because this drops an index with other settings.
+        # After a node has reported the right identity, because this drops an index with other
+        # settings.
         checkpoint = await self._context.write(EvmIndexWriter.start, identity)
         if before is not None and before != identity:
             changed = f"`from` has changed from {before.first} to {identity.first}"
@@ -101,7 +107,8 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
 
     async def write(self, first_height: int, blocks: Sequence[EvmBlockFacts]) -> None:
         written = self._blocks.written
-        # Spans of several nodes were joined, and the first was perhaps read before its parent was written.
+        # Spans of several nodes were joined, and the first was perhaps read before its parent was
+        # written.
         try:
             check_parents(blocks, first_height, None if written is None else written[1])
         except BlockContradiction as error:
@@ -139,7 +146,9 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
         return nodes.identity.expected
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:
-        """Raise ChainStopped if nodes have another block than the last one that is written: accepted is final."""
+        """Raise ChainStopped if nodes have another block than the last one that is written:
+        accepted is final.
+        """
         other = await self._retrier.call(
             partial(self._blocks.find_other_hash, height, indexed_hash)
         )
@@ -160,7 +169,10 @@ _MIN_INTERVAL_S: Final = 0.05
 
 
 class NewHeads:
-    """The events of one chain. sockets: to its nodes; without endpoints there are no events."""
+    """The events of one chain.
+
+    sockets: to its nodes; without endpoints there are no events.
+    """
 
     def __init__(self, sockets: EvmSockets) -> None:
         self._sockets = sockets

@@ -1,4 +1,5 @@
-"""Kind, name and symbol of contracts, asked in the background; and which contracts' candidate transfers are of NFTs.
+"""Kind, name and symbol of contracts, asked in the background; and which contracts' candidate
+transfers are of NFTs.
 
 Source of truth: ERC-165, ERC-721, ERC-1155, ERC-20.
 """
@@ -50,7 +51,8 @@ _CANDIDATE_CALLS: Final = tuple(
 
 
 class ContractResolver:
-    """Calls the contracts of one chain without results, again after an upgrade; those first that pages wait for.
+    """Calls the contracts of one chain without results, again after an upgrade; those first that
+    pages wait for.
 
     The others are called behind blocks, which may take all that a node allows for days.
     """
@@ -78,7 +80,9 @@ class ContractResolver:
     async def _keep_calling(
         self, caller: EvmCaller, wake: asyncio.Event, *, is_requested: bool
     ) -> None:
-        """Write what contracts say of themselves, those that pages request or the others; wait if no node answers."""
+        """Write what contracts say of themselves, those that pages request or the others; wait if
+        no node answers.
+        """
         delays = RetryDelays(_RETRY)
         while True:
             # Before the read, so that no request and no block is missed.
@@ -125,7 +129,9 @@ async def fetch_contract_facts(
 async def ask_erc721(
     caller: EvmCaller, contracts: Collection[bytes], height: int
 ) -> dict[bytes, bool]:
-    """Return whether ERC-165 says that contracts are ERC-721, also in its draft. Raises NodeUnavailable.
+    """Return whether ERC-165 says that contracts are ERC-721, also in its draft.
+
+    Raises NodeUnavailable.
 
     height: of a block in which all of them exist.
     """
@@ -141,7 +147,9 @@ async def ask_erc721(
 async def _call_contracts(
     caller: EvmCaller, calls_of: Mapping[bytes, Outputs], height: int
 ) -> dict[bytes, Outputs]:
-    """Return the outputs of several calls to each contract, without contracts for which no node answers a call."""
+    """Return the outputs of several calls to each contract, without contracts for which no node
+    answers a call.
+    """
     calls = [
         ContractCall(address, data) for address, all_data in calls_of.items() for data in all_data
     ]
@@ -178,7 +186,9 @@ def _contract_facts(
 
 
 def _find_kind(contract: ContractToCall, first: Outputs, second: Outputs) -> ErcType:
-    """Return the kind by ERC-165, else by the NFT events that the contract emitted, else by well-formed replies."""
+    """Return the kind by ERC-165, else by the NFT events that the contract emitted, else by
+    well-formed replies.
+    """
     erc1155, erc721 = map(decode_flag, second[:2]) if _has_erc165(first) else (False, False)
     if erc1155 or erc721:
         return ErcType.ERC1155 if erc1155 else ErcType.ERC721

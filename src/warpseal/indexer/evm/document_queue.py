@@ -1,4 +1,8 @@
-"""Documents that wait to be requested: bounded in memory, urgent ones first, fair by host and contract. Pure."""
+"""Documents that wait to be requested: bounded in memory, urgent ones first, fair by host and
+contract.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ J = TypeVar("J")
 
 
 class QueuedDocument(Struct, Generic[J], frozen=True, eq=False):
-    """A document that waits. host: of its first URL; size_bytes: the memory that it takes."""
+    """A document that waits.
+
+    host: of its first URL; size_bytes: the memory that it takes.
+    """
 
     host: str
     contract: bytes
@@ -21,7 +28,9 @@ class QueuedDocument(Struct, Generic[J], frozen=True, eq=False):
 
 
 class DocumentQueue(Generic[J]):
-    """One line for each level of urgency, 0 the most urgent. Hosts take turns, and the contracts of a host do.
+    """One line for each level of urgency, 0 the most urgent.
+
+    Hosts take turns, and the contracts of a host do.
 
     max_queued, max_bytes: the bounds of one level.
     max_per_contract: the number of documents at which a contract has its share of a level.
@@ -54,7 +63,9 @@ class DocumentQueue(Generic[J]):
         )
 
     def add(self, level: int, fetch: QueuedDocument[J]) -> Iterator[J]:
-        """Add a document; yield those that it displaces: the newest of the host that has most of the level."""
+        """Add a document; yield those that it displaces: the newest of the host that has most of
+        the level.
+        """
         queued = self._levels[level]
         queued.add(fetch)
         while queued.count > self._max_queued or (
@@ -63,7 +74,9 @@ class DocumentQueue(Generic[J]):
             yield queued.drop_newest().job
 
     def remove(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
-        """Remove a document of a contract, whatever its level, and return it; None if it does not wait."""
+        """Remove a document of a contract, whatever its level, and return it; None if it does not
+        wait.
+        """
         for level in self._levels:
             if (document := level.find(contract, is_match)) is not None:
                 level.remove(document)
@@ -71,7 +84,9 @@ class DocumentQueue(Generic[J]):
         return None
 
     def take(self) -> QueuedDocument[J] | None:
-        """Return the next document whose host has a free slot, which is taken until `finish`; None without one."""
+        """Return the next document whose host has a free slot, which is taken until `finish`; None
+        without one.
+        """
         for level in self._levels:
             host = next(
                 (host for host in level.hosts if self._running[host] < self._per_host), None
@@ -101,7 +116,9 @@ class _Level(Generic[J]):
         self.size_bytes += fetch.size_bytes
 
     def take(self, host: str) -> QueuedDocument[J]:
-        """Remove the first document of a host; the host and its contract go to the end of their lines."""
+        """Remove the first document of a host; the host and its contract go to the end of their
+        lines.
+        """
         contracts = self.hosts[host]
         contract, documents = next(iter(contracts.items()))
         fetch = documents[0]

@@ -1,4 +1,6 @@
-"""Counts the transactions of the blocks before the first indexed one, behind all other calls of the chain."""
+"""Counts the transactions of the blocks before the first indexed one, behind all other calls of the
+chain.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _RETRY_S: Final = 60.0
 
 
 class EarlierTransactions:
-    """Counts while the chain is caught up; blocks that no node has stay uncounted until a node has them."""
+    """Counts while the chain is caught up; blocks that no node has stay uncounted until a node has
+    them.
+    """
 
     def __init__(self, chain: EvmChainContext) -> None:
         self._chain = chain

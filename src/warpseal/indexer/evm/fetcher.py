@@ -1,7 +1,9 @@
-"""Reads metadata documents: from the token URI of a contract to the fields, or to the status that names the failure.
+"""Reads metadata documents: from the token URI of a contract to the fields, or to the status that
+names the failure.
 
-A URL that a contract names is hostile: it may lead into the network of the operator (`upstream/address_policy`), send
-without end, or never respond. Redirects are followed here, each one checked like the first URL.
+A URL that a contract names is hostile: it may lead into the network of the operator
+(`upstream/address_policy`), send without end, or never respond. Redirects are followed here, each
+one checked like the first URL.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 class FetchFailed(UnusableMetadata):
     """A document could not be read.
 
-    status: unreachable, throttled or too large. detail: the reason for the log.
+    status: unreachable, throttled or too large.
+    detail: the reason for the log.
     retry_after_s: the delay that the server asks for, None without one.
     """
 
@@ -58,21 +61,28 @@ class FetchFailed(UnusableMetadata):
 
 
 class FetchLane(StrEnum):
-    """Requests of one lane share slots. BACKGROUND leaves slots free, so that a reindex never waits for it."""
+    """Requests of one lane share slots.
+
+    BACKGROUND leaves slots free, so that a reindex never waits for it.
+    """
 
     BACKGROUND = "background"
     REINDEX = "reindex"
 
 
 class FetchedDocument(Struct, frozen=True):
-    """The response of a server. content: only its beginning, or nothing, if it is an image or another medium."""
+    """The response of a server.
+
+    content: only its beginning, or nothing, if it is an image or another medium.
+    """
 
     media_type: str
     content: bytes
 
 
 class DocumentFetcher:
-    """Reads documents for all chains of a process: a bounded number of requests at a time, in all and per host.
+    """Reads documents for all chains of a process: a bounded number of requests at a time, in all
+    and per host.
 
     Both lanes have their own slots, in all and per host.
     """
@@ -92,7 +102,11 @@ class DocumentFetcher:
         self._host_users: Counter[tuple[FetchLane, str]] = Counter()
 
     async def fetch(self, url: URL, lane: FetchLane, timeout_s: float) -> FetchedDocument:
-        """Return the document of a URL. Raises FetchFailed. timeout_s: of all requests; waiting for slots is extra."""
+        """Return the document of a URL.
+
+        Raises FetchFailed.
+        timeout_s: of all requests; waiting for slots is extra.
+        """
         clock = asyncio.get_running_loop().time
         for _ in range(self._settings.max_redirects + 1):
             try:
@@ -143,7 +157,9 @@ class DocumentFetcher:
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the decompressed body, of which no more than the limit is ever held; of a medium, its beginning."""
+        """Return the decompressed body, of which no more than the limit is ever held; of a medium,
+        its beginning.
+        """
         media_type = response.content_type.lower()
 
         def is_medium(beginning: bytes) -> bool:
@@ -175,7 +191,10 @@ async def open_fetcher(
     policy: AddressPolicy | None = None,
     dns_resolver: dns_client.Resolver | None = None,
 ) -> AsyncIterator[DocumentFetcher]:
-    """Hold a fetcher. policy: that of the settings unless given."""
+    """Hold a fetcher.
+
+    policy: that of the settings unless given.
+    """
     policy = policy or AddressPolicy(settings.exempt_servers)
     async with checked_session(policy, dns_resolver) as session:
         yield DocumentFetcher(session, policy, settings)
@@ -194,7 +213,9 @@ _PROGRESS: Final = (
 
 
 class DocumentResult(Struct, frozen=True):
-    """What an attempt to read a document led to. fields: only if the status is INDEXED.
+    """What an attempt to read a document led to.
+
+    fields: only if the status is INDEXED.
 
     retry_after_s: that the server asks to wait, else None.
     """
@@ -205,7 +226,10 @@ class DocumentResult(Struct, frozen=True):
 
 
 def read_inline(document: InlineDocument, uri: str, filled_id: int | None) -> DocumentResult:
-    """Return what a document inside its URI holds. filled_id: takes the place of `{id}` in it, of ERC-1155 tokens."""
+    """Return what a document inside its URI holds.
+
+    filled_id: takes the place of `{id}` in it, of ERC-1155 tokens.
+    """
     return _furthest(
         _parse(document.media_type, content, uri, filled_id) for content in document.contents
     )
@@ -219,7 +243,10 @@ async def read_remote(
     lane: FetchLane,
     timeout_s: float,
 ) -> DocumentResult:
-    """Return what a document on a server holds. timeout_s: shared by its URLs, which are tried in order."""
+    """Return what a document on a server holds.
+
+    timeout_s: shared by its URLs, which are tried in order.
+    """
     failures: list[DocumentResult] = []
     page: DocumentResult | None = None
     for url in document.urls:
@@ -254,7 +281,9 @@ def _parse(media_type: str, content: bytes, uri: str, filled_id: int | None) -> 
 
 
 def _furthest(results: Iterable[DocumentResult]) -> DocumentResult:
-    """Return the first result with fields, else the failure that came furthest; no gateway at all is no way there."""
+    """Return the first result with fields, else the failure that came furthest; no gateway at all
+    is no way there.
+    """
     failure = DocumentResult(MetadataStatus.UNREACHABLE_TOKEN_URI)
     for result in results:
         if result.fields is not None:

@@ -1,7 +1,8 @@
-"""Copies what destinations received into the indexes of the sources, so that a sent message has its delivery there.
+"""Copies what destinations received into the indexes of the sources, so that a sent message has its
+delivery there.
 
-A destination writes what it received with its own blocks. The joiner reads that behind a cursor, which the source
-stores with the deliveries: a crash repeats a step, and loses none.
+A destination writes what it received with its own blocks. The joiner reads that behind a cursor,
+which the source stores with the deliveries: a crash repeats a step, and loses none.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ log = logging.getLogger(__name__)
 _INTERVAL_S: Final = 1.0
 _POLL_S: Final = 2.0
 _ROWS: Final = 20_000
-# A cursor says until when nothing was received, which decides whether a message is stuck for five minutes.
+# A cursor says until when nothing was received, which decides whether a message is stuck for five
+# minutes.
 _CURSOR_S: Final = 30.0
 
 
 class _Source(Struct, eq=False):
-    """A chain whose messages get their deliveries. cursors: epoch and key by destination, None before they are read.
+    """A chain whose messages get their deliveries.
+
+    cursors: epoch and key by destination, None before they are read.
 
     written_at: when the cursor of a destination was stored, by the clock of the event loop.
     """
@@ -69,8 +73,8 @@ class _Source(Struct, eq=False):
 class IcmJoiner:
     """The joiner of all chains of an index process.
 
-    elsewhere: readers of the indexes that another process writes. configured: returns all indexed chains, None if they
-    are not all known.
+    elsewhere: readers of the indexes that another process writes.
+    configured: returns all indexed chains, None if they are not all known.
     """
 
     def __init__(
@@ -149,7 +153,9 @@ class IcmJoiner:
         return source.cursors is not None
 
     async def _read(self, destination: ChainID, after: int) -> ReceivedBatch | None:
-        """Return what a destination received behind a key; None if it has no new block, or cannot be read."""
+        """Return what a destination received behind a key; None if it has no new block, or cannot
+        be read.
+        """
         with suppress(StoreDown):
             if (own := self._sources.get(destination)) is not None:
                 height = own.context.height
@@ -173,7 +179,10 @@ class IcmJoiner:
             self._wake.set()
 
     async def _call(self, source: _Source, method: Callable[[IcmWriter], T]) -> T:
-        """Return what a method of a chain's writer returns. Raises StoreDown, also if its index was closed."""
+        """Return what a method of a chain's writer returns.
+
+        Raises StoreDown, also if its index was closed.
+        """
         if self._sources.get(source.context.chain_id) is not source:
             raise StoreDown("its index is closed")
         return await source.context.write(lambda writer: method(writer.icm))

@@ -1,4 +1,6 @@
-"""Indexes EVM chains side by side, each with its own nodes, thread and database, so that none delays another."""
+"""Indexes EVM chains side by side, each with its own nodes, thread and database, so that none
+delays another.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ _BUSY_S: Final = 10.0
 
 
 class BackgroundTask(Protocol):
-    """Work for one chain behind its indexing; `run` ends when nothing is left, or when it is cancelled."""
+    """Work for one chain behind its indexing; `run` ends when nothing is left, or when it is
+    cancelled.
+    """
 
     async def run(self) -> None: ...
 
@@ -90,8 +94,10 @@ AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Ma
 class EvmIndexerParts(Struct, frozen=True):
     """The parts that all chains share.
 
-    locate: returns the URL of the index of a chain; raises StartupError. icm: how messages of ICM are read; None: they
-    are not. elsewhere: chains that another process indexes. has_all_chains: no further chain is added.
+    locate: returns the URL of the index of a chain; raises StartupError.
+    icm: how messages of ICM are read; None: they are not.
+    elsewhere: chains that another process indexes.
+    has_all_chains: no further chain is added.
     """
 
     sessions: Sessions
@@ -307,7 +313,9 @@ async def _open_thread(name: str) -> AsyncIterator[Executor]:
 
 
 async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
-    """Run a task once there is a block, again and again after failures, which never end the indexing."""
+    """Run a task once there is a block, again and again after failures, which never end the
+    indexing.
+    """
     blocks_written = context.subscribe()
     if context.height is None:
         await blocks_written.wait()
@@ -316,7 +324,9 @@ async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
 
 
 async def _watch_file(path: Path) -> None:
-    """Raise StoreDown when the file of the index is deleted or replaced: what is written then would be lost."""
+    """Raise StoreDown when the file of the index is deleted or replaced: what is written then would
+    be lost.
+    """
     opened = file_number(path)
     while file_number(path) == opened:  # noqa: ASYNC110 - a moment is awaited
         await asyncio.sleep(_FILE_CHECK_S)

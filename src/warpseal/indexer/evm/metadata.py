@@ -1,7 +1,9 @@
-"""Fetches the metadata of the NFTs of one chain, in the background: token URI -> document -> fields.
+"""Fetches the metadata of the NFTs of one chain, in the background: token URI -> document ->
+fields.
 
-Reindex requests have their own slots. Then come the tokens that pages showed, retries and changed metadata, new mints,
-and with the mode `all` the rest. The index keeps what is to be fetched; little of it is in memory here.
+Reindex requests have their own slots. Then come the tokens that pages showed, retries and changed
+metadata, new mints, and with the mode `all` the rest. The index keeps what is to be fetched; little
+of it is in memory here.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ _STORE_DOWN: Final = Backoff(1.0, 10.0)
 class _TokenUri(Struct, frozen=True):
     """The URI of a token.
 
-    result: the outcome, if no server has to be called for it; document: where to read the document otherwise.
+    result: the outcome, if no server has to be called for it; document: where to read the document
+        otherwise.
     """
 
     token: TokenToFetch
@@ -72,7 +75,10 @@ class _TokenUri(Struct, frozen=True):
 
 
 class MetadataFetcher:
-    """A background task of one chain. fetcher: shared by all chains."""
+    """A background task of one chain.
+
+    fetcher: shared by all chains.
+    """
 
     def __init__(
         self,
@@ -119,7 +125,8 @@ class MetadataFetcher:
             settings.requests_per_host,
         )
         self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
-        # Keys of tokens whose URI is read in the background, and of those whose document is requested.
+        # Keys of tokens whose URI is read in the background, and of those whose document is
+        # requested.
         self._reading: set[int] = set()
         self._fetching: set[int] = set()
 
@@ -168,7 +175,9 @@ class MetadataFetcher:
     # Everything else
 
     async def _collect(self, reasons: Sequence[FetchReason], wake: asyncio.Event) -> None:
-        """Read the URIs of tokens, the most urgent ones first, and queue those whose document is on a server."""
+        """Read the URIs of tokens, the most urgent ones first, and queue those whose document is on
+        a server.
+        """
         while True:
             wake.clear()
             for reason in reasons:
@@ -189,7 +198,8 @@ class MetadataFetcher:
         level = self._reasons.index(reason)
         room = self._queue.room(level)
         if not room:
-            # Some documents of other hosts get a chance, although one host is slower than its documents come.
+            # Some documents of other hosts get a chance, although one host is slower than its
+            # documents come.
             await asyncio.sleep(self._settings.full_queue_s)
         tokens = await self._tokens_to_fetch(
             reason, min(_BATCH, room or _BATCH // 2), self._queue.crowded(level)
@@ -209,7 +219,9 @@ class MetadataFetcher:
         return bool(tokens)
 
     async def _move_up(self, token: TokenToFetch, level: int) -> bool:
-        """Make a token that a page shows more urgent; return whether its document waits, or is requested now."""
+        """Make a token that a page shows more urgent; return whether its document waits, or is
+        requested now.
+        """
         waiting = self._queue.remove(token.contract, lambda job: job.token.key == token.key)
         if waiting is not None:
             await self._add(level, waiting)
@@ -336,7 +348,10 @@ class MetadataFetcher:
     async def _read_document(
         self, token_uri: _TokenUri, lane: FetchLane, deadline: float = math.inf
     ) -> DocumentResult:
-        """Return what the server of a document says. deadline: of the loop's clock."""
+        """Return what the server of a document says.
+
+        deadline: of the loop's clock.
+        """
         assert token_uri.document is not None
         left_s = deadline - asyncio.get_running_loop().time() - _WRITE_S
         timeout_s = max(_WRITE_S, min(self._settings.timeout_s, left_s))
@@ -394,7 +409,8 @@ def _status_without_uri(
 ) -> MetadataStatus:
     """Return the status of a token whose contract returned no URI.
 
-    owner: the result of `ownerOf` of ERC-721, after a revert. ERC-1155 has no such call: the index knows the holders.
+    owner: the result of `ownerOf` of ERC-721, after a revert. ERC-1155 has no such call: the index
+        knows the holders.
     """
     if output is None:
         return MetadataStatus.UNKNOWN

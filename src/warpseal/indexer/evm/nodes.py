@@ -1,8 +1,10 @@
-"""The nodes of one indexed EVM chain: their order, heads and what each one lacks; and calls of contracts at them.
+"""The nodes of one indexed EVM chain: their order, heads and what each one lacks; and calls of
+contracts at them.
 
-Contracts are hostile: they burn gas, return as much as a node lets them, and choose the text of their reverts. Calls
-(eth_call) have bounded gas, time and size of the result. Source of truth of the errors: geth `core/vm/errors.go`,
-coreth `eth/state_accessor.go`, and what recorded nodes returned.
+Contracts are hostile: they burn gas, return as much as a node lets them, and choose the text of
+their reverts. Calls (eth_call) have bounded gas, time and size of the result. Source of truth of
+the errors: geth `core/vm/errors.go`, coreth `eth/state_accessor.go`, and what recorded nodes
+returned.
 """
 
 from __future__ import annotations
@@ -68,7 +70,11 @@ HAS_NO_STATE: Final = re.compile(
 
 
 class ChainNodes(NodePool[ChainIdentity]):
-    """The nodes of one chain. Deny lists do not bind it. rates: of all chains; None: this chain is the only one."""
+    """The nodes of one chain.
+
+    Deny lists do not bind it.
+    rates: of all chains; None: this chain is the only one.
+    """
 
     node_type = ChainNode
     nodes: tuple[ChainNode, ...]
@@ -111,7 +117,10 @@ class ChainNodes(NodePool[ChainIdentity]):
         ]
 
     async def heads(self) -> tuple[int, ...]:
-        """Return the heads of the nodes, the highest first. Raises NodeUnavailable if no node reports its head."""
+        """Return the heads of the nodes, the highest first.
+
+        Raises NodeUnavailable if no node reports its head.
+        """
         tasks = {
             asyncio.create_task(self._poll_head(node)) for node in await self.require_candidates()
         }
@@ -153,7 +162,10 @@ class NoResult(StrEnum):
 
 
 class ContractCall(Struct, frozen=True):
-    """A call without value, of the zero address. data: selector and arguments."""
+    """A call without value, of the zero address.
+
+    data: selector and arguments.
+    """
 
     to: bytes
     data: bytes
@@ -164,7 +176,10 @@ CallResult = bytes | NoResult | None
 
 
 class EvmCaller:
-    """Calls contracts of one chain, at any of its nodes. timeout_s: of one call."""
+    """Calls contracts of one chain, at any of its nodes.
+
+    timeout_s: of one call.
+    """
 
     def __init__(self, nodes: ChainNodes, timeout_s: float = _CONTRACT_TIMEOUT_S) -> None:
         self._nodes = nodes
@@ -172,7 +187,9 @@ class EvmCaller:
         self._is_background = False
 
     def in_background(self) -> EvmCaller:
-        """Return a caller of the same nodes whose calls go behind blocks, and behind calls that clients wait for."""
+        """Return a caller of the same nodes whose calls go behind blocks, and behind calls that
+        clients wait for.
+        """
         caller = copy(self)
         caller._is_background = True
         return caller
@@ -180,8 +197,8 @@ class EvmCaller:
     async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
         """Return the results of calls, in their order, from as few batches as the nodes allow.
 
-        They are of the state after block `height`, of the last block if it is None. A node that has the block but not
-        its state is called in the state of its last block.
+        They are of the state after block `height`, of the last block if it is None. A node that has
+        the block but not its state is called in the state of its last block.
         """
         results: list[CallResult] = [None] * len(calls)
         try:
@@ -204,7 +221,9 @@ class EvmCaller:
     async def _call_node(
         self, node: ChainNode, calls: Sequence[ContractCall], height: int | None
     ) -> list[CallResult]:
-        """Return what one node answers, in the state of its last block if it lacks that of `height`."""
+        """Return what one node answers, in the state of its last block if it lacks that of
+        `height`.
+        """
         if height is None or node.lacks(NodeResource.STATE, height):
             return list(map(_read, await self._post(node, calls, _LATEST)))
         responses = await self._post(node, calls, hex(height))

@@ -1,7 +1,8 @@
 """Proof of blocks by their receiptsRoot, in a process of its own while a backfill has many of them.
 
-A receipt takes about as long as decoding it, checking it and writing its events, and the interpreter of the index
-process is busy with these. Source of truth of the roots: `chains/evm/receipts_root.py`.
+A receipt takes about as long as decoding it, checking it and writing its events, and the
+interpreter of the index process is busy with these. Source of truth of the roots:
+`chains/evm/receipts_root.py`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 INLINE_BYTES: Final = 64 * 1024
 """Receipts of at most this many bytes are proven at once, in less than a millisecond: another process costs as much."""
 _IDLE_S: Final = 60.0
-# Receipts are passed in shared memory, a third of the processor time of a pipe: one area is filled while the
-# process reads the other. Few calls have more receipts than an area.
+# Receipts are passed in shared memory, a third of the processor time of a pipe: one area is filled
+# while the process reads the other. Few calls have more receipts than an area.
 _AREA_BYTES: Final = 4 * MEBIBYTE
 _AREAS: Final = 2
 
@@ -34,8 +35,8 @@ _AREAS: Final = 2
 class BlockProver:
     """Proves blocks of all chains. Used from one event loop; to be closed.
 
-    Its process is started when it is needed, and ends after a minute without work. If it ends by itself, the threads
-    of the chains prove the blocks from then on.
+    Its process is started when it is needed, and ends after a minute without work. If it ends by
+    itself, the threads of the chains prove the blocks from then on.
     """
 
     def __init__(self, idle_s: float = _IDLE_S) -> None:
@@ -53,7 +54,8 @@ class BlockProver:
     async def find_disproven(
         self, blocks: Sequence[UnprovenBlock], thread: Executor
     ) -> DisprovenBlock | None:
-        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if there is none.
+        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if
+        there is none.
 
         thread: of the chain, used if there is no process.
         """
@@ -151,7 +153,10 @@ def _initialize(memory: Any) -> None:
 
 
 def _find_disproven(places: Sequence[tuple[int, slice, str]]) -> DisprovenBlock | None:
-    """Return the first block that is not proven. places: number, place of the receipts, and root of each block."""
+    """Return the first block that is not proven.
+
+    places: number, place of the receipts, and root of each block.
+    """
     (memory,) = _shared
     return find_disproven(
         UnprovenBlock(number, memory[place], root) for number, place, root in places

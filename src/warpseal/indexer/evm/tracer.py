@@ -1,7 +1,8 @@
 """Reads creations inside of transactions from traces of blocks, behind the index.
 
-Few nodes trace, and most of them only their last blocks. Blocks that no node traces now stay gaps, which are tried
-again. Source of truth: go-ethereum `eth/tracers/api.go`; coreth serves it with `debug-tracer` in `eth-apis`.
+Few nodes trace, and most of them only their last blocks. Blocks that no node traces now stay gaps,
+which are tried again. Source of truth: go-ethereum `eth/tracers/api.go`; coreth serves it with
+`debug-tracer` in `eth-apis`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class _Missing(Enum):
 class _TraceResults(Struct):
     """Results of heights, in order.
 
-    gaps: the heights that no node can trace. end: the first height that a node may trace later; None without one.
+    gaps: the heights that no node can trace.
+    end: the first height that a node may trace later; None without one.
     """
 
     traced: list[TracedBlock] = field(default_factory=list)
@@ -64,7 +66,8 @@ class _TraceResults(Struct):
 
 
 class Tracer:
-    """Traces the blocks of one chain that may hold creations inside of transactions, at nodes that can.
+    """Traces the blocks of one chain that may hold creations inside of transactions, at nodes that
+    can.
 
     gap_retry_s: interval at which blocks that no node could trace are tried again.
     """
@@ -95,7 +98,9 @@ class Tracer:
                 await asyncio.sleep(self._delays.next())
 
     async def _has_tracing_node(self) -> bool:
-        """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
+        """Return whether a node has the method, by a trace of block 0, the result of which does not
+        matter.
+        """
         for node in await self._tracing_nodes():
             with suppress(CallFailure):
                 (response,) = await node.call_batch(
@@ -113,7 +118,9 @@ class Tracer:
         return []
 
     async def _trace_new(self) -> bool:
-        """Trace the blocks behind the last traced one; return False if a node may trace the next one only later."""
+        """Trace the blocks behind the last traced one; return False if a node may trace the next
+        one only later.
+        """
         while blocks := await self._chain.write(lambda writer: writer.traces.next_blocks(_RANGE)):
             results = await self._trace([height for height, needs_trace in blocks if needs_trace])
             blocks = [block for block in blocks if results.end is None or block[0] < results.end]
@@ -126,7 +133,9 @@ class Tracer:
         return True
 
     async def _fill_gaps(self) -> bool:
-        """Trace the blocks in gaps that a node can trace now; return False if a node may trace one only later."""
+        """Trace the blocks in gaps that a node can trace now; return False if a node may trace one
+        only later.
+        """
         for first, last in await self._chain.write(lambda writer: writer.traces.gaps(_MAX_GAPS)):
             while first <= last:
                 nodes = await self._tracing_nodes()
@@ -191,7 +200,9 @@ class Tracer:
         return results
 
     async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
-        """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
+        """Return the traces of one node by height, or why it returns none, and learn from it what
+        the node lacks.
+        """
         try:
             responses = await node.call_batch(
                 list(map(_trace_call, heights)),
@@ -212,7 +223,9 @@ class Tracer:
         return results | await self._confirm(node, results)
 
     async def _find_lacking(self, node: ChainNode, height: int) -> int:
-        """Return up to which height a node cannot trace, from one that it cannot: it lacks the state of all below."""
+        """Return up to which height a node cannot trace, from one that it cannot: it lacks the
+        state of all below.
+        """
         high = max(height, self._chain.height or 0)
         with suppress(CallFailure):
             while height < high:
@@ -249,7 +262,8 @@ class Tracer:
         return _Missing.LATER if is_later else _Missing.LACKING
 
     async def _confirm(self, node: ChainNode, results: _Results) -> _Results:
-        """Return the traced blocks with creations, with the transactions of their blocks; else that they are missing.
+        """Return the traced blocks with creations, with the transactions of their blocks; else that
+        they are missing.
 
         A node may be several behind one URL, and old ones leave the hashes of transactions out.
         """
@@ -288,7 +302,9 @@ def _has_no_tracer(node: ChainNode, response: RpcResponse) -> bool:
 
 
 def _lacks(node: ChainNode, height: int, response: RpcResponse) -> bool:
-    """Return whether a node has not what the trace of a block needs, and so not for the blocks below."""
+    """Return whether a node has not what the trace of a block needs, and so not for the blocks
+    below.
+    """
     return _has_nothing(response) and not _is_behind(node, height)
 
 
@@ -306,7 +322,9 @@ def _is_behind(node: ChainNode, height: int) -> bool:
 
 
 def _confirmed(block: TracedBlock, response: RpcResponse) -> TracedBlock | _Missing:
-    """Return a traced block with the hashes of the transactions of the block; LACKING if it has others."""
+    """Return a traced block with the hashes of the transactions of the block; LACKING if it has
+    others.
+    """
     try:
         header = None if response.result is None else decode_block(bytes(response.result))
         if header is None:
@@ -325,7 +343,9 @@ def _can_any_trace(nodes: Sequence[ChainNode], height: int) -> bool:
 
 
 def _widen(gaps: Sequence[int], blocks: Sequence[tuple[int, bool]]) -> list[int]:
-    """Return the gaps with the blocks behind them that need no trace: one range of heights takes less than many."""
+    """Return the gaps with the blocks behind them that need no trace: one range of heights takes
+    less than many.
+    """
     widened: list[int] = []
     gap_heights = set(gaps)
     is_gap = False

@@ -1,8 +1,10 @@
-"""Checks the index of an EVM chain: its rows against each other, sampled blocks and holdings against the nodes.
+"""Checks the index of an EVM chain: its rows against each other, sampled blocks and holdings
+against the nodes.
 
-The receipts of a sampled block must give the receiptsRoot of its header, which a node cannot invent, until Helicon on
-the C-Chain and always on L1s. If a contract does not confirm a holding that its events gave, the index is searched for
-the cause: only if no event is wrong or missing, the contract itself is, and that is no fault of the index.
+The receipts of a sampled block must give the receiptsRoot of its header, which a node cannot
+invent, until Helicon on the C-Chain and always on L1s. If a contract does not confirm a holding
+that its events gave, the index is searched for the cause: only if no event is wrong or missing, the
+contract itself is, and that is no fault of the index.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ from warpseal.upstream.jsonrpc import rpc_call
 T = TypeVar("T")
 
 _MAX_INCONSISTENCIES: Final = 100
-# A chain may have a block each half second, and a node without older states must have the same last block as the index.
+# A chain may have a block each half second, and a node without older states must have the same last
+# block as the index.
 _STATE_ATTEMPTS: Final = 40
 _STATE_RETRY_S: Final = 0.25
 _NOT_HERE: Final = "no node has the block with its receipts"
@@ -84,7 +87,10 @@ class _Log(msgspec.Struct, rename="camel"):
 
 
 class _FetchedBlock(Struct, frozen=True):
-    """A block of a node. facts: without candidate transfers of contracts that deny being ERC-721."""
+    """A block of a node.
+
+    facts: without candidate transfers of contracts that deny being ERC-721.
+    """
 
     header: EvmHeader
     receipts: Sequence[EvmReceipt]
@@ -94,8 +100,9 @@ class _FetchedBlock(Struct, frozen=True):
 class _StateCheck(Struct, frozen=True):
     """A comparison of a row with what a contract says after one block.
 
-    read: returns the row as it is in a snapshot. judge: returns the finding from the row, the result of the call, and
-    the indexed blocks of that snapshot.
+    read: returns the row as it is in a snapshot.
+    judge: returns the finding from the row, the result of the call, and the indexed blocks of that
+        snapshot.
     """
 
     subject: str
@@ -109,9 +116,12 @@ _Causes = tuple[Iterable[int], Callable[[int], Awaitable[str | None]], int]
 
 
 class EvmIndexVerifier:
-    """Verifies the index of one chain, which the indexer may be writing to. Used once, from one event loop.
+    """Verifies the index of one chain, which the indexer may be writing to.
 
-    name: of the chain, in front of every subject. rules: see BlockRules.
+    Used once, from one event loop.
+
+    name: of the chain, in front of every subject.
+    rules: see BlockRules.
     """
 
     def __init__(
@@ -132,9 +142,12 @@ class EvmIndexVerifier:
     async def run(
         self, count: int, seed: int | None = None, progress: Progress = ignore_progress
     ) -> tuple[IndexFinding, ...]:
-        """Return the result of every check. count: of sampled blocks, NFT holdings, ERC-20 balances, and messages.
+        """Return the result of every check.
 
-        progress: called with the name of a step, its finished and all its units. Raises StoreDown, IndexDamaged.
+        count: of sampled blocks, NFT holdings, ERC-20 balances, and messages.
+
+        progress: called with the name of a step, its finished and all its units.
+        Raises StoreDown, IndexDamaged.
         """
         random = Random(seed)
         progress(f"{self._name}: comparing rows with each other", 0, 0)
@@ -198,7 +211,9 @@ class EvmIndexVerifier:
         return self._finding(f"block {number}", difference)
 
     async def _compare_block(self, number: int) -> str | None:
-        """Return how the rows of a block differ from the block of the nodes, as `_compare_with_nodes` does."""
+        """Return how the rows of a block differ from the block of the nodes, as
+        `_compare_with_nodes` does.
+        """
         stored = await self._read(partial(consistency.stored_block, number=number))
         if stored is None:
             return "it is not in the index"
@@ -209,7 +224,8 @@ class EvmIndexVerifier:
     ) -> str | None:
         """Return what `compare` returns for the block of the last node that has it.
 
-        Return "" as soon as one node agrees: the others may be wrong. Return None if no node has the block.
+        Return "" as soon as one node agrees: the others may be wrong. Return None if no node has
+        the block.
         """
         difference: str | None = None
         try:
@@ -270,8 +286,9 @@ class EvmIndexVerifier:
     ) -> list[IndexFinding]:
         """Compare holdings with what their contracts say, all of them in the state after one block.
 
-        The index and its nodes go on. So the height and all holdings are read in one snapshot, and one batch
-        of calls follows; the next attempt repeats those that no node answered in that state.
+        The index and its nodes go on. So the height and all holdings are read in one snapshot, and
+        one batch of calls follows; the next attempt repeats those that no node answered in that
+        state.
         """
         findings: dict[int, IndexFinding] = {}
         name = f"{self._name}: comparing holdings"
@@ -287,8 +304,8 @@ class EvmIndexVerifier:
             )
             calls = [checks[number].call for number in open_checks]
             results = await self._caller.call_all(calls, blocks.height)
-            # A node without the state of the height answers from its last block, which is another state unless it is
-            # the same block.
+            # A node without the state of the height answers from its last block, which is another
+            # state unless it is the same block.
             is_latest = any(
                 node.lacks(NodeResource.STATE, blocks.height) for node in self._nodes.nodes
             )
@@ -391,7 +408,9 @@ class EvmIndexVerifier:
         difference: str,
         blocks: IndexedRange,
     ) -> IndexFinding:
-        """Return the finding for a row that its contract contradicts: wrong if a block differs, else a remark."""
+        """Return the finding for a row that its contract contradicts: wrong if a block differs,
+        else a remark.
+        """
         if not difference:
             return self._finding(subject)
         reason = _WRONG_EVENTS
@@ -463,7 +482,8 @@ class EvmIndexVerifier:
         topics: Sequence[Any],
         is_match: Callable[[_Log], bool],
     ) -> tuple[set[int], int]:
-        """Search for events of a contract, the newest blocks first; return their blocks, and the lowest searched.
+        """Search for events of a contract, the newest blocks first; return their blocks, and the
+        lowest searched.
 
         It ends early at a node that does not answer, and after a number of searches.
         """
@@ -496,7 +516,9 @@ class EvmIndexVerifier:
 
 
 async def _compare_change(sampled: SampledBalance, block: _FetchedBlock, *, change: int) -> str:
-    """Return how the change of a balance by a block differs from the events of a node, "" if it does not."""
+    """Return how the change of a balance by a block differs from the events of a node, "" if it
+    does not.
+    """
     transfers = [
         transfer
         for transfer in block.facts.erc20_transfers
@@ -551,7 +573,9 @@ def _word(address: bytes) -> str:
 
 
 def _as_stored(facts: EvmBlockFacts, denied: set[bytes]) -> EvmBlockFacts:
-    """Return facts as `stored_block` returns them: without denied candidates, and only with what has rows."""
+    """Return facts as `stored_block` returns them: without denied candidates, and only with what
+    has rows.
+    """
     transfers = tuple(
         msgspec.structs.replace(transfer, is_candidate=False)
         for transfer in facts.transfers

@@ -1,7 +1,8 @@
-"""Checks of chains: the lag of each followed chain and its connected validators, the nodes of each EVM chain, and the
-upstream nodes: each list has enough usable nodes, and the node in use keeps up.
+"""Checks of chains: the lag of each followed chain and its connected validators, the nodes of each
+EVM chain, and the upstream nodes: each list has enough usable nodes, and the node in use keeps up.
 
-Source of truth: the specification's chain message; its texts are of avalanchego's handler and consensus checks.
+Source of truth: the specification's chain message; its texts are of avalanchego's handler and
+consensus checks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _MIN_INTERVAL_S: Final = 1.0
 
 
 class FollowedChain(Struct, frozen=True):
-    """One followed chain. name: its primary alias."""
+    """One followed chain.
+
+    name: its primary alias.
+    """
 
     name: str
     subnet_id: SubnetID
@@ -46,13 +50,18 @@ class FollowedChain(Struct, frozen=True):
 
 
 class LagTimer:
-    """Measures for how long the first block that a chain misses has been known. Times are of a monotonic clock."""
+    """Measures for how long the first block that a chain misses has been known.
+
+    Times are of a monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._tips: deque[tuple[int, float]] = deque(maxlen=_MAX_TIPS)
 
     def age_s(self, height: int | None, tip: int | None, now: float) -> float:
-        """Return for how long the first block above `height` has been known; 0 if none is missing below `tip`."""
+        """Return for how long the first block above `height` has been known; 0 if none is missing
+        below `tip`.
+        """
         if tip is None or height is None or tip <= height:
             self._tips.clear()
             return 0.0
@@ -69,7 +78,10 @@ def chain_check(
     max_lag_s: float,
     now: Callable[[], float],
 ) -> HealthCheck:
-    """Return the check of a followed chain, with its subnet as tag. now: seconds of a monotonic clock."""
+    """Return the check of a followed chain, with its subnet as tag.
+
+    now: seconds of a monotonic clock.
+    """
     lag = LagTimer()
 
     def run() -> CheckOutcome:
@@ -108,7 +120,9 @@ def chain_check(
 
 
 def evm_check(chain: ForwardedChain) -> HealthCheck:
-    """Return the check of a forwarded EVM chain's nodes, which are named by their positions in the operator's list."""
+    """Return the check of a forwarded EVM chain's nodes, which are named by their positions in the
+    operator's list.
+    """
 
     def run() -> CheckOutcome:
         pool = chain.pool
@@ -139,7 +153,9 @@ def evm_index_check(
     content: Callable[[], Mapping[str, Any]],
     stops: Callable[[], Sequence[str]],
 ) -> HealthCheck:
-    """Return the check of the indexes of EVM chains; it fails for each of `stops`, the chains that stopped."""
+    """Return the check of the indexes of EVM chains; it fails for each of `stops`, the chains that
+    stopped.
+    """
 
     async def run() -> CheckOutcome:
         await refresh()
@@ -149,10 +165,11 @@ def evm_index_check(
 
 
 def gateway_check(pools: Mapping[str, NodePool[int]]) -> HealthCheck:
-    """Return the check of the nodes of the gateway, by chain, named by their positions in the operator's list.
+    """Return the check of the nodes of the gateway, by chain, named by their positions in the
+    operator's list.
 
-    Nodes need not serve all chains: a chain is missed if a node has shown a block of it since the start. Before any
-    node has shown one, all chains are missed.
+    Nodes need not serve all chains: a chain is missed if a node has shown a block of it since the
+    start. Before any node has shown one, all chains are missed.
     """
 
     def run() -> CheckOutcome:
@@ -206,10 +223,13 @@ NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
 class NodeMonitor(Struct):
     """The latest results of the nodes of each list: those of p-chain-api are heights.
 
-    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any result. proposed: the
-    proposed P-Chain height, which the signing uses; is_fresh: whether it is recent enough for that. now: seconds of a
-    monotonic clock. quorum: how many nodes of p-chain-api must agree; as many have reached the height with which
-    the others are compared, so that fewer nodes that forge heights do not make the others late.
+    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any
+        result.
+    proposed: the proposed P-Chain height, which the signing uses; is_fresh: whether it is recent
+        enough for that.
+    now: seconds of a monotonic clock.
+    quorum: how many nodes of p-chain-api must agree; as many have reached the height with which the
+        others are compared, so that fewer nodes that forge heights do not make the others late.
     """
 
     heights: NodeProbe
@@ -224,7 +244,9 @@ class NodeMonitor(Struct):
     _behind_s: dict[int, float] = field(default_factory=dict)
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """Ask the nodes in each round of checks, more often while an error is known, until cancelled."""
+        """Ask the nodes in each round of checks, more often while an error is known, until
+        cancelled.
+        """
         while True:
             before = tuple(self._errors())
             await self.poll()
@@ -249,11 +271,15 @@ class NodeMonitor(Struct):
         }
 
     def behind_s(self, position: int) -> float:
-        """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or did not result."""
+        """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or
+        did not result.
+        """
         return self._behind_s.get(position, 0.0)
 
     def check(self) -> HealthCheck:
-        """Return the check; it also fails without a proposed height, since no message can be signed then."""
+        """Return the check; it also fails without a proposed height, since no message can be signed
+        then.
+        """
         tags = frozenset({APPLICATION})
         return HealthCheck(
             "nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error

@@ -1,7 +1,8 @@
 """The checks of the daemon: each one is an entry here, and every reader of `HealthCheck` shows it.
 
-The checks of chains and nodes are in `chains.py`, since each chain adds one. Source of truth: the specification's
-messages; limits and texts of avalanchego `network`, `snow/networking/router`, and of its `bootstrapped` check.
+The checks of chains and nodes are in `chains.py`, since each chain adds one. Source of truth: the
+specification's messages; limits and texts of avalanchego `network`, `snow/networking/router`, and
+of its `bootstrapped` check.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def peer_checks(
 ) -> Iterator[HealthCheck]:
     """Yield the checks of the peers.
 
-    underfunded: the L1 validators of a subnet without enough balance. untested: times of upgrades that this version of
-    Warpseal was not tested with.
+    underfunded: the L1 validators of a subnet without enough balance.
+    untested: times of upgrades that this version of Warpseal was not tested with.
     """
 
     def traffic() -> PeerTraffic:
@@ -92,8 +93,10 @@ def peer_checks(
 class PeerTraffic(Struct, frozen=True):
     """Traffic between the daemon and its peers. Moments are of one monotonic clock; None: never.
 
-    sent, unsent: requests that were written or queued, and those that no queue accepted, since the start. capacity:
-    limit of unanswered requests. oldest_request_at: None if no request is unanswered.
+    sent, unsent: requests that were written or queued, and those that no queue accepted, since the
+        start.
+    capacity: limit of unanswered requests.
+    oldest_request_at: None if no request is unanswered.
     """
 
     peers: int
@@ -130,7 +133,10 @@ def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) 
 
 
 def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
-    """Return the check of unanswered requests. The limit grows with the validators, all of which one round may ask."""
+    """Return the check of unanswered requests.
+
+    The limit grows with the validators, all of which one round may ask.
+    """
 
     def run() -> CheckOutcome:
         current = traffic()
@@ -157,7 +163,9 @@ def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -
 
 
 def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> HealthCheck:
-    """Return the check of the clock against the peers' clocks; peers refuse a handshake with too large an offset."""
+    """Return the check of the clock against the peers' clocks; peers refuse a handshake with too
+    large an offset.
+    """
 
     def run() -> CheckOutcome:
         offset = offset_s()
@@ -196,7 +204,8 @@ def signing_blocks_check(error: Callable[[], str | None]) -> HealthCheck:
 def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
     """Return the check of the disk of a folder, or of its nearest parent that exists.
 
-    The message warns of little space; the check fails with hardly any. The daemon never stops for it.
+    The message warns of little space; the check fails with hardly any. The daemon never stops for
+    it.
     """
     warn, fail = settings.warn_disk_percent, settings.fail_disk_percent
 
@@ -228,18 +237,20 @@ def indexer_check(
     stops: Callable[[], Sequence[str]] = tuple,
     report_age_s: Callable[[], float | None] = lambda: None,
 ) -> HealthCheck:
-    """Return the check of the indexer; it fails if the process of this machine is silent for two rounds.
+    """Return the check of the indexer; it fails if the process of this machine is silent for two
+    rounds.
 
-    stops: the chains that it stopped indexing, with height and reason; each is an error as well. report_age_s: returns
-    the age of the oldest of the reports in the indexes, None if a chain has none. It counts if processes of other
-    machines fill the indexes.
+    stops: the chains that it stopped indexing, with height and reason; each is an error as well.
+    report_age_s: returns the age of the oldest of the reports in the indexes, None if a chain has
+        none. It counts if processes of other machines fill the indexes.
     """
     round_s = 2 * settings.check_frequency_s
 
     def run() -> CheckOutcome:
         silent_s, allowed_s = silence_s(), round_s
         age_s = report_age_s() if silent_s is None or silent_s > allowed_s else None
-        # A process of this machine that has ended left reports that are about as old as its last heartbeat.
+        # A process of this machine that has ended left reports that are about as old as its last
+        # heartbeat.
         if age_s is not None and (silent_s is None or age_s + _REPORT_MARGIN_S < silent_s):
             silent_s, allowed_s = age_s, max(round_s, MAX_SILENCE_S)
         if silent_s is None:
@@ -254,7 +265,10 @@ def indexer_check(
 
 
 def validator_sets_check(comparison: SetComparison) -> HealthCheck:
-    """Return the check that the index and the nodes list the same validators. Only people can decide who is right."""
+    """Return the check that the index and the nodes list the same validators.
+
+    Only people can decide who is right.
+    """
     return HealthCheck(
         "validator-sets",
         degraded=lambda: (difference.text for difference in comparison.differences()),
@@ -262,7 +276,10 @@ def validator_sets_check(comparison: SetComparison) -> HealthCheck:
 
 
 def background_check(failing: Callable[[], Iterable[str]]) -> HealthCheck:
-    """Return the check of the work that signing does not need. failing: a sentence about each part that failed."""
+    """Return the check of the work that signing does not need.
+
+    failing: a sentence about each part that failed.
+    """
 
     def run() -> CheckOutcome:
         return CheckOutcome(error="; ".join(failing()) or None)
@@ -285,7 +302,10 @@ def quorum_check(
     readiness_of: ReadinessOf,
     network: Callable[[], PeerNetwork | None] = lambda: None,
 ) -> HealthCheck:
-    """Return the check of one subnet's connected weight. network: None while the daemon starts."""
+    """Return the check of one subnet's connected weight.
+
+    network: None while the daemon starts.
+    """
     name = id_text(subnet_id)
 
     def run() -> CheckOutcome:
@@ -317,7 +337,8 @@ def bootstrap_check(
     readiness: Readiness,
     chains: Callable[[], Mapping[str, FollowedChain]],
 ) -> HealthCheck:
-    """Return the startup check: each subnet had enough weight connected, and each followed chain was at its tip, once.
+    """Return the startup check: each subnet had enough weight connected, and each followed chain
+    was at its tip, once.
 
     A chain is compared with its first known tip, which it reaches although new blocks keep coming.
     """
@@ -346,7 +367,10 @@ def bootstrap_check(
 
 
 def read_traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
-    """Return the traffic of all connections. max_outstanding: limit of unanswered requests of one connection."""
+    """Return the traffic of all connections.
+
+    max_outstanding: limit of unanswered requests of one connection.
+    """
     connections = list(network.connected.values())
     oldest = [
         moment for connection in connections if (moment := connection.oldest_request_at) is not None
@@ -502,7 +526,9 @@ def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
 
 
 def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int]]) -> HealthCheck:
-    """Return the check of upgrades that this version was not tested with, or that the configured nodes do not know."""
+    """Return the check of upgrades that this version was not tested with, or that the configured
+    nodes do not know.
+    """
 
     def findings() -> Iterator[Finding]:
         for name, unix_s in untested().items():

@@ -1,7 +1,8 @@
-"""The daemon's checks: they run in rounds for `/ext/health`, and are read at each request for `/ready` and the status.
+"""The daemon's checks: they run in rounds for `/ext/health`, and are read at each request for
+`/ready` and the status.
 
-Source of truth: the specification's health API; scheduling, tags and result fields of avalanchego `api/health`; texts
-of durations and moments are those of Go.
+Source of truth: the specification's health API; scheduling, tags and result fields of avalanchego
+`api/health`; texts of durations and moments are those of Go.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _MAX_ERROR_CHARACTERS: Final = 1_000
 
 
 class CheckOutcome(Struct, frozen=True):
-    """The outcome of one run. message: JSON-ready or None; error: why the check fails, None if it passes."""
+    """The outcome of one run.
+
+    message: JSON-ready or None; error: why the check fails, None if it passes.
+    """
 
     message: Any = None
     error: str | None = None
@@ -61,7 +65,10 @@ def not_shown() -> CheckOutcome:
 
 
 class Grade(StrEnum):
-    """Severity of a finding. BAD: the daemon cannot sign."""
+    """Severity of a finding.
+
+    BAD: the daemon cannot sign.
+    """
 
     GOOD = "good"
     WARNING = "warning"
@@ -69,7 +76,10 @@ class Grade(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """A sentence of `warpseal doctor`, and the advice to the operator. detail: for programs, JSON-ready."""
+    """A sentence of `warpseal doctor`, and the advice to the operator.
+
+    detail: for programs, JSON-ready.
+    """
 
     grade: Grade
     text: str
@@ -80,11 +90,15 @@ class Finding(Struct, frozen=True):
 class HealthCheck(Struct, frozen=True):
     """One check, and what each of its readers sees; a reader skips a check that has nothing for it.
 
-    run: for `/ext/health` and the metrics, in rounds. tags: select it in requests; latches: it stays passed once it has
-    passed. is_startup: it belongs to readiness. is_prompt: it runs when its input changes, and often while it fails.
+    run: for `/ext/health` and the metrics, in rounds.
+    tags: select it in requests; latches: it stays passed once it has passed.
+    is_startup: it belongs to readiness.
+    is_prompt: it runs when its input changes, and often while it fails.
     max_age_s: a request that finds an older result runs it again.
-    blocking_error: why the daemon cannot sign at this moment, None if it can: for `/ready`, `/health` and the
-    status. subnet_id: only this subnet cannot sign then. degraded: sentences about what else does not work.
+    blocking_error: why the daemon cannot sign at this moment, None if it can: for `/ready`,
+        `/health` and the status.
+    subnet_id: only this subnet cannot sign then.
+    degraded: sentences about what else does not work.
     findings: for `warpseal doctor`, once connections are made.
     """
 
@@ -101,14 +115,18 @@ class HealthCheck(Struct, frozen=True):
     findings: Callable[[], Iterable[Finding]] | None = None
 
     def has(self, tags: frozenset[str]) -> bool:
-        """Return whether a response for these tags includes the check; without tags it includes all checks."""
+        """Return whether a response for these tags includes the check; without tags it includes all
+        checks.
+        """
         return not tags or ALL in tags or APPLICATION in self.tags or bool(self.tags & tags)
 
 
 class CheckResult(msgspec.Struct, frozen=True, rename="camel"):
     """The latest result of a check in its JSON form. Fields that are not set are left out.
 
-    timestamp, time_of_first_failure: RFC 3339. duration: ns. contiguous_failures: rounds.
+    timestamp, time_of_first_failure: RFC 3339.
+    duration: ns.
+    contiguous_failures: rounds.
     """
 
     message: Any = msgspec.UNSET
@@ -135,7 +153,8 @@ def result_after(
     *,
     counts: bool = True,
 ) -> CheckResult:
-    """Return the result that follows `before`: the first failure is dated, later ones are counted if `counts`.
+    """Return the result that follows `before`: the first failure is dated, later ones are counted
+    if `counts`.
 
     moment: RFC 3339.
     """
@@ -161,7 +180,9 @@ def rfc3339(unix_ns: int) -> str:
 
 
 def go_duration(seconds: float) -> str:
-    """Return a duration as Go's `time.Duration.String` writes it: 1.5s, 2m3.4s, 729.191965ms; negative ones as 0s."""
+    """Return a duration as Go's `time.Duration.String` writes it: 1.5s, 2m3.4s, 729.191965ms;
+    negative ones as 0s.
+    """
     total = max(0, round(seconds * _NS))
     if total == 0:
         return "0s"
@@ -189,10 +210,12 @@ class NodeHealth(Struct, frozen=True):
 
 
 class HealthRegistry:
-    """Checks by name. unix_ns: the wall clock. Used from one event loop.
+    """Checks by name.
 
-    A check that has never passed is pending for the first interval of rounds: its failures are in the responses, not in
-    the log.
+    unix_ns: the wall clock. Used from one event loop.
+
+    A check that has never passed is pending for the first interval of rounds: its failures are in
+    the responses, not in the log.
     """
 
     def __init__(self, settings: HealthSettings, unix_ns: Callable[[], int] = time.time_ns) -> None:
@@ -224,7 +247,8 @@ class HealthRegistry:
         self._triggered.set()
 
     def blocking_errors(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
-        """Return why the daemon cannot sign at this moment, one sentence each; those about a subnet come last.
+        """Return why the daemon cannot sign at this moment, one sentence each; those about a subnet
+        come last.
 
         subnet_ids: the only subnets that count; empty: all.
         """
@@ -238,7 +262,9 @@ class HealthRegistry:
         return [error for error in errors if error is not None]
 
     def degraded(self) -> list[str]:
-        """Return what does not work at this moment, although the daemon can sign, one sentence each."""
+        """Return what does not work at this moment, although the daemon can sign, one sentence
+        each.
+        """
         return [
             sentence
             for check in self._checks.values()
@@ -247,7 +273,9 @@ class HealthRegistry:
         ]
 
     async def run_old_checks(self, tags: Sequence[str] = ()) -> None:
-        """Run the checks whose results are too old for a request; after a second the last results have to do."""
+        """Run the checks whose results are too old for a request; after a second the last results
+        have to do.
+        """
         tag_set, now = frozenset(tags), _now()
         names = [
             check.name
@@ -260,7 +288,9 @@ class HealthRegistry:
                     await self.run_checks(names, is_round=False)
 
     def health(self, tags: Sequence[str] = ()) -> NodeHealth:
-        """Return the last results of the checks with one of these tags and of the global ones; no tag: of all."""
+        """Return the last results of the checks with one of these tags and of the global ones; no
+        tag: of all.
+        """
         return self._report(frozenset(tags), is_startup=False)
 
     def readiness(self, tags: Sequence[str] = ()) -> NodeHealth:
@@ -288,7 +318,9 @@ class HealthRegistry:
             await self._wait_until(min(next_round, _now() + PROMPT_S) if is_waiting else next_round)
 
     async def run_checks(self, names: Iterable[str], *, is_round: bool = True) -> None:
-        """Run these checks concurrently and store their results; only failures of rounds are counted."""
+        """Run these checks concurrently and store their results; only failures of rounds are
+        counted.
+        """
         checks = [self._checks[name] for name in tuple(names)]
         results = await asyncio.gather(
             *(self._run_check(check, is_round=is_round) for check in checks)
@@ -348,7 +380,8 @@ async def _run(check: HealthCheck) -> CheckOutcome:
             return await outcome if inspect.isawaitable(outcome) else outcome
     except TimeoutError:
         return CheckOutcome(error=f"the check took longer than {_CHECK_TIMEOUT_S:g} s")
-    except Exception as error:  # Plugins and other parts add checks: one that raises has failed, and the others count.
+    # Plugins and other parts add checks: one that raises has failed, and the others count.
+    except Exception as error:
         log.exception("internal error in a health check", extra={"check": check.name})
         return CheckOutcome(error=(str(error) or error_words(error))[:_MAX_ERROR_CHARACTERS])
 

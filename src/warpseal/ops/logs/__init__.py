@@ -1,1 +1,4 @@
-"""Loggers by name, each with a file and a display level, changed while the daemon runs. Start at `loggers.py`."""
+"""Loggers by name, each with a file and a display level, changed while the daemon runs.
+
+Start at `loggers.py`.
+"""

@@ -1,7 +1,9 @@
-"""The loggers that an operator can address: each has a file, a file level and a display level; and their lines.
+"""The loggers that an operator can address: each has a file, a file level and a display level; and
+their lines.
 
-Source of truth: avalanchego's `main`, `vm-factory` and chain loggers; the daemon adds one for each package that logs.
-These names are not Python loggers: the chains share their code, and the field `chain` of a record names its chain.
+Source of truth: avalanchego's `main`, `vm-factory` and chain loggers; the daemon adds one for each
+package that logs. These names are not Python loggers: the chains share their code, and the field
+`chain` of a record names its chain.
 """
 
 from __future__ import annotations
@@ -99,9 +101,12 @@ class Levels(Struct, frozen=True):
 
 
 class DaemonLoggers:
-    """All loggers of this process. folder: the folder of the log files; None: no files are written.
+    """All loggers of this process.
 
-    suffix: added to the file names of a process other than the daemon. log_format: of all lines.
+    folder: the folder of the log files; None: no files are written.
+
+    suffix: added to the file names of a process other than the daemon.
+    log_format: of all lines.
     """
 
     def __init__(
@@ -120,7 +125,10 @@ class DaemonLoggers:
         self._handler: LogHandler | None = None
 
     def attach(self, stream: TextIO | None = None) -> None:
-        """Install the handler of this process and set all levels. Raises StartupError if the folder cannot be used."""
+        """Install the handler of this process and set all levels.
+
+        Raises StartupError if the folder cannot be used.
+        """
         if self._folder is not None:
             try:
                 self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -280,7 +288,8 @@ class LogHandler(logging.Handler):
 
 
 class LogFile(RotatingFileHandler):
-    """A log file, rotated at MAX_FILE_BYTES; opened again at the next line if another program has moved or deleted it.
+    """A log file, rotated at MAX_FILE_BYTES; opened again at the next line if another program has
+    moved or deleted it.
 
     Methods raise OSError.
     """
@@ -318,9 +327,11 @@ class LogFile(RotatingFileHandler):
 
 
 class LineFormatter(logging.Formatter):
-    """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are JSON-quoted.
+    """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are
+    JSON-quoted.
 
-    The fields of a mapping are named `key.name`, items of a list are joined by commas, and None is left out.
+    The fields of a mapping are named `key.name`, items of a list are joined by commas, and None is
+    left out.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -332,7 +343,8 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats one JSON object: `time`, `level`, `logger`, `message`, the fields, and `trace` with a traceback.
+    """Formats one JSON object: `time`, `level`, `logger`, `message`, the fields, and `trace` with a
+    traceback.
 
     Its ASCII text escapes control characters, so that no peer or client can forge a log line.
     """
@@ -367,7 +379,9 @@ def plain_value(value: object) -> Any:
 
 
 def escape_controls(message: str) -> str:
-    """Return the message with control characters escaped, so that no peer or client can forge a log line."""
+    """Return the message with control characters escaped, so that no peer or client can forge a log
+    line.
+    """
     if message.isprintable():
         return message
     return "".join(

@@ -1,1 +1,4 @@
-"""Plugins of virtual machines: find them in the plugin directory and probe them. Start with registry.py."""
+"""Plugins of virtual machines: find them in the plugin directory and probe them.
+
+Start with registry.py.
+"""

@@ -1,4 +1,5 @@
-"""Probe a plugin: start its process, wait for its handshake, ask for its version, and stop its process group.
+"""Probe a plugin: start its process, wait for its handshake, ask for its version, and stop its
+process group.
 
 The process has a minimal environment, and its output goes to the log within bounds.
 """
@@ -99,7 +100,8 @@ async def _call_version(address: str, ended: asyncio.Future[int], call_s: float)
 async def _serve_runtime(
     protocol_version: int,
 ) -> AsyncIterator[tuple[str, asyncio.Future[InitializeRequest]]]:
-    """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is refused.
+    """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is
+    refused.
 
     Yield the address, and the handshake of the plugin: its first call; later calls are ignored.
     """
@@ -154,7 +156,10 @@ async def _ask_version(address: str, call_s: float) -> str:
 
 
 def _target(address: str) -> str:
-    """Return the gRPC target of a loopback address; names and other schemes are refused. Raises PluginFailed."""
+    """Return the gRPC target of a loopback address; names and other schemes are refused.
+
+    Raises PluginFailed.
+    """
     host, _, port = address.rpartition(":")
     with suppress(ValueError):
         ip = ip_address(host.removeprefix("[").removesuffix("]"))
@@ -183,9 +188,11 @@ class PluginFailed(Exception):
 async def run_plugin(
     path: Path, environment: Mapping[str, str], output: PluginOutput, *, stop_s: float
 ) -> AsyncIterator[asyncio.Future[int]]:
-    """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if cancelled.
+    """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if
+    cancelled.
 
-    Yield a future that is done when the process itself has ended; its children may still run. Raises PluginFailed.
+    Yield a future that is done when the process itself has ended; its children may still run.
+    Raises PluginFailed.
     """
     process = _spawn(path, environment)
     ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
@@ -222,7 +229,9 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _log_stream(name: str, stream: IO[bytes] | None, output: PluginOutput) -> None:
-    """Log an output stream of a process; reading pauses during a flood, so that it does not occupy the daemon."""
+    """Log an output stream of a process; reading pauses during a flood, so that it does not occupy
+    the daemon.
+    """
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(
@@ -239,7 +248,8 @@ async def _log_stream(name: str, stream: IO[bytes] | None, output: PluginOutput)
 def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start the file without a search path and without a shell. Raises PluginFailed.
 
-    The event loop is not used: libuv passes a file that it cannot run to a shell, and forks while gRPC has threads.
+    The event loop is not used: libuv passes a file that it cannot run to a shell, and forks while
+    gRPC has threads.
     """
     try:
         return subprocess.Popen(
@@ -269,7 +279,9 @@ class PluginOutput:
         self._unfinished: dict[str, bytes] = {}
 
     def feed(self, stream: str, chunk: bytes) -> bool:
-        """Log the lines that a chunk of a stream completes; return False once the bounds are reached."""
+        """Log the lines that a chunk of a stream completes; return False once the bounds are
+        reached.
+        """
         if self.is_full:
             self._dropped_bytes += len(chunk)
             return False

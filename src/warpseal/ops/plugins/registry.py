@@ -1,7 +1,9 @@
-"""The loaded virtual machines: the built-in ones, and each plugin that ran once and reported its version.
+"""The loaded virtual machines: the built-in ones, and each plugin that ran once and reported its
+version.
 
-Source of truth: the specification of `admin.loadVMs`; avalanchego `vms/registry`, `genesis/aliases.go`,
-`utils/constants/vm_ids.go`; api-clients notes 6.3.1, 6.7. Unlike the node, the next call tries a failed plugin again.
+Source of truth: the specification of `admin.loadVMs`; avalanchego `vms/registry`,
+`genesis/aliases.go`, `utils/constants/vm_ids.go`; api-clients notes 6.3.1, 6.7. Unlike the node,
+the next call tries a failed plugin again.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ NodeProtocol = Callable[[], Awaitable[int | None]]
 
 
 class LoadedVMs(Struct, frozen=True):
-    """The outcome of one load. new_vms: ids in base58-check to their aliases; failed_vms: ids to error texts."""
+    """The outcome of one load.
+
+    new_vms: ids in base58-check to their aliases; failed_vms: ids to error texts.
+    """
 
     new_vms: Mapping[str, tuple[str, ...]]
     failed_vms: Mapping[str, str]
@@ -60,7 +65,10 @@ class PluginRegistry(Struct):
     _lock: AsyncLock = field(default_factory=AsyncLock)
 
     async def load(self) -> LoadedVMs:
-        """Probe the plugins that are not loaded. Raises CallRefused, with the node's text, before any start."""
+        """Probe the plugins that are not loaded.
+
+        Raises CallRefused, with the node's text, before any start.
+        """
         async with self._lock:
             paths = await asyncio.to_thread(self._find_plugins)
             new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
@@ -138,7 +146,10 @@ class VMAliases:
         return self._names.get(vm_id, ())
 
     def find(self, name: str) -> VMID:
-        """Return the id of a virtual machine from an alias, or from its id in base58-check. Raises MalformedID."""
+        """Return the id of a virtual machine from an alias, or from its id in base58-check.
+
+        Raises MalformedID.
+        """
         vm_id = self._ids.get(name)
         return parse_vm_id(name) if vm_id is None else vm_id
 
@@ -152,7 +163,8 @@ def parse_vm_id(text: str) -> VMID:
 
 
 def read_aliases(file: Path) -> VMAliases:
-    """Return the built-in aliases and those of a JSON file (VM id to list of aliases), if there is one.
+    """Return the built-in aliases and those of a JSON file (VM id to list of aliases), if there is
+    one.
 
     Raises StartupError.
     """

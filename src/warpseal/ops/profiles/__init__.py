@@ -1,1 +1,4 @@
-"""CPU, memory and contention profiles of the process in the format of pprof. Start with profiler.py."""
+"""CPU, memory and contention profiles of the process in the format of pprof.
+
+Start with profiler.py.
+"""

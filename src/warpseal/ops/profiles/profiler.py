@@ -1,7 +1,8 @@
 """The profiles of the daemon's process and their files.
 
-Source of truth: the specification of the profiler methods of the admin API (`admin.startCPUProfiler`);
-avalanchego `utils/profiler`; of their format, `proto/profile.proto` of github.com/google/pprof.
+Source of truth: the specification of the profiler methods of the admin API
+(`admin.startCPUProfiler`); avalanchego `utils/profiler`; of their format, `proto/profile.proto` of
+github.com/google/pprof.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _NANOSECONDS: Final = "nanoseconds"
 
 
 class Profiler:
-    """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder, replacing earlier files.
+    """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder, replacing
+    earlier files.
 
     Call all methods on the event loop of the main thread; they raise ProfileNotWritten.
     """
@@ -167,7 +169,9 @@ _MAX_FRAMES: Final = 50
 
 
 def stacktrace() -> str:
-    """Return the stacks of all threads, then of all tasks of the running loop; names and places, no values."""
+    """Return the stacks of all threads, then of all tasks of the running loop; names and places, no
+    values.
+    """
     return "\n".join((*_thread_stacks(), *_task_stacks()))
 
 
@@ -264,10 +268,12 @@ _COMPRESSION_LEVEL = 6
 
 
 class ProfileContents(Struct, frozen=True):
-    """The content of a profile. count, amount, unit: names of the two values of each total, and the unit of the amount.
+    """The content of a profile.
 
-    started_ns: Unix time; duration_ns: 0 for the state of a moment; period: `amount` between two samples, 0 if
-    everything is counted.
+    count, amount, unit: names of the two values of each total, and the unit of the amount.
+
+    started_ns: Unix time; duration_ns: 0 for the state of a moment; period: `amount` between two
+        samples, 0 if everything is counted.
     """
 
     count: str

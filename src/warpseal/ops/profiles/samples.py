@@ -1,4 +1,6 @@
-"""What the profiles show: stacks of all threads after every 10 ms of CPU time, and the live objects by type."""
+"""What the profiles show: stacks of all threads after every 10 ms of CPU time, and the live objects
+by type.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ _PERIOD_S: Final = PERIOD_NS / 1e9
 
 
 class CpuSampler:
-    """Samples the process from start() to stop(); call both in the main thread, because signals arrive there.
+    """Samples the process from start() to stop(); call both in the main thread, because signals
+    arrive there.
 
-    A sample attributes to a stack the CPU time of its thread since the last sample. CPU time of no Python thread is
-    NATIVE. own_cpu_ns: CPU time of the sampling itself.
+    A sample attributes to a stack the CPU time of its thread since the last sample. CPU time of no
+    Python thread is NATIVE. own_cpu_ns: CPU time of the sampling itself.
     """
 
     def __init__(self) -> None:
@@ -80,13 +83,16 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 
 _IS_LINUX: Final = sys.platform == "linux"
-# Linux: the clock id of a thread is the complement of its kernel id, shifted, plus the kind (per thread, scheduler).
+# Linux: the clock id of a thread is the complement of its kernel id, shifted, plus the kind (per
+# thread, scheduler).
 _SHIFT: Final = 3
 _KIND: Final = 6
 
 
 class ThreadClocks:
-    """The CPU clocks of all Python threads, read in the main thread; a reading returns the time since the last one."""
+    """The CPU clocks of all Python threads, read in the main thread; a reading returns the time
+    since the last one.
+    """
 
     def __init__(self) -> None:
         self._clocks: dict[int, int] = {}
@@ -102,7 +108,8 @@ class ThreadClocks:
         self._last_ns[self.main] = time.thread_time_ns()
 
     def used_ns(self, main_ns: int) -> list[tuple[int, int]]:
-        """Return (thread identity, CPU nanoseconds since the last reading) of each thread that was not idle.
+        """Return (thread identity, CPU nanoseconds since the last reading) of each thread that was
+        not idle.
 
         main_ns: the clock of the main thread.
         """
@@ -167,10 +174,11 @@ _SLOTS_PER_PAGE: Final = 1 << (_PAGE_BITS - _SLOT_BITS)
 
 
 async def memory_by_type() -> list[StackTotal]:
-    """Collect garbage, then return count and bytes of live objects by type and the other memory of the process.
+    """Collect garbage, then return count and bytes of live objects by type and the other memory of
+    the process.
 
-    The event loop runs in between, so the result is not of a single moment. The work stays in the thread of the loop,
-    so that an object is never finalized in another thread.
+    The event loop runs in between, so the result is not of a single moment. The work stays in the
+    thread of the loop, so that an object is never finalized in another thread.
     """
     gc.collect()
     resident = resident_bytes()
@@ -181,7 +189,9 @@ async def memory_by_type() -> list[StackTotal]:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of the process; its peak if the system does not report the current value."""
+    """Return the resident memory of the process; its peak if the system does not report the current
+    value.
+    """
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -190,16 +200,22 @@ def resident_bytes() -> int:
 
 
 class HeapWalk:
-    """Objects and bytes by type. Tuples, and what the collector does not track, are found through their referrers."""
+    """Objects and bytes by type.
+
+    Tuples, and what the collector does not track, are found through their referrers.
+    """
 
     def __init__(self) -> None:
         self.bytes = 0
         self._by_type: dict[type, list[int]] = {}
-        # A bit map by page: a set of a million addresses takes 100 MB. Objects are at least 16 bytes apart.
+        # A bit map by page: a set of a million addresses takes 100 MB. Objects are at least 16
+        # bytes apart.
         self._seen: dict[int, bytearray] = {}
 
     def visit(self, objects: list[Any]) -> Iterator[None]:
-        """Count the given objects and the tuples and untracked objects that they refer to. Empties the list.
+        """Count the given objects and the tuples and untracked objects that they refer to.
+
+        Empties the list.
 
         Yields after every _OBJECTS_PER_STEP visited objects.
         """
@@ -240,10 +256,11 @@ class HeapWalk:
 
 
 def _tracked_objects() -> list[Any]:
-    """Return the objects that the collector tracks, without tuples, which are found through their referrers.
+    """Return the objects that the collector tracks, without tuples, which are found through their
+    referrers.
 
-    Another thread may be filling a tuple, and CPython fails there if anything else refers to the tuple then. So
-    no other thread runs while the list has tuples.
+    Another thread may be filling a tuple, and CPython fails there if anything else refers to the
+    tuple then. So no other thread runs while the list has tuples.
     """
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(_LONGEST_SWITCH_S)
@@ -256,8 +273,8 @@ def _tracked_objects() -> list[Any]:
 def _contents(item: Any) -> list[Any]:
     """Return the objects that a container or an instance of a class refers to.
 
-    Objects of the interpreter, such as frames and functions, are skipped: with all of them the collector of
-    Python 3.12.1 ran for ever.
+    Objects of the interpreter, such as frames and functions, are skipped: with all of them the
+    collector of Python 3.12.1 ran for ever.
     """
     is_safe = isinstance(item, _CONTAINERS) or type(item).__flags__ & _HEAP_TYPE
     return gc.get_referents(item) if is_safe else []

@@ -14,7 +14,8 @@ _SIZE_NOT_DECLARED: Final = -1
 class Compressor:
     """Compresses contents into frames, one after another, in one thread at a time.
 
-    A frame holds a checksum of its content if `has_checksum`, and the size of its content if `declares_size`.
+    A frame holds a checksum of its content if `has_checksum`, and the size of its content if
+    `declares_size`.
     """
 
     __slots__ = ("_compressor",)
@@ -34,7 +35,8 @@ class Compressor:
 class Decompressor:
     """Decompresses frames, one after another, in one thread at a time.
 
-    A content has at most `max_bytes`. A frame needs a window of at most 2 ** `max_window_log` bytes.
+    A content has at most `max_bytes`. A frame needs a window of at most 2 ** `max_window_log`
+    bytes.
     """
 
     __slots__ = ("_decompressor", "_max_bytes")
@@ -44,8 +46,12 @@ class Decompressor:
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << max_window_log)
 
     def decompress(self, frame: bytes) -> bytes:
-        """Return the content of exactly one frame. Raises ZstdError, also for a content that is too large."""
-        # The library ignores its limit if the frame declares a size, so the declared size is checked here.
+        """Return the content of exactly one frame.
+
+        Raises ZstdError, also for a content that is too large.
+        """
+        # The library ignores its limit if the frame declares a size, so the declared size is
+        # checked here.
         declared = zstandard.frame_content_size(frame)
         if declared > self._max_bytes:
             raise ZstdError(f"{declared} bytes are declared, of at most {self._max_bytes}")

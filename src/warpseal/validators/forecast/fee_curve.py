@@ -1,12 +1,16 @@
-"""The fee of one active L1 validator from now on, while the number of active validators stays the same. Pure.
+"""The fee of one active L1 validator from now on, while the number of active validators stays the
+same.
 
-Source of truth: `ledger/chain_time.py`, avalanchego `vms/platformvm/validators/fee/fee.go`. The excess moves by a
-constant each second, so that the price only rises or only falls. The curve sums it over stretches of equal price,
-whose ends are found by bisection, and, while the price changes every few seconds, over blocks of seconds. In a block,
-a cubic through four prices gives the others, with a bound of its error; the seconds at which the bound leaves two
-prices are computed one by one. The sums therefore equal the P-Chain's exactly. The parameters are those of a
-node, which may lie: a forecast takes a number of exact steps, behind which the curve is coarse. The next forecast of
-the same curve goes on there.
+Pure.
+
+Source of truth: `ledger/chain_time.py`, avalanchego `vms/platformvm/validators/fee/fee.go`. The
+excess moves by a constant each second, so that the price only rises or only falls. The curve sums
+it over stretches of equal price, whose ends are found by bisection, and, while the price changes
+every few seconds, over blocks of seconds. In a block, a cubic through four prices gives the others,
+with a bound of its error; the seconds at which the bound leaves two prices are computed one by one.
+The sums therefore equal the P-Chain's exactly. The parameters are those of a node, which may lie: a
+forecast takes a number of exact steps, behind which the curve is coarse. The next forecast of the
+same curve goes on there.
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ _MOST: Final = 2**64 - 1
 # A price that lasts this long is a stretch of its own.
 _STRETCH_S: Final = 64
 _LONGEST_STEP_S: Final = 1_024
-# Steps before the curve becomes coarse, in all and in one forecast: terms of the series of prices, and seconds of
-# blocks, which take as long.
+# Steps before the curve becomes coarse, in all and in one forecast: terms of the series of prices,
+# and seconds of blocks, which take as long.
 _EXACT_STEPS: Final = 7_000_000
 _FORECAST_STEPS: Final = 50_000
 # Approximate number of terms of a price, and the additional terms for each power of e.
@@ -61,12 +65,14 @@ def no_step() -> None:
 
 
 class FeeCurve:
-    """The fee of an active validator, with `active` validators of all L1s from now on, and `excess` now.
+    """The fee of an active validator, with `active` validators of all L1s from now on, and `excess`
+    now.
 
-    Exact for thirty days at the capacity of mainnet, and for as many steps with any parameters, of which each forecast
-    takes some. Beyond them a fee is too high by a thousandth, or 1 nAVAX a second, at most, and never too low. The
-    curve grows as far as it is asked for. Threads may share it. `step` of a method is called after each small part; if
-    it raises, the curve stays whole. Raises ValueError if the excess conversion is not positive.
+    Exact for thirty days at the capacity of mainnet, and for as many steps with any parameters, of
+    which each forecast takes some. Beyond them a fee is too high by a thousandth, or 1 nAVAX a
+    second, at most, and never too low. The curve grows as far as it is asked for. Threads may share
+    it. `step` of a method is called after each small part; if it raises, the curve stays whole.
+    Raises ValueError if the excess conversion is not positive.
     """
 
     def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
@@ -77,7 +83,8 @@ class FeeCurve:
         self.config = config
         self.active = active
         self.excess = excess
-        # Pieces: the second at which each one begins, the fee until then, and its price; None if the price changes.
+        # Pieces: the second at which each one begins, the fee until then, and its price; None if
+        # the price changes.
         self._starts: list[int] = []
         self._costs: list[int] = []
         self._prices: list[int | None] = []
@@ -89,7 +96,8 @@ class FeeCurve:
         self._forecast_steps_left = _MOST
         # Exact pieces, their end and their fee, once coarse ones follow.
         self._exact_part: tuple[int, int, int] | None = None
-        # The block that was added or searched last, and the sums of its prices: balances come in order.
+        # The block that was added or searched last, and the sums of its prices: balances come in
+        # order.
         self._last_block: tuple[int, list[int]] = -1, []
         self._lock = ThreadLock()
 
@@ -99,7 +107,9 @@ class FeeCurve:
         return l1_fee_price(self.config, self.excess)
 
     def begin_forecast(self) -> None:
-        """Limit the steps to those of one more forecast, and drop the coarse pieces that exact ones may replace."""
+        """Limit the steps to those of one more forecast, and drop the coarse pieces that exact ones
+        may replace.
+        """
         with self._lock:
             self._forecast_steps_left = _FORECAST_STEPS
             if self._exact_part is not None and self._exact_steps_left > 0:
@@ -108,7 +118,10 @@ class FeeCurve:
                 self._exact_part = None
 
     def cost(self, seconds: int, step: Callable[[], None] = no_step) -> int:
-        """Return the fee of the next `seconds`, nAVAX, at most 2^64 - 1. Raises ValueError beyond the horizon."""
+        """Return the fee of the next `seconds`, nAVAX, at most 2^64 - 1.
+
+        Raises ValueError beyond the horizon.
+        """
         if seconds > HORIZON_S:
             raise ValueError(f"expected at most {HORIZON_S} seconds, got {seconds}")
         half = seconds // 2
@@ -127,14 +140,17 @@ class FeeCurve:
                 if sums is not None:
                     return min(_MOST, cost + sums[seconds - start - 1])
                 return min(_MOST, cost + self._bound_sum(piece, seconds - start))
-            # A price that stands for others is never too low; their fee until the end may be less than its product.
+            # A price that stands for others is never too low; their fee until the end may be less
+            # than its product.
             return min(_MOST, self._cost_at_end(piece), cost + (price or 0) * (seconds - start))
 
     def seconds_covered(self, balance: int, step: Callable[[], None] = no_step) -> int | None:
-        """Return the seconds that a balance of at most 2^64 - 1 nAVAX pays for; None for longer than ten years.
+        """Return the seconds that a balance of at most 2^64 - 1 nAVAX pays for; None for longer
+        than ten years.
 
-        A block of exactly that second deactivates the validator: at once if nothing is left, otherwise behind its
-        transactions, as the rest does not pay for another second. An earlier block does not.
+        A block of exactly that second deactivates the validator: at once if nothing is left,
+        otherwise behind its transactions, as the rest does not pay for another second. An earlier
+        block does not.
         """
         step()
         with self._lock:
@@ -187,10 +203,11 @@ class FeeCurve:
         self._add(seconds, None, sums[-1])
 
     def _add_coarse_stretches(self) -> None:
-        """Add stretches with the mean price if it rises, with the first if it falls, and the trapezoid as their fee.
+        """Add stretches with the mean price if it rises, with the first if it falls, and the
+        trapezoid as their fee.
 
-        The price is convex, so that its sum is at most the trapezoid's. Hostile parameters take tens of thousands of
-        stretches: the loop is tight.
+        The price is convex, so that its sum is at most the trapezoid's. Hostile parameters take
+        tens of thousands of stretches: the loop is tight.
         """
         if self._exact_part is None:
             self._exact_part = len(self._starts), self._end_s, self._total
@@ -246,7 +263,9 @@ class FeeCurve:
         return self._costs[piece + 1] if piece + 1 < len(self._costs) else self._total
 
     def _bound_sum(self, piece: int, seconds: int) -> int:
-        """Return the sum of the first prices of a block or a little more: that of the unrounded ones."""
+        """Return the sum of the first prices of a block or a little more: that of the unrounded
+        ones.
+        """
         start, divisor = self._starts[piece], self.config.excess_conversion
         rate = self._slope / divisor
         highest = self._bound_price(start + (seconds if self._slope > 0 else 1))
@@ -293,7 +312,9 @@ class FeeCurve:
         return min(_MOST, int(self.config.min_price * exp(power) * _FLOAT_MARGIN))
 
     def _find_stretch(self, price: int, most: int) -> int:
-        """Return for how long the price stays, at most `most`: a search that begins at the length of the last one."""
+        """Return for how long the price stays, at most `most`: a search that begins at the length
+        of the last one.
+        """
         start = self._end_s
         # The price is the same up to low, and not at high.
         low, high, step = _STRETCH_S, most + 1, 1
@@ -318,7 +339,8 @@ class FeeCurve:
         return low
 
     def _choose_step(self, first: int) -> int:
-        """Return seconds between the four prices of the next block: as many as leave few prices uncertain.
+        """Return seconds between the four prices of the next block: as many as leave few prices
+        uncertain.
 
         first: the first scaled price of the block.
         """
@@ -335,20 +357,24 @@ class FeeCurve:
         return step
 
     def _curvature(self, highest: int, step: int) -> int:
-        """Return a bound of the distance between unrounded scaled prices and the cubic; see `_spread`."""
+        """Return a bound of the distance between unrounded scaled prices and the cubic; see
+        `_spread`.
+        """
         span = abs(step * self._slope)
         return highest * span**4 // (23 * self.config.excess_conversion**4) + 1
 
     def _spread(self, start: int, step: int, highest: int) -> int | None:
-        """Return a bound of the difference between the scaled price and the cubic; None if no cubic fits.
+        """Return a bound of the difference between the scaled price and the cubic; None if no cubic
+        fits.
 
         highest: the highest scaled price of the block.
 
-        Without rounding, the scaled price is F = min_price * K * e^y with y = excess / K, and a cubic through four
-        points in steps of h seconds differs from it by at most F * (h * slope / K)^4 / 24. The series loses less than 1
-        with each term but the first two, and the loss of term j grows in the later ones to at most the sum over k of
-        y^k (j-1)! / (j-1+k)!. Together that is less than 700 + e^y * min(1, 8 / y^2), for less than 400 terms and y
-        below 45. It counts thrice: once in the price, and up to 1.64 times in the cubic.
+        Without rounding, the scaled price is F = min_price * K * e^y with y = excess / K, and a
+        cubic through four points in steps of h seconds differs from it by at most F * (h * slope /
+        K)^4 / 24. The series loses less than 1 with each term but the first two, and the loss of
+        term j grows in the later ones to at most the sum over k of y^k (j-1)! / (j-1+k)!. Together
+        that is less than 700 + e^y * min(1, 8 / y^2), for less than 400 terms and y below 45. It
+        counts thrice: once in the price, and up to 1.64 times in the cubic.
         """
         config = self.config
         divisor = config.excess_conversion
@@ -390,7 +416,9 @@ class FeeCurve:
 
 
 def share_fee_curve(config: L1FeeConfig, active: int, excess: int) -> FeeCurve:
-    """Return the curve for a forecast, the same one for equal arguments: forecasts at one fee state grow it."""
+    """Return the curve for a forecast, the same one for equal arguments: forecasts at one fee state
+    grow it.
+    """
     curve = _cached_curve(config, active, excess)
     curve.begin_forecast()
     return curve
@@ -400,7 +428,9 @@ _cached_curve = lru_cache(_SHARED_CURVES)(FeeCurve)
 
 
 def _cubic(points: list[int], step: int) -> accumulate[int]:
-    """Yield 6 * step^3 times the cubic through four points that lie `step` apart, at 0, 1, 2 and so on."""
+    """Yield 6 * step^3 times the cubic through four points that lie `step` apart, at 0, 1, 2 and so
+    on.
+    """
     first, second, third, fourth = points
     rise, bend, twist = (
         second - first,

@@ -1,6 +1,8 @@
-"""The course of a subnet's quorum: the losses of weight, the end of the quorum, and the top-ups that prevent it.
+"""The course of a subnet's quorum: the losses of weight, the end of the quorum, and the top-ups
+that prevent it.
 
-Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifier.go`, `vms/platformvm/warp`.
+Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifier.go`,
+`vms/platformvm/warp`.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ class ForecastValidator(Struct, frozen=True):
 class ValidatorOutlook(Struct, frozen=True):
     """How long a validator stays active: 0 if it is inactive, None for longer than ten years.
 
-    With today's number of active validators, and with the capacity of the network active from now on. A block of
-    exactly that second deactivates the validator. A stake has the same seconds in both.
+    With today's number of active validators, and with the capacity of the network active from now
+    on. A block of exactly that second deactivates the validator. A stake has the same seconds in
+    both.
     """
 
     validator: ForecastValidator
@@ -86,7 +89,9 @@ class WeightLoss(Struct, frozen=True):
 
 
 class TopUp(Struct, frozen=True):
-    """An amount that an IncreaseL1ValidatorBalanceTx adds now, so that a validator is active for 30 days."""
+    """An amount that an IncreaseL1ValidatorBalanceTx adds now, so that a validator is active for 30
+    days.
+    """
 
     validation_id: ValidationID
     amount_navax: int
@@ -96,9 +101,11 @@ class Course(Struct, frozen=True):
     """The quorum from now on, for one number of active validators.
 
     losses: losses of weight in the next ten years, in order of time.
-    quorum_impossible_at_s: first Unix time at which too little weight can sign; the time of the forecast if that is so
+    quorum_impossible_at_s: first Unix time at which too little weight can sign; the time of the
+    forecast if that is so
         now; None if it does not happen within ten years.
-    top_ups: cheap set that keeps the quorum for 30 days, in order of validation IDs; empty if the quorum needs no
+    top_ups: cheap set that keeps the quorum for 30 days, in order of validation IDs; empty if the
+    quorum needs no
         top-up; None if no balance can keep it.
     """
 
@@ -119,7 +126,8 @@ class QuorumOutlook(Struct, frozen=True):
     required_weight: 67 % of the total weight, rounded up.
     active_weight: weight of the validators that can sign.
     answering_weight: weight of the validators that can sign and were connected in the last day.
-    at_capacity: course with the capacity of the network active; None for a subnet without L1 validators.
+    at_capacity: course with the capacity of the network active; None for a subnet without L1
+        validators.
     """
 
     as_of_s: int
@@ -133,7 +141,9 @@ class QuorumOutlook(Struct, frozen=True):
 
     @property
     def margin(self) -> Fraction:
-        """Return the active weight above the required one, over the total; negative if the quorum is impossible."""
+        """Return the active weight above the required one, over the total; negative if the quorum
+        is impossible.
+        """
         return self._margin(self.active_weight)
 
     @property
@@ -156,9 +166,11 @@ def forecast_quorum(
     top_up_s: int = TOP_UP_S,
     step: Callable[[], None] = no_step,
 ) -> QuorumOutlook:
-    """Return the forecast of a subnet's validators, all of them, whose balances were read at chain time `as_of_s`.
+    """Return the forecast of a subnet's validators, all of them, whose balances were read at chain
+    time `as_of_s`.
 
-    The validators of the result keep their order. Raises ValueError if a fee is missing and there are L1 validators.
+    The validators of the result keep their order. Raises ValueError if a fee is missing and there
+    are L1 validators.
     today, at_capacity: fee curves that begin at `as_of_s`.
     top_up_s: seconds for which top-ups keep the quorum.
     step: function that is called after each small part of the computation.
@@ -257,7 +269,9 @@ def _follow_course(
 
 
 class _Candidate(Struct, frozen=True):
-    """A top-up, the weight that it keeps, and the second from which that weight is missing without it."""
+    """A top-up, the weight that it keeps, and the second from which that weight is missing without
+    it.
+    """
 
     top_up: TopUp
     weight: int
@@ -265,7 +279,9 @@ class _Candidate(Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, bytes]:
-        """The order of candidates: the amount by weight, with as many bits as distinguish weights of 64 bits."""
+        """The order of candidates: the amount by weight, with as many bits as distinguish weights
+        of 64 bits.
+        """
         return (self.top_up.amount_navax << 128) // self.weight, self.top_up.validation_id
 
 
@@ -276,7 +292,9 @@ def _find_candidates(
     top_up_s: int,
     step: Callable[[], None],
 ) -> list[_Candidate]:
-    """Return L1 validators that leave within `top_up_s`, the cheapest weight first; none if no balance lasts longer."""
+    """Return L1 validators that leave within `top_up_s`, the cheapest weight first; none if no
+    balance lasts longer.
+    """
     # Behind the transactions of a block, a validator needs the price of the next second.
     target_navax = max(1, curve.cost(top_up_s + 1, step))
     if target_navax >= _MAX_BALANCE_NAVAX:
@@ -297,7 +315,9 @@ def _find_candidates(
 def _choose_top_ups(
     candidates: Sequence[_Candidate], needs: Mapping[int, int], step: Callable[[], None]
 ) -> tuple[TopUp, ...] | None:
-    """Return a cheap choice that has the needed weight from each second on, by validation ID; None if there is none."""
+    """Return a cheap choice that has the needed weight from each second on, by validation ID; None
+    if there is none.
+    """
     needs = _find_decisive_needs(candidates, needs)
     if not _is_enough(candidates, needs):
         return None
@@ -316,8 +336,8 @@ def _find_decisive_needs(
 ) -> Mapping[int, int]:
     """Return the needs that imply all others, at most one more than there are candidates.
 
-    A candidate that helps at a second helps at all later ones. Later needs that are no larger are therefore implied,
-    and smaller ones since the same candidates began to help.
+    A candidate that helps at a second helps at all later ones. Later needs that are no larger are
+    therefore implied, and smaller ones since the same candidates began to help.
     """
     starts = sorted(candidate.missing_from for candidate in candidates)
     decisive: dict[int, tuple[int, int]] = {}
@@ -352,7 +372,9 @@ def _choose_least(
 def _choose_greedily(
     candidates: Sequence[_Candidate], needs: Mapping[int, int], step: Callable[[], None]
 ) -> Sequence[_Candidate]:
-    """Choose in the given order while weight is missing, then drop the superfluous, the largest amount first."""
+    """Choose in the given order while weight is missing, then drop the superfluous, the largest
+    amount first.
+    """
     missing = dict(needs)
     chosen: list[_Candidate] = []
     for candidate in candidates:

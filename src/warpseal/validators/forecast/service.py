@@ -1,11 +1,13 @@
 """Forecasts of subnets: on request, kept for seconds, and of the tracked ones in the background.
 
-A validator counts as answering if its node was connected to this daemon at some time of the last day (by whole hours):
-every connected node answers pings, whether or not a signature was asked of it.
+A validator counts as answering if its node was connected to this daemon at some time of the last
+day (by whole hours): every connected node answers pings, whether or not a signature was asked of
+it.
 
-Source of truth for validators and the fee: platform.getCurrentValidators and platform.getValidatorFeeState of a node.
-Nodes do not return the number of active L1 validators: the index has it, or it follows from the excess, which moves by
-the validators above the target each second (ACP-77).
+Source of truth for validators and the fee: platform.getCurrentValidators and
+platform.getValidatorFeeState of a node. Nodes do not return the number of active L1 validators: the
+index has it, or it follows from the excess, which moves by the validators above the target each
+second (ACP-77).
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ _MAX_VALIDATORS: Final = 2_500
 _FIRST_S: Final = 10.0
 # After a failure, and while validators were not observed yet.
 _RETRY_S: Final = 5.0
-# While the excess changes with each block, every forecast computes for so long: it may take 5 % of a core.
+# While the excess changes with each block, every forecast computes for so long: it may take 5 % of
+# a core.
 _REST_FACTOR: Final = 20
 _MAX_CONCURRENCY: Final = 4
 
@@ -80,7 +83,10 @@ class ActiveSource(StrEnum):
 
 
 class FeeReading(Struct, frozen=True):
-    """The fee at the time of a reading. active: validators that pay it; None: unknown, of MINIMUM up to the target."""
+    """The fee at the time of a reading.
+
+    active: validators that pay it; None: unknown, of MINIMUM up to the target.
+    """
 
     config: L1FeeConfig
     state: L1FeeState
@@ -96,7 +102,10 @@ class SubnetReading(Struct, frozen=True):
 
 
 class FeeStates:
-    """The last fee states, and the number of active L1 validators that follows from two of them. Pure."""
+    """The last fee states, and the number of active L1 validators that follows from two of them.
+
+    Pure.
+    """
 
     def __init__(self) -> None:
         self._states: deque[L1FeeState] = deque(maxlen=_MAX_STATES)
@@ -109,8 +118,8 @@ class FeeStates:
     def active_before(self, state: L1FeeState, config: L1FeeConfig) -> int | None:
         """Return the mean number of active validators since the newest earlier state, rounded.
 
-        None if there is none within a day, if the excess was cut off at 0 or at 2^64 - 1, or if no network can have
-        the number.
+        None if there is none within a day, if the excess was cut off at 0 or at 2^64 - 1, or if no
+        network can have the number.
         """
         earlier = [
             other for other in self._states if 0 < state.time_s - other.time_s <= _MAX_SLOPE_S
@@ -126,7 +135,10 @@ class FeeStates:
 
 
 class ForecastReader:
-    """Reads from nodes. index: returns the index of the primary chains; None while there is none."""
+    """Reads from nodes.
+
+    index: returns the index of the primary chains; None while there is none.
+    """
 
     def __init__(
         self, platform: PlatformClient, index: Callable[[], PrimaryNetworkIndex | None]
@@ -139,9 +151,12 @@ class ForecastReader:
         self._indexed: tuple[int, int] | None = None
 
     async def read(self, subnet_id: SubnetID, origin: CallOrigin) -> SubnetReading:
-        """Return the validations and the fee, of one chain time if no block comes in between. Raises NodeUnavailable.
+        """Return the validations and the fee, of one chain time if no block comes in between.
 
-        Of three attempts with a block in between the last one counts, in which a balance differs by a few seconds' fee.
+        Raises NodeUnavailable.
+
+        Of three attempts with a block in between the last one counts, in which a balance differs by
+        a few seconds' fee.
         """
         state = await self._read_state(origin)
         for _ in range(_ATTEMPTS):
@@ -170,7 +185,10 @@ class ForecastReader:
         )
 
     async def _fee_config(self, state: L1FeeState, origin: CallOrigin) -> L1FeeConfig:
-        """Return the parameters by which the node computed the price. Raises NodeUnavailable if they do not give it."""
+        """Return the parameters by which the node computed the price.
+
+        Raises NodeUnavailable if they do not give it.
+        """
         cached = self._config.get(None)
         if cached is not None and l1_fee_price(cached.value, state.excess) == state.price:
             return cached.value
@@ -181,7 +199,9 @@ class ForecastReader:
         return config
 
     async def _indexed_active(self, state: L1FeeState) -> int | None:
-        """Return the number after the last indexed block; None without a complete index near the tip."""
+        """Return the number after the last indexed block; None without a complete index near the
+        tip.
+        """
         index = self._index()
         if index is None:
             return None
@@ -210,7 +230,11 @@ class SubnetKind(StrEnum):
 
 
 class SubnetForecast(Struct, frozen=True):
-    """The forecast of a subnet. fee: of L1s. is_answering_known: whether the daemon observed the validators."""
+    """The forecast of a subnet.
+
+    fee: of L1s.
+    is_answering_known: whether the daemon observed the validators.
+    """
 
     subnet_id: SubnetID
     kind: SubnetKind
@@ -222,8 +246,10 @@ class SubnetForecast(Struct, frozen=True):
 class ForecastService:
     """Forecasts of any subnet. Used from one event loop.
 
-    connected_since: function that returns whether each observed node was connected since a Unix time.
-    is_unreachable: function that returns whether the daemon tracks a subnet and has failed to connect to its validator,
+    connected_since: function that returns whether each observed node was connected since a Unix
+    time.
+    is_unreachable: function that returns whether the daemon tracks a subnet and has failed to
+    connect to its validator,
         or has no address of it.
     executor: threads that compute the forecasts.
     unix_clock: Unix time in seconds.
@@ -278,19 +304,27 @@ class ForecastService:
     async def forecast(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
     ) -> SubnetForecast:
-        """Return the forecast of a subnet, a few seconds old at most. Raises UnknownSubnet, NodeUnavailable."""
+        """Return the forecast of a subnet, a few seconds old at most.
+
+        Raises UnknownSubnet, NodeUnavailable.
+        """
         cached = self._cache.get(subnet_id)
         if cached is not None:
             return cached.value
         return await self._flights.run(subnet_id, lambda: self._make(subnet_id, origin))
 
     def latest(self) -> Sequence[SubnetForecast]:
-        """Return the last forecast of each tracked subnet, without those that are older than some minutes."""
+        """Return the last forecast of each tracked subnet, without those that are older than some
+        minutes.
+        """
         entries = (self._latest.get(subnet_id) for subnet_id in self._tracked)
         return tuple(cached.value for cached in entries if cached is not None)
 
     async def run(self) -> None:
-        """Refresh the forecasts of the tracked subnets until cancelled. No node is called if there are none."""
+        """Refresh the forecasts of the tracked subnets until cancelled.
+
+        No node is called if there are none.
+        """
         limit = AsyncSemaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
             for subnet_id in self._tracked:
@@ -357,7 +391,9 @@ class ForecastService:
     def _is_observed(
         self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]
     ) -> bool:
-        """Return whether the weight that answered is known: each validator that can sign was observed, or sought."""
+        """Return whether the weight that answered is known: each validator that can sign was
+        observed, or sought.
+        """
         signers = (row.validator.node_id for row in outlook.validators if row.validator.can_sign)
         return bool(connected) and all(
             node_id in connected or self._is_unreachable(node_id, subnet_id) for node_id in signers
@@ -375,7 +411,9 @@ class ForecastService:
     async def _keyed_stakes(
         self, subnet_id: SubnetID, validations: Iterable[CurrentValidation], origin: CallOrigin
     ) -> frozenset[NodeID]:
-        """Return the nodes that have a BLS key by the set at the proposed height; none if all validators are of L1s."""
+        """Return the nodes that have a BLS key by the set at the proposed height; none if all
+        validators are of L1s.
+        """
         if all(validation.is_l1 for validation in validations):
             return frozenset()
         height = await self._heights.first()

@@ -1,7 +1,7 @@
 """The hourly uptime of each node, until the store has it. Pure: the caller passes the time.
 
-Counters only grow; their growth since the last count belongs to the hour of the count. No hour has more than its 3,600
-seconds: if late growth exceeds them, the proportion of connected time is kept.
+Counters only grow; their growth since the last count belongs to the hour of the count. No hour has
+more than its 3,600 seconds: if late growth exceeds them, the proportion of connected time is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _DAY_MS: Final = 24 * HOUR_S * 1_000
 
 
 class HourlyUptime:
-    """Rows by hour and node. max_rows: in memory; beyond them the oldest hours are dropped.
+    """Rows by hour and node.
+
+    max_rows: in memory; beyond them the oldest hours are dropped.
 
     first_hour: the first hour that may have rows.
     """
@@ -107,7 +109,8 @@ def hour_of(unix_s: float) -> int:
 
 
 def compute_reach(hours: Sequence[HourRow], recent_since_unix_s: float) -> ObservedUptime | None:
-    """Return uptime and reachability by these hours (oldest first); None if the recent ones hold less than a day.
+    """Return uptime and reachability by these hours (oldest first); None if the recent ones hold
+    less than a day.
 
     Uptime counts all hours, reachability the latest hours that make a full day of observation.
     """

@@ -1,11 +1,16 @@
-"""For how long each node was observed and connected, and the heartbeats without which no time is credited. Pure.
+"""For how long each node was observed and connected, and the heartbeats without which no time is
+credited.
 
-A node is observed while it is connected, and while it is wanted and was dialed: from its first dial on, or, after a
-restart, as soon as it is wanted. A node that was never dialed, because its address is unknown, is not observed.
+Pure.
 
-A connection is credited up to the last byte that the node sent. The time after it is undecided until the node is heard
-again (it was connected) or its connection ends (it was not). Times are milliseconds of a monotonic clock. Source of
-truth: docs/node-interfaces.md, "What Warpseal observes".
+A node is observed while it is connected, and while it is wanted and was dialed: from its first dial
+on, or, after a restart, as soon as it is wanted. A node that was never dialed, because its address
+is unknown, is not observed.
+
+A connection is credited up to the last byte that the node sent. The time after it is undecided
+until the node is heard again (it was connected) or its connection ends (it was not). Times are
+milliseconds of a monotonic clock. Source of truth: docs/node-interfaces.md, "What Warpseal
+observes".
 """
 
 from __future__ import annotations
@@ -49,7 +54,9 @@ class Observation(Enum):
 
 
 class UptimeCounter(Struct):
-    """The time that one node was observed since the process began. since_ms: everything before it is counted.
+    """The time that one node was observed since the process began.
+
+    since_ms: everything before it is counted.
 
     undecided_ms: time before `since_ms` that is not decided nevertheless.
     """
@@ -61,7 +68,10 @@ class UptimeCounter(Struct):
     undecided_ms: int = 0
 
     def observe(self, observation: Observation, now_ms: int) -> None:
-        """Set the state of the node from now on. Undecided time of a connection that ended counts as not connected."""
+        """Set the state of the node from now on.
+
+        Undecided time of a connection that ended counts as not connected.
+        """
         if self.observation is Observation.CONNECTED:
             if observation is Observation.CONNECTED:
                 return
@@ -73,7 +83,10 @@ class UptimeCounter(Struct):
         self.observation = observation
 
     def advance(self, now_ms: int, heard_ms: int | None) -> None:
-        """Count up to now. heard_ms: when the open connection last received a byte."""
+        """Count up to now.
+
+        heard_ms: when the open connection last received a byte.
+        """
         if self.observation is not Observation.CONNECTED:
             self.observe(self.observation, now_ms)
         elif heard_ms is not None and self.since_ms < (heard_ms := min(heard_ms, now_ms)):
@@ -83,7 +96,9 @@ class UptimeCounter(Struct):
             self.undecided_ms, self.since_ms = 0, heard_ms
 
     def skip_gap(self, begin_ms: int, until_ms: int) -> None:
-        """Leave out the time between these, in which the daemon was not running; all before `begin_ms` is counted."""
+        """Leave out the time between these, in which the daemon was not running; all before
+        `begin_ms` is counted.
+        """
         if self.observation is Observation.CONNECTED:
             self.undecided_ms += max(0, begin_ms - self.since_ms)
         self.since_ms = max(self.since_ms, until_ms)
@@ -101,7 +116,10 @@ class UptimeCounter(Struct):
 
 
 class NodeUptimes:
-    """Counters by node. Times are milliseconds of the monotonic clock that `peers` uses (in seconds)."""
+    """Counters by node.
+
+    Times are milliseconds of the monotonic clock that `peers` uses (in seconds).
+    """
 
     def __init__(self, peers: PeerNetwork, settings: UptimeSettings) -> None:
         self._peers = peers
@@ -112,7 +130,10 @@ class NodeUptimes:
         self._beat_ms: int | None = None
 
     def heartbeat(self, now_ms: int) -> None:
-        """Note that the daemon runs. If the last heartbeat is too long ago, the time between counts for no node."""
+        """Note that the daemon runs.
+
+        If the last heartbeat is too long ago, the time between counts for no node.
+        """
         last_ms = self._beat_ms
         if last_ms is not None and now_ms - last_ms > self._max_gap_ms:
             for node_id, counter in self.counters.items():
@@ -142,7 +163,9 @@ class NodeUptimes:
         self._tried_before.update(node_ids)
 
     def drop_unseen(self, exceptions: Collection[NodeID]) -> list[NodeID]:
-        """Drop the counters of nodes that are not observed any more, except these; return the dropped node ids."""
+        """Drop the counters of nodes that are not observed any more, except these; return the
+        dropped node ids.
+        """
         dropped = [
             node_id
             for node_id, counter in self.counters.items()

@@ -1,7 +1,8 @@
-"""Records the uptime of peers: counted in memory, written to the store each minute under the daemon's own node id.
+"""Records the uptime of peers: counted in memory, written to the store each minute under the
+daemon's own node id.
 
-While the store is down, or off, rows wait in memory. Nothing is written before the rows of earlier processes were read,
-so that rows are absolute and a repeated write adds nothing.
+While the store is down, or off, rows wait in memory. Nothing is written before the rows of earlier
+processes were read, so that rows are absolute and a repeated write adds nothing.
 """
 
 from __future__ import annotations
@@ -71,20 +72,24 @@ class UptimeRecorder:
     def watch(self, validations: Iterable[CurrentValidation]) -> None:
         """Count these validations, from now on or from the row in the store.
 
-        Call it with the validations of each chain at least once a minute, and whenever they change: a validation that
-        was not confirmed for five minutes is not credited, and one that was not confirmed for long is dropped.
+        Call it with the validations of each chain at least once a minute, and whenever they change:
+        a validation that was not confirmed for five minutes is not credited, and one that was not
+        confirmed for long is dropped.
         """
         self._validations.watch(validations, self._now_ms(), self._unix_clock())
 
     def uptime(self, validation: CurrentValidation) -> Uptime:
-        """Return the uptime of a validation up to when its node was last heard; zero if it is unknown.
+        """Return the uptime of a validation up to when its node was last heard; zero if it is
+        unknown.
 
         Until the store has answered for the first time this is what the current process observed.
         """
         return self._validations.uptime(validation, self._now_ms(), self._unix_clock())
 
     async def hours(self, node_id: NodeID, since_unix_s: int) -> tuple[HourRow, ...]:
-        """Return the hours in which a node was observed, oldest first: the store's, and those it does not have yet."""
+        """Return the hours in which a node was observed, oldest first: the store's, and those it
+        does not have yet.
+        """
         last_hour = hour_of(self._unix_clock())
         first_hour = max(hour_of(since_unix_s), last_hour - hour_of(self._settings.retention_s))
         try:
@@ -119,7 +124,8 @@ class UptimeRecorder:
     ) -> Mapping[NodeID, bool]:
         """Return whether each of these nodes was connected at some time since then, by whole hours.
 
-        Nodes that were not observed in that time are left out. While the store is down, the hours in memory count.
+        Nodes that were not observed in that time are left out. While the store is down, the hours
+        in memory count.
         """
         first_hour = hour_of(since_unix_s)
         stored = await self._stored_connected(first_hour)
@@ -161,7 +167,8 @@ class UptimeRecorder:
                 self._update()
                 await asyncio.sleep(self._settings.heartbeat_s)
         finally:
-            # Stops before the network closes its connections, which must not count against the nodes.
+            # Stops before the network closes its connections, which must not count against the
+            # nodes.
             end()
             self._count()
             if self._is_loaded:

@@ -1,7 +1,10 @@
-"""The uptime of each validation: the growth of its node's counter while the validation was current. Pure.
+"""The uptime of each validation: the growth of its node's counter while the validation was current.
 
-Counting begins at the start of the validation, or when it is first watched if that is later, and continues from the row
-that an earlier process wrote. Time in which the validation is not confirmed to be current is not counted.
+Pure.
+
+Counting begins at the start of the validation, or when it is first watched if that is later, and
+continues from the row that an earlier process wrote. Time in which the validation is not confirmed
+to be current is not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +23,11 @@ _SEEN_STEP_S = 86_400
 
 
 class _Entry(Struct):
-    """One validation. counted: its node's counter at the last count, None at first. confirmed_ms: last watch."""
+    """One validation.
+
+    counted: its node's counter at the last count, None at first.
+    confirmed_ms: last watch.
+    """
 
     validation: CurrentValidation
     first_at: int
@@ -86,7 +93,9 @@ class ValidationUptime:
                 _add_stored(entry, row)
 
     def unwritten_rows(self) -> tuple[ValidationRow, ...]:
-        """Return the rows whose counts changed since they were written, or that were written a day ago."""
+        """Return the rows whose counts changed since they were written, or that were written a day
+        ago.
+        """
         rows = (entry.row() for entry in self._entries.values())
         return tuple(
             row for row in rows if not _is_written(self._stored_rows.get(row.validation_id), row)
