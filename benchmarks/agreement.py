@@ -32,9 +32,15 @@ COST_AIM = Aim(1.05)
 # The P-Chain follower and the store would use CPU between the requests.
 FLAGS = ("--follow-p-chain", "false", "--store-url", "off", "--max-p-chain-lookback", "-1")
 NOTES = (
-    f"{NODES} nodes, a block each second; both daemons run side by side, and only one of them has requests",
+    (
+        f"{NODES} nodes, a block each second; both daemons run side by side, and only one of them"
+        " has requests"
+    ),
     "turns of each daemon in alternating order; a ratio is the median of the turns",
-    "a new height: the set at a height that the daemon does not know yet is fetched for each request",
+    (
+        "a new height: the set at a height that the daemon does not know yet is fetched for each"
+        " request"
+    ),
 )
 
 Turn = Callable[[Daemon], Awaitable[int]]

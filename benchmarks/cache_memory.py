@@ -70,7 +70,10 @@ def run(quick: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         figures += asyncio.run(_fill_daemon(Path(folder), min(limit_bytes, DAEMON_BYTES)))
     notes = (
-        "entries as rounds add them, evicted and replaced once; the memory of idle arenas is included",
+        (
+            "entries as rounds add them, evicted and replaced once; the memory of idle arenas is"
+            " included"
+        ),
     )
     return Report("cache_memory", quick, tuple(figures), notes)
 

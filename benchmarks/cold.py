@@ -101,7 +101,10 @@ async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
                 )
         figures.append(violations_figure(network.violations()))
     notes = (
-        f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",
+        (
+            f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes,"
+            " both with zstd"
+        ),
     )
     return Report("cold", quick, tuple(figures), notes, samples)
 

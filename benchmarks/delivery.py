@@ -107,9 +107,14 @@ def run(quick: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         figures += _reissue_figures(asyncio.run(_reissue(sizes, Path(folder))))
     notes = (
-        f"{CLIENTS} keep-alive connections for repeated requests; slices with and without a destination alternate",
-        f"before the epoch changes, {sizes.leaving} of {sizes.validators} validators leave, so that positions move; "
-        f"shares of {MORE_THAN_NEEDED} % are stored",
+        (
+            f"{CLIENTS} keep-alive connections for repeated requests; slices with and without a"
+            " destination alternate"
+        ),
+        (
+            f"before the epoch changes, {sizes.leaving} of {sizes.validators} validators leave, so"
+            f" that positions move; shares of {MORE_THAN_NEEDED} % are stored"
+        ),
     )
     return Report("delivery", quick, tuple(figures), notes)
 

@@ -105,8 +105,11 @@ async def _measure(folder: Path, quick: bool) -> Report:
             figures += await _compare_callers(subject, destination, tasks, supply, pending, calls)
         figures.append(violations_figure(network.violations()))
     notes = (
-        f"{validators} validators; a caller posts new messages one after another, {PAUSE_S:g} s apart, in slices of "
-        f"{calls} with {pending // SLICES} pending messages, and without in turn",
+        (
+            f"{validators} validators; a caller posts new messages one after another, {PAUSE_S:g} s"
+            f" apart, in slices of {calls} with {pending // SLICES} pending messages, and without"
+            " in turn"
+        ),
     )
     return Report("eager_icm", quick, tuple(figures), notes)
 

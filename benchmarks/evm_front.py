@@ -38,8 +38,14 @@ CPU_AIM = Aim(2.0)
 NOTES = (
     *SHARED_NOTES,
     "turns of a second: node, proxy, daemon, again and again; figures are medians of the turns",
-    f"evenly paced: {PACE:.0%} of the requests that the daemon answers when {CLIENTS} connections never wait",
-    f"never waiting: {CLIENTS} requests are in the queue of one busy core at all times; the time is the queue's",
+    (
+        f"evenly paced: {PACE:.0%} of the requests that the daemon answers when {CLIENTS}"
+        " connections never wait"
+    ),
+    (
+        f"never waiting: {CLIENTS} requests are in the queue of one busy core at all times; the"
+        " time is the queue's"
+    ),
 )
 
 

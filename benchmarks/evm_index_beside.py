@@ -27,7 +27,10 @@ from benchmarks.report import Aim, Figure, Report
 BLOCKS = 600_000
 QUICK_BLOCKS = 100_000
 NOTES = (
-    f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in turns; one client",
+    (
+        f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in"
+        " turns; one client"
+    ),
     "the index is filled as fast as it goes, from a chain with one ERC-20 transfer a block",
 )
 

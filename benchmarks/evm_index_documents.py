@@ -33,7 +33,10 @@ def run(quick: bool) -> Report:
         ) as node:
             figures = uvloop.run(_fetch(node, folder / "data", blocks))
     notes = (
-        "60 collections whose documents lie at eight hosts, all of them one process on this machine; mode `all`",
+        (
+            "60 collections whose documents lie at eight hosts, all of them one process on this"
+            " machine; mode `all`"
+        ),
     )
     return Report("evm_index_documents", quick, figures, notes)
 

@@ -193,8 +193,10 @@ def measure(transfers: int, url: str = "") -> Report:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     notes = (
-        f"{transfers} transfers of {_TOKENS} tokens, {write_run.holders} holders of a token; the pages of the writer"
-        f" have {cache_bytes / 2**20:.0f} MiB, its log half as much",
+        (
+            f"{transfers} transfers of {_TOKENS} tokens, {write_run.holders} holders of a token;"
+            f" the pages of the writer have {cache_bytes / 2**20:.0f} MiB, its log half as much"
+        ),
     )
     return Report("evm_index_holders", transfers < FULL, (*_figures(write_run), *pages), notes)
 

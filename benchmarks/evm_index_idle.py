@@ -40,7 +40,10 @@ def run(quick: bool) -> Report:
             figures = uvloop.run(_watch(node, folder / "data", quick=quick))
         figures += uvloop.run(_measure_both(folder, settle_s=QUICK_SETTLE_S if quick else SETTLE_S))
     notes = (
-        f"{chains} chains with an index each; metadata `asked`, traces `auto`, the other settings as they are",
+        (
+            f"{chains} chains with an index each; metadata `asked`, traces `auto`, the other"
+            " settings as they are"
+        ),
         "memory of both processes: with the worker of the index process, which writes the P-Chain",
     )
     return Report("evm_index_idle", quick, figures, notes)

@@ -48,7 +48,8 @@ _INTERFACES: Final = (
 _SUPPORTS_INTERFACE: Final = bytes.fromhex("01ffc9a7")
 _TOKEN_URIS: Final = (bytes.fromhex("c87b56dd"), bytes.fromhex("0e89341c"))
 _DOCUMENT: Final = (
-    b'{"name":"Token %b","description":"A token of a synthetic collection, described in a sentence of usual length.",'
+    b'{"name":"Token %b","description":"A token of a synthetic collection, described in a sentence'
+    b' of usual length.",'
     b'"image":"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/%b.png","attributes":'
     b'[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]}'
 )

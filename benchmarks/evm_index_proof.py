@@ -144,10 +144,19 @@ def run(quick: bool) -> Report:
         figures += _measure(txs, logs, max(50, blocks // _QUICK_PART) if quick else blocks)
     figures += _measure_holds()
     notes = (
-        f"one block in {_EVENT_EVERY} has an NFT transfer; {ROUNDS} rounds in turns, the best of each; SQLite",
-        "the node answers from memory, without HTTP; the proving process has started before the clock begins",
+        (
+            f"one block in {_EVENT_EVERY} has an NFT transfer; {ROUNDS} rounds in turns, the best"
+            " of each; SQLite"
+        ),
+        (
+            "the node answers from memory, without HTTP; the proving process has started before the"
+            " clock begins"
+        ),
         "3 logs a transaction, but 1 in blocks of one transaction",
-        "longest hold: how long after its time a timer of 1 ms fires at most while the block is read, the best round",
+        (
+            "longest hold: how long after its time a timer of 1 ms fires at most while the block is"
+            " read, the best round"
+        ),
     )
     return Report("evm_index_proof", quick, tuple(figures), notes)
 

@@ -96,11 +96,23 @@ def run(quick: bool) -> Report:
             Figure(f"time with messages by that without: {name}", without / with_icm, "x", aim)
         )
     notes = (
-        f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and so is the node",
-        "one ERC-20 transfer a block; 200 transactions with 5 logs each, one log in 50 of an NFT; 50 NFT transfers;"
-        " 50 ERC-20 transfers, with `holders`; 17 transactions with 3 logs each, about an average block of the C-Chain",
-        "messages, coins: 15 transactions, 3 of which send or receive a message, indexed with and without `icm`",
-        f"downloading and parsing alone: {_FLOOR_AT_ONCE} requests at once, the indexer's decoders, in one process",
+        (
+            f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and"
+            " so is the node"
+        ),
+        (
+            "one ERC-20 transfer a block; 200 transactions with 5 logs each, one log in 50 of an"
+            " NFT; 50 NFT transfers; 50 ERC-20 transfers, with `holders`; 17 transactions with 3"
+            " logs each, about an average block of the C-Chain"
+        ),
+        (
+            "messages, coins: 15 transactions, 3 of which send or receive a message, indexed with"
+            " and without `icm`"
+        ),
+        (
+            f"downloading and parsing alone: {_FLOOR_AT_ONCE} requests at once, the indexer's"
+            " decoders, in one process"
+        ),
     )
     return Report("evm_index_run", quick, tuple(figures), notes)
 

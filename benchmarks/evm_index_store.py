@@ -116,8 +116,11 @@ def measure(transfers: int, url: str = "") -> Report:
         pages = measure_pages(chain, settings, folder)
     messages = _measure_messages(transfers // 2, url)
     notes = (
-        f"{write_run.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
-        f" the writer and of the readers have at most {cache_bytes / 2**20:.0f} MiB each, its log half as much",
+        (
+            f"{write_run.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)}"
+            " holders; the pages of the writer and of the readers have at most"
+            f" {cache_bytes / 2**20:.0f} MiB each, its log half as much"
+        ),
     )
     return Report(
         "evm_index_store", transfers < FULL, (*_figures(write_run), *pages, *messages), notes
@@ -238,7 +241,9 @@ def _documents(chain: MadeUpNfts) -> Iterator[TokenDocument]:
         for token_id in range(chain.next_ids[number]):
             fields = NftFields(
                 name=f"Collection {number} #{token_id}",
-                description="A token of a synthetic collection, described in a sentence of usual length.",
+                description=(
+                    "A token of a synthetic collection, described in a sentence of usual length."
+                ),
                 image_uri=f"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/{token_id}.png",
                 attributes=_ATTRIBUTES,
             )

@@ -22,8 +22,9 @@ _RESULTS = {
     "eth_chainId": b'"0x7a69"',
     "eth_blockNumber": b'"0x10"',
     "eth_getBalance": b'"0xde0b6b3a7640000"',
-    "eth_getBlockByNumber": b'{"number":"0x0","hash":"%s","timestamp":"0x5"}'
-    % GENESIS_HASH.encode(),
+    "eth_getBlockByNumber": (
+        b'{"number":"0x0","hash":"%s","timestamp":"0x5"}' % GENESIS_HASH.encode()
+    ),
     "info.getNetworkID": b'{"networkID":"5"}',
     "platform.getHeight": b'{"height":"16"}',
     "avm.getHeight": b'{"height":"16"}',

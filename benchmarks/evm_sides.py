@@ -21,8 +21,14 @@ CHAIN = id_text(ChainID(bytes([7]) * 32))
 NODE, BARE, FRONT = "the node", "bare proxy", "the daemon"
 FRONT_PATH = f"/ext/bc/{CHAIN}"
 NOTES = (
-    "node, load and simulated network share one core; the daemon, or the bare aiohttp proxy, has the other",
-    "the daemon logs no line for each request here (log-level warn, as in all benchmarks); neither does the proxy",
+    (
+        "node, load and simulated network share one core; the daemon, or the bare aiohttp proxy,"
+        " has the other"
+    ),
+    (
+        "the daemon logs no line for each request here (log-level warn, as in all benchmarks);"
+        " neither does the proxy"
+    ),
 )
 
 

@@ -25,8 +25,14 @@ HEADS = 12
 QUICK_HEADS = 3
 NOTES = (
     *SHARED_NOTES,
-    "each client has one WebSocket, with one to the node behind it; the node sends a head of 0.7 KB to all at once",
-    "turns: node, proxy, daemon; delays count from the moment at which the node sends a client's copy",
+    (
+        "each client has one WebSocket, with one to the node behind it; the node sends a head of"
+        " 0.7 KB to all at once"
+    ),
+    (
+        "turns: node, proxy, daemon; delays count from the moment at which the node sends a"
+        " client's copy"
+    ),
 )
 
 

@@ -23,7 +23,10 @@ PATH = "/ext/health"
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"health.health","params":{"tags":[]}}'
 RATE_AIM = Aim(2000, at_least=True)
 NOTES = (
-    f"{CLIENTS} keep-alive connections from another process on the other core; the daemon has one core",
+    (
+        f"{CLIENTS} keep-alive connections from another process on the other core; the daemon has"
+        " one core"
+    ),
 )
 
 

@@ -97,8 +97,14 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
 
 
 NOTES = (
-    f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in turns; one client",
-    "the index is filled from container ranges as fast as it goes; blocks of one transaction, as of the proposervm",
+    (
+        f"POST of a new message and GET of a stored one in turns, {PAIRS} windows of each kind in"
+        " turns; one client"
+    ),
+    (
+        "the index is filled from container ranges as fast as it goes; blocks of one transaction,"
+        " as of the proposervm"
+    ),
 )
 
 

@@ -84,7 +84,10 @@ def run(quick: bool) -> Report:
         Figure("C-Chain from batches", c, "blocks/s"),
     )
     notes = (
-        f"{count} blocks of one transaction; {AT_ONCE} requests at once; every tenth P block exports",
+        (
+            f"{count} blocks of one transaction; {AT_ONCE} requests at once; every tenth P block"
+            " exports"
+        ),
         f"P-Chain and floors: the best of {ROUNDS} rounds each, in turns",
     )
     return Report("index_run", quick, figures, notes)

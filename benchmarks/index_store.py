@@ -139,8 +139,9 @@ def _write_figures(write_run: WriteRun) -> tuple[Figure, ...]:
 def _note(settings: IndexSettings, write_run: WriteRun) -> str:
     size, pages = write_run.size_bytes / 2**20, settings.cache_bytes / 2**20
     return (
-        f"the store has {size:.0f} MiB; the writer and the readers each have at most {pages:.0f} MiB for pages, and the"
-        f" writer has a log of {pages / 2:.0f} MiB; the operating system caches nothing of the store"
+        f"the store has {size:.0f} MiB; the writer and the readers each have at most {pages:.0f}"
+        f" MiB for pages, and the writer has a log of {pages / 2:.0f} MiB; the operating system"
+        " caches nothing of the store"
     )
 
 

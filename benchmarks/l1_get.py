@@ -74,7 +74,10 @@ async def _measure(folder: Path, validators: int, seconds: float, quick: bool) -
 
 
 NOTES = (
-    f"{CLIENTS} keep-alive connections from another process on the other core, which the simulated network also uses",
+    (
+        f"{CLIENTS} keep-alive connections from another process on the other core, which the"
+        " simulated network also uses"
+    ),
     "the daemon is a fresh process on one core; a block each second, another epoch every five",
 )
 

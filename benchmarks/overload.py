@@ -100,7 +100,10 @@ async def _measure(folder: Path, quick: bool) -> Report:
                 await asyncio.sleep(SETTLE_S)
         figures.append(violations_figure(network.violations()))
     notes = (
-        f"{validators} validators on the same cores; timeout of {TIMEOUT_S:g} s; one connection for each request",
+        (
+            f"{validators} validators on the same cores; timeout of {TIMEOUT_S:g} s; one connection"
+            " for each request"
+        ),
         "late: 504, or another error than the refusal",
     )
     return Report("overload", quick, tuple(figures), notes, samples)

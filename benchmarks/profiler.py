@@ -54,8 +54,14 @@ def run(quick: bool) -> Report:
         ),
     )
     notes = (
-        f"{TASKS} tasks and {THREADS} threads, {CALL_DEPTH} calls deep; {len(pairs)} pairs of turns",
-        "the second figure includes signals, beats of the event loop, caches and the noise of both turns",
+        (
+            f"{TASKS} tasks and {THREADS} threads, {CALL_DEPTH} calls deep; {len(pairs)} pairs of"
+            " turns"
+        ),
+        (
+            "the second figure includes signals, beats of the event loop, caches and the noise of"
+            " both turns"
+        ),
     )
     return Report("profiler", quick, figures, notes, {"pairs": pairs})
 

@@ -99,7 +99,8 @@ def _print_rows(figures: Iterable[Figure], benchmark: str = "", *, judge: bool) 
         aim = f"aim {figure.aim}" if figure.aim else ""
         name = f"{benchmark}: {figure.name}" if benchmark else figure.name
         print(
-            f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12} {figure.verdict if judge else ''}"
+            f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12}"
+            f" {figure.verdict if judge else ''}"
         )
 
 

@@ -346,10 +346,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     rule = (
-        "Growth: in the longest life of a daemon, the median of the last quarter may be above that of the second one by"
-        f" {100 * GROWTH_RATIO:.0f} % and {MEMORY_MARGIN // MEBIBYTE} MiB, or {FILES_MARGIN} files; a life of less than"
-        f" {SHORTEST_LIFE_S / 60:.0f} minutes is not judged. The exit code is 1 if memory or files grew by more, if an"
-        " answer was wrong, or if the daemon broke the peer protocol."
+        "Growth: in the longest life of a daemon, the median of the last quarter may be above that"
+        f" of the second one by {100 * GROWTH_RATIO:.0f} % and {MEMORY_MARGIN // MEBIBYTE} MiB, or"
+        f" {FILES_MARGIN} files; a life of less than {SHORTEST_LIFE_S / 60:.0f} minutes is not"
+        " judged. The exit code is 1 if memory or files grew by more, if an answer was wrong, or"
+        " if the daemon broke the peer protocol."
     )
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.soak",

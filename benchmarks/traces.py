@@ -28,8 +28,14 @@ TURN_S = 0.1
 TRACED_AIM = Aim(1.1)
 RATIOS = ("0.01", "1")
 NOTES = (
-    "all daemons have one core, and one of them at a time has requests; the collector is on the other core",
-    "bursts of a tenth of a second, one of each daemon a turn, in alternating order; the ratio is the median turn",
+    (
+        "all daemons have one core, and one of them at a time has requests; the collector is on the"
+        " other core"
+    ),
+    (
+        "bursts of a tenth of a second, one of each daemon a turn, in alternating order; the ratio"
+        " is the median turn"
+    ),
 )
 
 

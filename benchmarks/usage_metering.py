@@ -30,8 +30,14 @@ KINDS = (
     (f"a batch of {ENTRIES}", BATCH, 1, BATCH_AIM),
 )
 NOTES = (
-    "node, load and simulated network share one core; both daemons have the other, and only one of them has requests",
-    "bursts of a quarter of a second, one of each daemon a turn, in alternating order; the ratio is the median turn",
+    (
+        "node, load and simulated network share one core; both daemons have the other, and only one"
+        " of them has requests"
+    ),
+    (
+        "bursts of a quarter of a second, one of each daemon a turn, in alternating order; the"
+        " ratio is the median turn"
+    ),
     "the metered daemon flushes its usage into SQLite every five seconds",
 )
 

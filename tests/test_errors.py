@@ -290,25 +290,30 @@ def test_a_final_reason_is_left_out_so_that_clients_do_not_retry(bait: str) -> N
 
 
 def test_kebab_callers_get_the_text_of_the_reference_followed_by_the_reason() -> None:
-    assert kebab_text(InvalidQuorum("quorumPercentage", "101 is too much")) == (
-        "Invalid quorum number: 101 is too much"
+    assert (
+        kebab_text(InvalidQuorum("quorumPercentage", "101 is too much"))
+        == "Invalid quorum number: 101 is too much"
     )
     assert kebab_text(InvalidTimeout("timeoutSeconds", "too long")) == "timeout-seconds: too long"
     assert (
         kebab_text(UnknownField("quorumNumber", "no such field")) == "quorumNumber: no such field"
     )
-    assert kebab_text(QuorumNotReached(NEVER, at_deadline=True)) == (
-        "failed to aggregate signatures. error: failed to connect to a threshold of stake: "
+    assert (
+        kebab_text(QuorumNotReached(NEVER, at_deadline=True))
+        == "failed to aggregate signatures. error: failed to connect to a threshold of stake: "
         "signed weight 60, threshold of stake 67, total 100; missing validators: no_bls_key: 1"
     )
     silent = replace(NEVER, counts={"no_answer": 3, "refused": 1})
-    assert kebab_text(QuorumNotReached(silent, at_deadline=True)) == (
-        "failed to aggregate signatures. error: failed to collect a threshold of signatures: "
-        "signed weight 60, threshold of stake 67, total 100; missing validators: no_answer: 3; refused: 1"
+    assert (
+        kebab_text(QuorumNotReached(silent, at_deadline=True))
+        == "failed to aggregate signatures. error: failed to collect a threshold of signatures:"
+        " signed weight 60, threshold of stake 67, total 100; missing validators: no_answer: 3;"
+        " refused: 1"
     )
     unreached = replace(NEVER, counts={"not_connected": 2, "refused": 1})
     assert kebab_text(QuorumNotReached(unreached, at_deadline=False)).startswith(
-        "failed to aggregate signatures. error: failed to connect to a threshold of stake: signed weight 60, "
+        "failed to aggregate signatures. error: failed to connect to a threshold of stake: signed"
+        " weight 60, "
     )
 
 
@@ -357,9 +362,11 @@ def test_the_document_lists_every_error() -> None:
         kind.code: (
             (kind.__doc__ or "").partition("\n")[0],
             status_of(kind, Dialect.V1),
-            f"{kind.http_status} or {kind.deadline_status}"
-            if issubclass(kind, QuorumNotReached)
-            else str(kind.http_status),
+            (
+                f"{kind.http_status} or {kind.deadline_status}"
+                if issubclass(kind, QuorumNotReached)
+                else str(kind.http_status)
+            ),
         )
         for kind in ALL
         if kind is not WarpsealError

@@ -260,8 +260,9 @@ class _Builder:
         seconds = heights.time_of(heights.current) - heights.time_of(height)
         if surplus > 0 and config.price(surplus * seconds) > _MAX_PRICE_NAVAX:
             raise InvalidPlan(
-                f"{active} active L1 validators are too many for a fee target of {config.target}: since their "
-                f"conversion, {seconds} s ago, the fee has risen beyond 1 AVAX a second; raise the target"
+                f"{active} active L1 validators are too many for a fee target of {config.target}:"
+                f" since their conversion, {seconds} s ago, the fee has risen beyond 1 AVAX a"
+                " second; raise the target"
             )
 
     def _put_conversion(self, data: ConversionData) -> None:

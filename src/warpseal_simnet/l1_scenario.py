@@ -68,7 +68,8 @@ class L1Scenario:
             issued = step.issue()
             self._issued.append(issued)
             self._say(
-                f"scenario {number}/{len(steps)}: {step.title}: {issued.kind} {issued.text} is issued"
+                f"scenario {number}/{len(steps)}: {step.title}: {issued.kind} {issued.text} is"
+                " issued"
             )
             self._say(f"  404: GET {self._path(issued)}")
             await asyncio.sleep(self._pace_s)

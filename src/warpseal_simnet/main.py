@@ -111,7 +111,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--write-config",
         type=Path,
         metavar="FILE",
-        help="config file for a daemon on this network; its data-dir is beside it: simnet-data for simnet.json",
+        help=(
+            "config file for a daemon on this network; its data-dir is beside it: simnet-data for"
+            " simnet.json"
+        ),
     )
     add(
         "--write-genesis",
@@ -175,7 +178,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=5,
         metavar="N",
-        help="P-Chain blocks between two blocks of another chain, thus the shortest epoch in blocks (default 5)",
+        help=(
+            "P-Chain blocks between two blocks of another chain, thus the shortest epoch in blocks"
+            " (default 5)"
+        ),
     )
     add(
         "--epoch-seconds",
@@ -228,8 +234,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node-version",
         choices=VERSIONS,
         default=".".join(map(str, NEWEST_VERSION)),
-        help="version of avalanchego that all nodes run; next: a release without any deprecated method "
-        "(default %(default)s)",
+        help=(
+            "version of avalanchego that all nodes run; next: a release without any deprecated"
+            " method (default %(default)s)"
+        ),
     )
     add(
         "--node-port",
@@ -317,9 +325,11 @@ def build_plan(args: argparse.Namespace) -> Plan:
         epoch_s=args.epoch_seconds,
         block_interval_s=args.block_interval,
         churn_every=args.churn,
-        fees=None
-        if args.fee_target is None
-        else replace(fee_config(args.network_id), target=args.fee_target),
+        fees=(
+            None
+            if args.fee_target is None
+            else replace(fee_config(args.network_id), target=args.fee_target)
+        ),
         etna_height=args.etna_height,
         info_peers=args.info_peers,
         nodes=args.nodes,

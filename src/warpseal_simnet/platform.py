@@ -126,8 +126,9 @@ class Platform:
         current = self._view().height
         if height > current:
             raise RpcError(
-                f"failed to get validator set at {height}: failed to fetch validator set at unfinalized height "
-                f"with SubnetID = {id_text(subnet_id)}: {_beyond(current, height)}"
+                f"failed to get validator set at {height}: failed to fetch validator set at"
+                f" unfinalized height with SubnetID = {id_text(subnet_id)}:"
+                f" {_beyond(current, height)}"
             )
         return self._set_json(self._state.set_at(subnet_id, height))
 
@@ -136,8 +137,8 @@ class Platform:
         current = self._view().height
         if height > current:
             raise RpcError(
-                f"failed to get validator sets at {height}: failed to fetch validator set at unfinalized "
-                f"height: {_beyond(current, height)}"
+                f"failed to get validator sets at {height}: failed to fetch validator set at"
+                f" unfinalized height: {_beyond(current, height)}"
             )
         sets = (
             f'"{id_text(subnet_id)}":'.encode() + self._warp_set_json(members)

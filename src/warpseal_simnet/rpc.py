@@ -154,9 +154,10 @@ class RpcServer:
             if isinstance(result, bytes)
             else json.dumps(result, separators=(",", ":")).encode()
         )
-        return name, b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(
-            call_id
-        ).encode() + b"}\n"
+        return (
+            name,
+            b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(call_id).encode() + b"}\n",
+        )
 
     def _method(self, path: str, name: str) -> Method:
         service, dot, function = name.partition(".")

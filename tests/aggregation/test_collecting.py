@@ -212,7 +212,10 @@ def test_the_text_names_the_justification_that_a_p_chain_message_needs() -> None
         _, error = await taken(
             setup.service.aggregate(request(67, about=about, signing_subnet_id=SUBNET))
         )
-        text = "% of the weight refuses to sign (justification_unparsable). Send the justification that this message needs"
+        text = (
+            "% of the weight refuses to sign (justification_unparsable). Send the justification"
+            " that this message needs"
+        )
         assert text in str(error)
         assert text in setup.service.recent[-1].reason
 

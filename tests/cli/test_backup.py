@@ -486,7 +486,10 @@ def test_the_store_of_a_newer_program_is_refused_with_both_versions(
     file = tmp_path / "backup.tar"
     assert main(("backup", "--output", str(file), "--data-dir", str(data))) == 0
     capsys.readouterr()
-    words = f"written by warpseal 9.9.9 (schema version 0999), and this is warpseal {__version__} (schema version {HEAD})"
+    words = (
+        f"written by warpseal 9.9.9 (schema version 0999), and this is warpseal {__version__}"
+        f" (schema version {HEAD})"
+    )
     assert_refused(file, tmp_path / "target", words, capsys)
 
 

@@ -99,7 +99,10 @@ def test_bash_offers_every_flag_of_every_command_and_no_hidden_one(
     scripts: dict[str, Path],
 ) -> None:
     words_of_all = "\n".join(" ".join(words) for words in COMMANDS)
-    loop = 'source "$1"; while read -r line; do COMP_WORDS=(warpseal $line --) COMP_CWORD=$((${#COMP_WORDS[@]} - 1));'
+    loop = (
+        'source "$1"; while read -r line; do COMP_WORDS=(warpseal $line --)'
+        " COMP_CWORD=$((${#COMP_WORDS[@]} - 1));"
+    )
     show = '_warpseal; echo "$line: ${COMPREPLY[*]}"; done <<< "$2"'
     lines = run_shell(
         "bash", "--norc", "-c", f"{loop} {show}", "bash", scripts["bash"], words_of_all

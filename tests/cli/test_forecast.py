@@ -192,14 +192,28 @@ def test_an_operator_reads_margin_end_and_whom_to_fund(capsys: pytest.CaptureFix
         "  answering   50.0 % of the weight, 17.0 % below the quorum (answered in the last day)",
         "  first loss  in 2 d 6 h (2026-11-23 08:21 UTC): NodeID-?[2Jshort, 50.0 % of the weight",
         "  halts       in 2 d 6 h (2026-11-23 08:21 UTC)",
-        "              in 5 h 16 min (2026-11-21 07:23 UTC), if there were 20,000 active validators of all L1s from "
-        "now on",
-        "  fee         512 nAVAX a second (1.3272 AVAX in 30 days); active validators of all L1s: at most 10,000",
+        (
+            "              in 5 h 16 min (2026-11-21 07:23 UTC), if there were 20,000 active"
+            " validators of all L1s from now on"
+        ),
+        (
+            "  fee         512 nAVAX a second (1.3272 AVAX in 30 days); active validators of all"
+            " L1s: at most 10,000"
+        ),
         "  fund        1.2272 AVAX to validation short of NodeID-?[2Jshort",
-        "  NODE              WEIGHT  STATE           LEFT           BALANCE                  AT CAPACITY",
+        (
+            "  NODE              WEIGHT  STATE           LEFT           BALANCE                  AT"
+            " CAPACITY"
+        ),
         "  NodeID-dry        20.0 %  inactive        0 s            0.0000 AVAX              0 s",
-        "  NodeID-?[2Jshort  50.0 %  active, silent  2 d 6 h        0.1000 AVAX              5 h 16 min",
-        "  NodeID-rich       30.0 %  active          over 10 years  1,000,000,000.0000 AVAX  over 10 years",
+        (
+            "  NodeID-?[2Jshort  50.0 %  active, silent  2 d 6 h        0.1000 AVAX              5"
+            " h 16 min"
+        ),
+        (
+            "  NodeID-rich       30.0 %  active          over 10 years  1,000,000,000.0000 AVAX "
+            " over 10 years"
+        ),
     ]
 
 
@@ -219,8 +233,8 @@ def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(
     assert "active validators of all L1s: unknown, so the price is taken as constant" in out
     assert "answering   not known" in out
     assert (
-        "fund        no balance keeps the quorum for 30 days: add validators, or remove inactive ones"
-        in out
+        "fund        no balance keeps the quorum for 30 days: add validators, or remove inactive"
+        " ones" in out
     )
     assert "NODE" not in out
 

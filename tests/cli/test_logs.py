@@ -116,8 +116,9 @@ def test_a_line_has_time_level_logger_message_and_fields() -> None:
     assert len(time) == len("2024-01-01T00:00:00.000Z")
     assert time.endswith("Z")
     assert (level, logger) == ("INFO", "")
-    assert rest[0] == (
-        'warpseal.x the network is known network_id=5 share=0.5 why="two words" empty="" quote="a\\"b" eq="a=b"'
+    assert (
+        rest[0] == 'warpseal.x the network is known network_id=5 share=0.5 why="two words" empty=""'
+        ' quote="a\\"b" eq="a=b"'
     )
 
 

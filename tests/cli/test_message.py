@@ -163,7 +163,10 @@ async def test_the_verdict_comes_first_and_the_validators_are_listed_on_request(
     assert first_lines[:3] == [
         f"result: the signature is valid: 99.90 % of the weight of {where} 18, 67 % needed",
         f"result: the signature is valid: 99.90 % of the weight of {where} 18, 67 % needed",
-        f"result: the signature is valid, but has too little weight: 99.90 % of the weight of {where} 18, 100 % needed",
+        (
+            "result: the signature is valid, but has too little weight: 99.90 % of the weight of"
+            f" {where} 18, 100 % needed"
+        ),
     ]
     assert first_lines[3].startswith(f"result: the signature is wrong for {where} 19: ")
     assert first_lines[4] == "result: unsigned message, no signature to verify"

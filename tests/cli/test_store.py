@@ -236,7 +236,10 @@ def test_an_older_store_must_be_upgraded_before_use(
         )
     where, file = ("--store-url", any_store_url), tmp_path / "empty.jsonl"
     file.write_text('{"format":"warpseal-store","version":1}\n')
-    advice = f"needs {HEAD}: start the daemon, which upgrades it, or run `warpseal store upgrade` first; a copy"
+    advice = (
+        f"needs {HEAD}: start the daemon, which upgrades it, or run `warpseal store upgrade` first;"
+        " a copy"
+    )
     for needing in (("export",), ("check",), ("import", str(file))):
         assert store(*needing, *where) == 1
         assert "warpseal store upgrade" in capsys.readouterr().err
@@ -487,7 +490,10 @@ def test_an_import_into_the_store_of_another_network_is_refused(
         ):
             capsys.readouterr()
             assert store("import", str(file), *where) == 1
-            words = f"the file has messages of network 12345, and the store is of network {network}: import it into"
+            words = (
+                f"the file has messages of network 12345, and the store is of network {network}:"
+                " import it into"
+            )
             err = capsys.readouterr().err
             assert (err.count("\n"), words in err) == (1, True), err
     assert store("import", str(exported), "--store-url", url, "--network", "12345") == 1

@@ -430,9 +430,11 @@ def test_a_node_whose_l1s_are_indexed_needs_tracked_subnets(tmp_path: Path) -> N
     node = {**LEAST, "index-l1s-at": "http://10.0.0.5:9650"}
     for wrong in (node, {**node, "tracked-subnet-ids": []}):
         (setting_error,) = errors_of(tmp_path, wrong)
-        assert setting_error == (
-            "index-l1s-at: finds no chain without tracked-subnet-ids: name the subnets of the L1s in"
-            f" tracked-subnet-ids, or the chains in evm-chains with index (file {tmp_path / 'config.json'})"
+        assert (
+            setting_error
+            == "index-l1s-at: finds no chain without tracked-subnet-ids: name the subnets of the"
+            " L1s in tracked-subnet-ids, or the chains in evm-chains with index (file"
+            f" {tmp_path / 'config.json'})"
         )
     (setting_error,) = errors_of(tmp_path, {**node, "tracked-subnet-ids": ["x"]})
     assert setting_error.startswith("tracked-subnet-ids[0]: ")
@@ -576,8 +578,9 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
         ([NODE, other], "2 different nodes"),
     ):
         (setting_error,) = errors_of(tmp_path, {**LEAST, "p-chain-api": nodes, "p-chain-quorum": 3})
-        assert setting_error == (
-            f"p-chain-quorum: 3 nodes must agree, and p-chain-api names {counted}: add nodes"
+        assert (
+            setting_error
+            == f"p-chain-quorum: 3 nodes must agree, and p-chain-api names {counted}: add nodes"
             f" (file {tmp_path / 'config.json'})"
         )
     (setting_error,) = errors_of(tmp_path, {**LEAST, "p-chain-quorum": 0})

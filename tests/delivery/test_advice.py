@@ -30,8 +30,11 @@ def test_one_block_seals_the_epoch_when_its_time_has_come() -> None:
         "neededHeight": "302155",
         "blocksBefore": 1,
         "notBefore": NOON + 10,
-        "text": f"{id_text(CHAIN)} verifies at P-Chain height 291012, the message needs 302155: build one block there "
-        "at or after 00:00:10 UTC; the block after it verifies at the P-Chain height of that block",
+        "text": (
+            f"{id_text(CHAIN)} verifies at P-Chain height 291012, the message needs 302155: build"
+            " one block there at or after 00:00:10 UTC; the block after it verifies at the P-Chain"
+            " height of that block"
+        ),
     }
     assert (
         "build one block there now; the block after it"

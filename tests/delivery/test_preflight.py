@@ -277,7 +277,10 @@ async def test_the_set_of_the_next_block_is_needed_and_the_others_are_not(
 def ahead_of(tip: int) -> Any:
     def reply_to(params: Any) -> Any:
         if params["height"] > tip:
-            text = f"unfinalized height: current P-chain height ({tip}) < requested P-Chain height ({params['height']})"
+            text = (
+                f"unfinalized height: current P-chain height ({tip}) < requested P-Chain height"
+                f" ({params['height']})"
+            )
             raise RefusedCall(f"failed to fetch validator set at {text}")
         return recorded_result(SET, **params)
 
@@ -302,7 +305,7 @@ async def test_a_call_of_the_caller_is_executed_at_the_destination() -> None:
         body = await setup.check(REGISTRATION, L1_CHAIN, call=CALL)
     assert (body["call"]["succeeded"], body["call"]["result"]) == (True, "0x" + "01" * 40)
     assert "execution only" in body["call"]["note"]
-    (path, call, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
+    path, call, block = next(seen for seen in eth_calls(node) if "from" in seen[1])
     assert id_text(L1_CHAIN) in path
     assert call == {
         "from": "0x" + "01" * 20,

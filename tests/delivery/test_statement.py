@@ -197,12 +197,17 @@ async def test_an_expired_registration_is_refused_if_no_node_knows_whether_it_wa
         (NOON + 1, "the registration expired at 12:00:00 UTC, and the P-Chain is at 12:00:01 UTC"),
         (
             NOON + 90_000,
-            "the registration expired at 2026-11-20 12:00:00 UTC, and the P-Chain is at 2026-11-21 13:00:00 UTC",
+            (
+                "the registration expired at 2026-11-20 12:00:00 UTC, and the P-Chain is at"
+                " 2026-11-21 13:00:00 UTC"
+            ),
         ),
         (
             NOON - 90_000,
-            "the registration expires at 2026-11-20 12:00:00 UTC; the P-Chain takes it in the day before, "
-            "from 12:00:00 UTC on",
+            (
+                "the registration expires at 2026-11-20 12:00:00 UTC; the P-Chain takes it in the"
+                " day before, from 12:00:00 UTC on"
+            ),
         ),
     ],
 )
@@ -391,7 +396,7 @@ async def test_messages_for_the_p_chain_and_messages_of_the_p_chain_are_refused_
         attested = L1ValidatorRegistration(REGISTERED.validation_id, True).encode()
         assert (
             await checker.check(build_p_chain_message(NETWORK_ID, attested), P_CHAIN)
-        ).reason == ("other_destination")
+        ).reason == "other_destination"
 
 
 def record(status: int, received_nonce: int = 0, *, is_old: bool = False) -> str:

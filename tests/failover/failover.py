@@ -158,7 +158,8 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
                 (is_machine, elected_at - killed_at, store_s, monotonic() - elected_at)
             )
             print(
-                f"kill {number + 1}: machine={is_machine} new primary {failovers[-1][1]:.1f} s, store {store_s:.2f} s"
+                f"kill {number + 1}: machine={is_machine} new primary {failovers[-1][1]:.1f} s,"
+                f" store {store_s:.2f} s"
             )
             if is_machine:
                 cluster.start_member(old)
@@ -228,8 +229,8 @@ def report(load: Load, failovers: list[tuple[bool, float, float, float]]) -> Non
     print(f"responses: {dict(load.statuses)}")
     print(f"messages signed: {len(load.signed)}; usage calls: {load.calls}")
     print(
-        f"latency of a success: p50 {latencies[len(latencies) // 2] * 1000:.0f} ms, "
-        f"p99 {latencies[len(latencies) * 99 // 100] * 1000:.0f} ms, max {latencies[-1] * 1000:.0f} ms"
+        f"latency of a success: p50 {latencies[len(latencies) // 2] * 1000:.0f} ms, p99"
+        f" {latencies[len(latencies) * 99 // 100] * 1000:.0f} ms, max {latencies[-1] * 1000:.0f} ms"
     )
     for is_machine in (False, True):
         rows: list[Any] = [row for row in failovers if row[0] is is_machine]
@@ -242,5 +243,6 @@ def report(load: Load, failovers: list[tuple[bool, float, float, float]]) -> Non
             if values:
                 kind = "machine" if is_machine else "server"
                 print(
-                    f"{kind}: {name}: median {median(values):.2f} s, max {max(values):.2f} s, {len(values)} kills"
+                    f"{kind}: {name}: median {median(values):.2f} s, max {max(values):.2f} s,"
+                    f" {len(values)} kills"
                 )

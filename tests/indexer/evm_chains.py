@@ -244,10 +244,12 @@ def dense_blocks(
         for _ in range(txs):
             sender = random.choice(people)
             made_logs = [
-                nfts.transfer()
-                if random.random() < 0.02
-                else erc20_transfer(
-                    random.choice(tokens), sender, random.choice(people), random.getrandbits(60)
+                (
+                    nfts.transfer()
+                    if random.random() < 0.02
+                    else erc20_transfer(
+                        random.choice(tokens), sender, random.choice(people), random.getrandbits(60)
+                    )
                 )
                 for _ in range(logs)
             ]
@@ -470,7 +472,7 @@ def _header_json(
         f'"gasLimit":"0xe4e1c0","gasUsed":"{gas_used:#x}","hash":"{block_hash}","logsBloom":"0x{bloom:0512x}",'
         f'"miner":"0x0100000000000000000000000000000000000000","mixHash":"0x{zeros}","nonce":"0x0000000000000000",'
         f'"number":"{number:#x}","parentHash":"{parent}","receiptsRoot":"0x{root.hex()}",'
-        f'"sha3Uncles":"0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347","size":"0x3e8",'
+        '"sha3Uncles":"0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347","size":"0x3e8",'
         f'"stateRoot":"0x{zeros}","timestamp":"{time:#x}","totalDifficulty":"{number:#x}","transactions":[{txs}],'
         f'"transactionsRoot":"0x{zeros}","uncles":[]}}'
     ).encode()

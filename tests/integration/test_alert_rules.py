@@ -39,7 +39,9 @@ HEALTHY: Series = {
     'warpseal_connected_weight{subnet_id="s"}': "95x",
     'warpseal_total_weight{subnet_id="s"}': "100x",
     'warpseal_l1_quorum_seconds_left{subnet_id="s"}': f"{30 * 86_400}x",
-    'warpseal_l1_validator_seconds_left{subnet_id="s",node_id="n",validation_id="v"}': f"{30 * 86_400}x",
+    'warpseal_l1_validator_seconds_left{subnet_id="s",node_id="n",validation_id="v"}': (
+        f"{30 * 86_400}x"
+    ),
     'warpseal_l1_quorum_margin_ratio{subnet_id="s",basis="answering"}': "0.2x",
     'warpseal_node_calls_total{method="m",outcome="ok"}': "0+60x",
     'warpseal_node_calls_total{method="m",outcome="timeout"}': "0+1x",

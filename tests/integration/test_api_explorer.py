@@ -223,7 +223,10 @@ async def test_a_phone_shows_descriptions_parameters_and_responses_in_all_of_its
 
         async def narrowest(selector: str) -> float:
             """Return the least width of the elements."""
-            widths = f"[...document.querySelectorAll('{selector}')].map((part) => part.getBoundingClientRect().width)"
+            widths = (
+                f"[...document.querySelectorAll('{selector}')].map((part) =>"
+                " part.getBoundingClientRect().width)"
+            )
             return float(min(await tab.evaluate(widths)))
 
         assert await narrowest(".opblock-tag small") > 300

@@ -92,8 +92,10 @@ async def test_responses_have_freshness_and_cors_headers(tmp_path: Path) -> None
         )
     assert [status for status, _, _ in responses] == [200, 200, 200, 400, 400]
     for _, headers, _ in responses:
-        assert headers["x-warpseal-index"] == (
-            "p-chain;height=19;node=19;lag=0, x-chain;height=13;node=13;lag=0, c-chain;height=10;node=10;lag=0"
+        assert (
+            headers["x-warpseal-index"]
+            == "p-chain;height=19;node=19;lag=0, x-chain;height=13;node=13;lag=0,"
+            " c-chain;height=10;node=10;lag=0"
         )
         assert headers["access-control-allow-origin"] == "*"
         assert "x-warpseal-index" in headers["access-control-expose-headers"].split(", ")

@@ -161,5 +161,8 @@ async def test_stored_signatures_of_a_superseded_message_serve_while_they_reach_
         await running.daemon.until_indexed(network.p_chain.height)
         refused = await running.expect_error(400, "message_superseded", change)
         assert refused.detail["superseded"]["byTxHash"] == superseding.text
-        newer = f"request transaction {superseding.text}, which set the validation's weight to 1020 with nonce 1"
+        newer = (
+            f"request transaction {superseding.text}, which set the validation's weight to 1020"
+            " with nonce 1"
+        )
         assert refused.body["message"].endswith(newer)

@@ -75,13 +75,17 @@ async def test_the_page_agrees_with_ready_and_metrics_and_follows_them(tmp_path:
         await tab.until("document.getElementById('live').textContent === 'live'")
         await tab.until("document.querySelectorAll('#rows tr').length === 10")
         await tab.until(
-            f"document.querySelector('#subnets [data-subnet=\"{l1}\"] [data-field=connected]').value === '2000'"
+            f'document.querySelector(\'#subnets [data-subnet="{l1}"]'
+            " [data-field=connected]').value === '2000'"
         )
         await tab.evaluate("window.isSamePage = true")
         await assert_agreement(tab, (await daemon.ready()).body, await daemon.metrics())
         # A validator goes and comes back: the page shows it without a reload.
         primary = id_text(PRIMARY_NETWORK)
-        weight = f"document.querySelector('#subnets [data-subnet=\"{primary}\"] [data-field=connected]').value"
+        weight = (
+            f'document.querySelector(\'#subnets [data-subnet="{primary}"]'
+            " [data-field=connected]').value"
+        )
         network.stop_validator(0)
         await tab.until(f"{weight} === '15000'")
         row = f"document.getElementById('v-{primary}/{network.validators[0].name}')"
@@ -157,7 +161,8 @@ async def test_thousands_of_validators_can_be_searched_and_sorted() -> None:
     async with serving(setup.app()) as server, open_tab() as tab:
         await tab.load(server.url + "/")
         await tab.until(
-            "document.getElementById('count').textContent === '5000 of 5000, the first 50 are shown'"
+            "document.getElementById('count').textContent === '5000 of 5000, the first 50 are"
+            " shown'"
         )
         assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 50
         await tab.evaluate(UNFOLD)

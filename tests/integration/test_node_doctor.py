@@ -119,8 +119,8 @@ async def test_nodes_of_which_too_few_agree_cannot_be_used_for_signing(tmp_path:
         findings = await compare(build(network, tmp_path))
         bad = texts(findings, Grade.BAD)
         assert (
-            f"the nodes disagree about the validators of subnet {id_text(network.subnets[1].subnet_id)}"
-            in bad
+            "the nodes disagree about the validators of subnet"
+            f" {id_text(network.subnets[1].subnet_id)}" in bad
         )
         assert {finding.advice for finding in findings if "disagree" in finding.text} == {
             "compare them with a node that you trust, and remove those that are wrong"

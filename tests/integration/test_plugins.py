@@ -50,7 +50,10 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         (plugins / "folder").mkdir()
         result = await load(daemon)
         assert result["newVMs"] == {vm_id(1): ["mine"]}
-        mismatch = "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
+        mismatch = (
+            "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual"
+            " Machine plugin."
+        )
         assert result["failedVMs"][vm_id(2)].startswith(mismatch)
         assert result["failedVMs"][vm_id(3)].startswith("failed to start process: ")
         assert set(result["failedVMs"]) == {vm_id(2), vm_id(3)}

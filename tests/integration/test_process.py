@@ -65,7 +65,10 @@ async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: 
 
 
 async def test_the_ports_listen_before_the_database_and_certificate_libraries_are_loaded() -> None:
-    program = "import sys, warpseal.daemon.app; print({'sqlite3', 'psycopg', 'OpenSSL', 'Crypto'} & {*sys.modules})"
+    program = (
+        "import sys, warpseal.daemon.app; print({'sqlite3', 'psycopg', 'OpenSSL', 'Crypto'} &"
+        " {*sys.modules})"
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
     )
@@ -148,7 +151,10 @@ async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Pa
             host, _, port = api_url.removeprefix("http://").rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             body = json.dumps({"message": MESSAGE.raw.hex()}).encode()
-            head = f"POST {AGGREGATE_PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+            head = (
+                f"POST {AGGREGATE_PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length:"
+                f" {len(body)}\r\n\r\n"
+            )
             writer.write(head.encode() + body)
             # The daemon has read it once it answers a later request.
             async with session.get(api_url + "/health") as response:
@@ -220,7 +226,8 @@ async def test_a_second_daemon_on_the_same_data_dir_exits_with_an_error(tmp_path
             holder = f"another daemon (pid {first.pid})"
             assert (
                 refusal
-                == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own data-dir"
+                == f"warpseal: {folder} is in use by {holder}: stop it, or give this one its own"
+                " data-dir"
             )
             assert "Traceback" not in second.stderr
             # Clients and commands of the machine go to the first one all the time.

@@ -71,7 +71,10 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
     ),
     "the host is of another machine": (
         lambda at: {"api-host": "203.0.113.1"},
-        "api-host 203.0.113.1 is no address of this machine (cannot assign requested address): set another api-host",
+        (
+            "api-host 203.0.113.1 is no address of this machine (cannot assign requested address):"
+            " set another api-host"
+        ),
     ),
     "the genesis is missing": (
         lambda at: {"index-chains": ["x"], "genesis-file": at.path("genesis")},
@@ -93,7 +96,10 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
             "tls-cert-path": at.path("staker.crt"),
             "tls-key-path": at.write("staker.key", KEY),
         },
-        "tls-cert-path: {}/staker.crt does not exist, while the other half of certificate and key does",
+        (
+            "tls-cert-path: {}/staker.crt does not exist, while the other half of certificate and"
+            " key does"
+        ),
     ),
     "the certificate is a folder": (
         lambda at: {"tls-cert-path": str(at.folder), "tls-key-path": at.write("staker.key", KEY)},
@@ -143,23 +149,35 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
     ),
     "the store has an unknown option": (
         lambda at: {"store-url": "postgresql://me:canary@127.0.0.1:9/db?bogus=1"},
-        'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query parameter: "bogus"',
+        (
+            "the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query"
+            ' parameter: "bogus"'
+        ),
     ),
     "the store URL is malformed": (
         lambda at: {"store-url": "mysql://me@127.0.0.1/db"},
-        'the configuration has 1 fault:\n  store-url: expected "sqlite:///PATH", "postgresql://..." or "off"',
+        (
+            'the configuration has 1 fault:\n  store-url: expected "sqlite:///PATH",'
+            ' "postgresql://..." or "off"'
+        ),
     ),
     "the index cannot be turned off by its URL": (
         lambda at: {"index-url": "off"},
-        'the configuration has 1 fault:\n  index-url: expected "sqlite:///PATH" or "postgresql://..."; to index'
-        " nothing, leave out index-chains and every index of evm-chains",
+        (
+            'the configuration has 1 fault:\n  index-url: expected "sqlite:///PATH" or'
+            ' "postgresql://..."; to index nothing, leave out index-chains and every index of'
+            " evm-chains"
+        ),
     ),
     "the index has an unknown option": (
         lambda at: {
             "index-chains": ["x"],
             "index-url": "postgresql://me:canary@127.0.0.1:9/db?bogus=1",
         },
-        'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query parameter: "bogus"',
+        (
+            "the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query"
+            ' parameter: "bogus"'
+        ),
     ),
 }
 
@@ -204,8 +222,10 @@ async def test_a_taken_port_names_the_setting_and_the_process_that_listens(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         startup_error = await error_of(tmp_path, {f"{server}-port": port})
-    assert startup_error == (
-        f"{server}-port {port} on 127.0.0.1 is in use by process {os.getpid()}: stop it, or set another {server}-port"
+    assert (
+        startup_error
+        == f"{server}-port {port} on 127.0.0.1 is in use by process {os.getpid()}: stop it, or set"
+        f" another {server}-port"
     )
 
 
@@ -215,8 +235,9 @@ async def test_a_read_only_data_folder_is_no_place_for_an_index(
     (tmp_path / "data").mkdir()
     make_read_only(monkeypatch, tmp_path / "data")
     startup_error = await error_of(tmp_path, {"index-chains": ["x"]})
-    assert startup_error == (
-        f"data-dir {tmp_path / 'data'} is read-only, so there is no place for the index: "
+    assert (
+        startup_error
+        == f"data-dir {tmp_path / 'data'} is read-only, so there is no place for the index: "
         "make it writable, or set index-url"
     )
 
@@ -225,8 +246,10 @@ async def test_a_locked_store_names_its_file_and_the_process(tmp_path: Path) -> 
     path = tmp_path / "store.db"
     with locked_file(path):
         startup_error = await error_of(tmp_path, {"store-url": f"sqlite:///{path}"})
-    assert startup_error == (
-        f"the store {path} is in use by process {os.getpid()}: stop it first, or use another store-url"
+    assert (
+        startup_error
+        == f"the store {path} is in use by process {os.getpid()}: stop it first, or use another"
+        " store-url"
     )
 
 

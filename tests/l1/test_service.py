@@ -159,7 +159,7 @@ async def test_no_message_errors_name_the_type_of_the_transaction(tmp_path: Path
             with pytest.raises(NoMessage) as error:
                 await running.messages.get(build_request(transaction.tx_id))
             assert (error.value.kind, error.value.chain) == (transaction.kind, "P-Chain")
-        (tx_id, *_) = running.network.x_transactions
+        tx_id, *_ = running.network.x_transactions
         with pytest.raises(NoMessage) as error:
             await running.messages.get(build_request(tx_id))
         assert error.value.chain == "X-Chain"

@@ -81,7 +81,10 @@ def subnet_without_conversion() -> dict[str, Any]:
 
 def ahead(params: Any) -> Any:
     height = int(params["height"])
-    text = f"unfinalized height with SubnetID = x: current P-chain height ({height - 1}) < requested P-Chain height"
+    text = (
+        f"unfinalized height with SubnetID = x: current P-chain height ({height - 1}) < requested"
+        " P-Chain height"
+    )
     raise RefusedCall(f"{text} ({height})")
 
 

@@ -381,7 +381,7 @@ async def test_with_a_quorum_stakes_are_checked_against_a_second_node_whatever_u
 ):
     liar, honest, other = node(weight="1"), node(uptime="99.0000"), node(uptime="98.0000")
     async with open_upstream(liar, honest, other, p_chain_quorum=2) as upstream:
-        (staked, *_) = await upstream.view.validations(OWNED)
+        staked, *_ = await upstream.view.validations(OWNED)
     assert staked.staked == int(
         next(entry["weight"] for entry in ALL if entry["nodeID"] == node_id_text(OWNED))
     )

@@ -264,8 +264,9 @@ async def test_a_rate_limiting_node_is_busy() -> None:
 async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
     def lagging(params: Any) -> None:
         raise RefusedCall(
-            f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
-            f"height: current P-chain height (3) < requested P-Chain height ({params['height']})"
+            f"failed to get validator set at {params['height']}: failed to fetch validator set at"
+            " unfinalized height: current P-chain height (3) < requested P-Chain height"
+            f" ({params['height']})"
         )
 
     behind, ahead = RecordedNode({"platform.getValidatorsAt": lagging}), RecordedNode()
@@ -359,7 +360,10 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
         connections += 1
         if connections > 1:
             body = b'{"jsonrpc":"2.0","result":{"height":"5","networkID":"7"},"id":1}'
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:"
+                f" {len(body)}\r\n\r\n"
+            )
             writer.write(head.encode() + body)
             await writer.drain()
         writer.close()

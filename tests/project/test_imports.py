@@ -161,7 +161,8 @@ def _plain_daemon(folder: Path) -> str:
     """
     file = folder / "config.json"
     file.write_text(
-        '{"info-api": {"base-url": "http://127.0.0.1:1"}, "p-chain-api": {"base-url": "http://127.0.0.1:1"}}'
+        '{"info-api": {"base-url": "http://127.0.0.1:1"}, "p-chain-api": {"base-url":'
+        ' "http://127.0.0.1:1"}}'
     )
     return f"""
 import sys

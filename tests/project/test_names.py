@@ -18,7 +18,9 @@ SHARED_NAMES: Final = {
     "Decompressor": "one interface, two zstd backends",
     "ExportTx": "avalanchego's name; a transaction's kind is the name of its class",
     "ImportTx": "avalanchego's name; a transaction's kind is the name of its class",
-    "SignedMessage": "the message itself, and the OpenAPI schema of a reply, which is named after its class",
+    "SignedMessage": (
+        "the message itself, and the OpenAPI schema of a reply, which is named after its class"
+    ),
 }
 WORDS: Final = re.compile(r"\b(told|whoever|nobody|somebody|anew)\b", re.IGNORECASE)
 WORD_IN_NAME: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

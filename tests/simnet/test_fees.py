@@ -28,9 +28,10 @@ SMALL = FeeConfig(min_price=7, excess_conversion=500, target=10)
 def clocked_network(*rules: str, **plan: object) -> tuple[SimulatedNetwork, Clock]:
     clock = Clock()
     l1s = (L1Plan(validators=3, spare=1),)
-    return small_network(
-        clock, messages=0, l1s=l1s, rules=tuple(map(parse_rule, rules)), **plan
-    ), clock
+    return (
+        small_network(clock, messages=0, l1s=l1s, rules=tuple(map(parse_rule, rules)), **plan),
+        clock,
+    )
 
 
 def balances(network: SimulatedNetwork, height: int | None = None) -> list[int]:

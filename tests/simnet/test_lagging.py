@@ -66,8 +66,9 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(
         await ask(network, 1, "getBlockByHeight", height="21")
         == "couldn't get block at height 21: not found"
     )
-    assert await ask(network, 1, "getL1Validator", validationID=validation) == (
-        f'fetching L1 validator "{validation}" failed: not found'
+    assert (
+        await ask(network, 1, "getL1Validator", validationID=validation)
+        == f'fetching L1 validator "{validation}" failed: not found'
     )
     assert (await ask(network, 0, "getL1Validator", validationID=validation))["height"] == "22"
     network.nodes[1].lag = 1

@@ -172,7 +172,10 @@ def test_rules_can_come_from_a_file(tmp_path: Path) -> None:
 
 async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "network.json"
-    program = "import argparse,asyncio,sys\nfrom warpseal_simnet import main\np=argparse.ArgumentParser()\n"
+    program = (
+        "import argparse,asyncio,sys\nfrom warpseal_simnet import"
+        " main\np=argparse.ArgumentParser()\n"
+    )
     program += "main.add_arguments(p)\nsys.exit(asyncio.run(main.run(p.parse_args())))"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, "--validators", "2", "--messages", "3", "--write", str(file),

@@ -43,9 +43,9 @@ def pooler_url(postgres_server: PostgresServer, postgres_url: str) -> Iterator[s
         pytest.skip("pgbouncer is not installed: apt-get install pgbouncer")
     folder = postgres_server.make_folder("pooler")
     (folder / "ini").write_text(
-        f"[databases]\n* = host={folder.parent} user=postgres\n"
-        f"[pgbouncer]\nunix_socket_dir = {folder}\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
-        "ignore_startup_parameters = options\n"
+        f"[databases]\n* = host={folder.parent} user=postgres\n[pgbouncer]\nunix_socket_dir ="
+        f" {folder}\nauth_type = any\npool_mode = transaction\ndefault_pool_size ="
+        " 2\nignore_startup_parameters = options\n"
     )
     process = postgres_server.run_program(POOLER, ["-q", str(folder / "ini")], subprocess.DEVNULL)
     while not (folder / ".s.PGSQL.6432").exists():

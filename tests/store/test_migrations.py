@@ -189,7 +189,10 @@ async def test_a_newer_version_is_refused_and_not_changed(
 ) -> None:
     upgrade_at_start(engine, "here", QUICK)
     before = tables(engine)
-    versions = rf"written by warpseal {__version__} \(schema version 0901\), and this is warpseal .* version {HEAD}\)"
+    versions = (
+        rf"written by warpseal {__version__} \(schema version 0901\), and this is warpseal .*"
+        rf" version {HEAD}\)"
+    )
     with pytest.raises(StoreTooNew, match=versions):
         async with store_at(any_store_url):
             pass
@@ -324,7 +327,10 @@ async def test_without_room_for_the_copy_an_upgrade_is_refused_with_the_numbers(
     monkeypatch.setattr(
         "warpseal.store.copies.shutil.disk_usage", lambda _: SimpleNamespace(free=size - 1)
     )
-    words = f"to schema version {HEAD} keeps a copy, for which {size} bytes are needed and {size - 1} are free"
+    words = (
+        f"to schema version {HEAD} keeps a copy, for which {size} bytes are needed and {size - 1}"
+        " are free"
+    )
     with pytest.raises(StoreUnusable, match=words) as error:
         async with store_at(previous):
             pass

@@ -219,7 +219,10 @@ async def test_passwords_are_redacted_in_logs_and_errors(caplog: pytest.LogCaptu
     url = "postgresql://alice:hush%20hush@127.0.0.1:1/warpseal?sslpassword=hush%20hush"
     async with store_at(url, stop_timeout_s=0.1) as store:
         status = store.status()
-    result = f"{status} {hasty_settings(url)} {caplog.text} {[record.__dict__ for record in caplog.records]}"
+    result = (
+        f"{status} {hasty_settings(url)} {caplog.text}"
+        f" {[record.__dict__ for record in caplog.records]}"
+    )
     assert "hush" not in result
     assert "alice" in status.url
     assert not status.is_up

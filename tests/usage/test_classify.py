@@ -54,7 +54,10 @@ def test_a_status_decides_before_any_error(outcome: CallOutcome, statuses: tuple
         (
             INVALID,
             -32000,
-            "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. See",
+            (
+                "couldn't unmarshal an argument. Ensure arguments are valid and properly"
+                " formatted. See"
+            ),
         ),
         (FAILED, -32603, "internal error"),
         (FAILED, -32002, "request timed out"),

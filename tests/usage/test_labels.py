@@ -16,7 +16,10 @@ from warpseal.usage.countries import CONTINENTS, COUNTRIES, continent_of
 from warpseal.usage.labels import agent_label, country_label, method_label
 
 WINDOWS = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko)"
-IPHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko)"
+IPHONE = (
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like"
+    " Gecko)"
+)
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ async def test_two_daemons_that_add_to_the_same_rows_at_once_lose_nothing(
 
 async def test_a_flush_that_is_kept_counts_once_when_it_is_added(any_metrics_url: str) -> None:
     calls = make_calls(random.Random(2), 20, NOW - 60, NOW)
-    (sums, *others) = minute_sums(calls).items()
+    sums, *others = minute_sums(calls).items()
     async with database(any_metrics_url) as metrics:
         flush = Flush.of(b"run", 1, sums[0] * 60, sums[1].items())
         for _ in range(2):

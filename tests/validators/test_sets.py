@@ -25,9 +25,9 @@ def beyond_the_tip(tip: int) -> Any:
     def reply_to(params: Any) -> Any:
         if params["height"] > tip:
             raise RefusedCall(
-                f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
-                f"height with SubnetID = {params['subnetID']}: current P-chain height ({tip}) < requested "
-                f"P-Chain height ({params['height']})"
+                f"failed to get validator set at {params['height']}: failed to fetch validator set"
+                f" at unfinalized height with SubnetID = {params['subnetID']}: current P-chain"
+                f" height ({tip}) < requested P-Chain height ({params['height']})"
             )
         return made_up_set(3)
 

@@ -125,8 +125,8 @@ class RoundAdmission(Struct, eq=False):
                 "expected_s": round(expected_s, 1),
             }
             log.warning(
-                "refused new messages: they arrive faster than this daemon gets them signed; use a faster machine, "
-                "or more daemons on one store",
+                "refused new messages: they arrive faster than this daemon gets them signed; use a"
+                " faster machine, or more daemons on one store",
                 extra=fields,
             )
             self._warned_at, self._refused = now, 0

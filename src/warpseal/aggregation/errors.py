@@ -44,7 +44,10 @@ class WrongNetwork(WarpsealError):
     http_status = 400
 
     def __init__(self, message_network_id: int, network_id: int) -> None:
-        text = f"the message is of network {message_network_id}; this daemon serves network {network_id}"
+        text = (
+            f"the message is of network {message_network_id}; this daemon serves network"
+            f" {network_id}"
+        )
         super().__init__(text, message_network_id=message_network_id, network_id=network_id)
 
 
@@ -83,8 +86,8 @@ class Overloaded(WarpsealError):
 
     def __init__(self, expected_s: float, waiting: int) -> None:
         text = (
-            f"the daemon cannot keep up: {waiting} new messages wait, and this one could not be signed within the "
-            f"timeout of its request; try again in {ceil(expected_s)} s"
+            f"the daemon cannot keep up: {waiting} new messages wait, and this one could not be"
+            f" signed within the timeout of its request; try again in {ceil(expected_s)} s"
         )
         super().__init__(text, expected_seconds=ceil(expected_s), waiting=waiting)
         self.retry_after_s = expected_s
@@ -105,8 +108,9 @@ class QuorumNotReached(WarpsealError):
 
     def __init__(self, shortfall: QuorumShortfall, *, at_deadline: bool) -> None:
         text = (
-            f"failed to reach a threshold of stake: {shortfall.signed_weight} of {shortfall.required_weight} "
-            f"required weight has signed (total {shortfall.total_weight})"
+            f"failed to reach a threshold of stake: {shortfall.signed_weight} of"
+            f" {shortfall.required_weight} required weight has signed (total"
+            f" {shortfall.total_weight})"
         )
         super().__init__(_with_cause(text, shortfall), **shortfall.detail())
         self.shortfall = shortfall

@@ -41,22 +41,24 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     4: Refusal(
         "payload_type_not_signable",
-        "The P-Chain signs conversions, registrations and weights; the L1's own chain signs the rest.",
+        "The P-Chain signs conversions, registrations and weights; the L1's own chain signs the"
+        " rest.",
     ),
     5: Refusal(
         "justification_unparsable",
-        "Send the justification that this message needs: 32 bytes of a subnet id for a conversion, an "
-        "L1ValidatorRegistrationJustification for a removal.",
+        "Send the justification that this message needs: 32 bytes of a subnet id for a conversion,"
+        " an L1ValidatorRegistrationJustification for a removal.",
     ),
     6: Refusal(
         "subnet_not_converted",
-        "The validators do not know of the subnet's conversion (yet): check that ConvertSubnetToL1Tx is "
-        "accepted and that the justification names the right subnet.",
+        "The validators do not know of the subnet's conversion (yet): check that"
+        " ConvertSubnetToL1Tx is accepted and that the justification names the right subnet.",
         PENDING,
     ),
     7: Refusal(
         "conversion_id_mismatch",
-        "The subnet was converted with other data: rebuild the conversion id from the transaction as it is.",
+        "The subnet was converted with other data: rebuild the conversion id from the transaction"
+        " as it is.",
     ),
     8: Refusal(
         "justification_kind_missing",
@@ -72,8 +74,8 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     11: Refusal(
         "validation_unknown",
-        "No such validation exists (yet): wait for RegisterL1ValidatorTx, or, once it was removed, ask for "
-        "registered = false.",
+        "No such validation exists (yet): wait for RegisterL1ValidatorTx, or, once it was removed,"
+        " ask for registered = false.",
         PENDING,
     ),
     12: Refusal(
@@ -87,12 +89,14 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     14: Refusal(
         "validation_may_still_be_registered",
-        "The registration has not expired (yet): that it never happened can be attested after its expiry.",
+        "The registration has not expired (yet): that it never happened can be attested after its"
+        " expiry.",
         PENDING,
     ),
     15: Refusal(
         "nonce_impossible",
-        "A weight message with the largest nonce removes the validator: ask for registered = false.",
+        "A weight message with the largest nonce removes the validator: ask for registered ="
+        " false.",
     ),
     16: Refusal(
         "nonce_mismatch",
@@ -109,7 +113,8 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
 _NEGATIVE: Final[Mapping[int, Refusal]] = {
     -1: Refusal(
         "request_rejected",
-        "The validators reject the request itself: check the message's network id and source chain id.",
+        "The validators reject the request itself: check the message's network id and source"
+        " chain id.",
     ),
     -2: Refusal(
         "no_signature_handler",
@@ -124,8 +129,14 @@ _UPTIME_NOT_REACHED: Final = Refusal(
 )
 
 _OTHER_ADVICE: Final[Mapping[int, str]] = {
-    1: "The validators do not know the message (yet): check that its block is accepted on the source chain.",
-    2: "The validators cannot verify the message (yet): its block is not accepted, or a value does not hold.",
+    1: (
+        "The validators do not know the message (yet): check that its block is accepted on the"
+        " source chain."
+    ),
+    2: (
+        "The validators cannot verify the message (yet): its block is not accepted, or a value does"
+        " not hold."
+    ),
     3: "The validators have not seen the message (yet): check that its block is accepted.",
     4: "The validators have not accepted the block of this hash (yet).",
 }

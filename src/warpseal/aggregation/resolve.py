@@ -46,8 +46,8 @@ from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 L1_VERIFIES_HINT: Final = (
-    "No signing subnet was given, so the Primary Network was asked. The L1 that receives this message verifies it with "
-    "its own validators: name {} as the signing subnet."
+    "No signing subnet was given, so the Primary Network was asked. The L1 that receives this"
+    " message verifies it with its own validators: name {} as the signing subnet."
 )
 _EMPTY_SET_HINT: Final = "The signing subnet has no validators at the proposed P-Chain height yet."
 _HEIGHT_AHEAD_HINT: Final = "The P-Chain has not reached the height that was asked for yet."
@@ -248,8 +248,8 @@ class Resolver(Struct):
         if source_subnet_id not in (subnet_id, PRIMARY_NETWORK):
             await self.chains.subnet(subnet_id)
             reason = (
-                f"subnet {id_text(subnet_id)} does not run the source chain {id_text(source_chain_id)}; "
-                f"subnet {id_text(source_subnet_id)} does"
+                f"subnet {id_text(subnet_id)} does not run the source chain"
+                f" {id_text(source_chain_id)}; subnet {id_text(source_subnet_id)} does"
             )
             raise WrongSigningSubnet("signingSubnetId", reason)
 

@@ -54,8 +54,9 @@ _REASONS_IN_WORDS: Final = {
     "unverified_share": "sent a signature that could not be verified yet",
 }
 _KEYLESS_ADVICE: Final = (
-    "Part of the weight belongs to validators without a BLS key, or to inactive L1 validators: it counts in "
-    "the total but can never sign. Raise their balance, remove them, or ask for a lower quorum."
+    "Part of the weight belongs to validators without a BLS key, or to inactive L1 validators: it"
+    " counts in the total but can never sign. Raise their balance, remove them, or ask for a lower"
+    " quorum."
 )
 # A quorum that fails for want of connections in the first minute is probably a matter of time.
 _STARTING_S: Final = 60.0
@@ -118,9 +119,11 @@ def explain(
         counts=_count_reasons(missing),
         missing=signers,
         hints=hints,
-        cause=hints[0]
-        if _is_starting(round_, goal, running_s)
-        else _describe_cause(round_, missing, signers),
+        cause=(
+            hints[0]
+            if _is_starting(round_, goal, running_s)
+            else _describe_cause(round_, missing, signers)
+        ),
         refused_weight=sum(
             share.weight for share in missing if share.reply and share.reply.code is not None
         ),
@@ -291,10 +294,13 @@ def _hints(
     most weight.
     """
     if _is_starting(round_, goal, running_s):
-        weights = f"weight {round_.table.connected_weight} of {goal.required_weight} required is connected"
+        weights = (
+            f"weight {round_.table.connected_weight} of {goal.required_weight} required is"
+            " connected"
+        )
         yield (
-            f"The daemon started {running_s:.0f} s ago and is still connecting to the validators: {weights}. "
-            "Ask again in a few seconds."
+            f"The daemon started {running_s:.0f} s ago and is still connecting to the validators:"
+            f" {weights}. Ask again in a few seconds."
         )
     if missing and missing[-1].reason == _NO_BLS_KEY:
         yield _KEYLESS_ADVICE

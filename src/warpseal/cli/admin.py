@@ -159,8 +159,14 @@ def _token_advice(code: str, *, has_token: bool) -> str | None:
     if code != AdminTokenRefused.code:
         return None
     if has_token:
-        return f"{_VARIABLE}, or admin-token of the config, must be the same here and in {_DAEMON_ENVIRONMENT}"
-    advice = f"the daemon has no admin-token: set {_VARIABLE} to a long random text in {_DAEMON_ENVIRONMENT}"
+        return (
+            f"{_VARIABLE}, or admin-token of the config, must be the same here and in"
+            f" {_DAEMON_ENVIRONMENT}"
+        )
+    advice = (
+        f"the daemon has no admin-token: set {_VARIABLE} to a long random text in"
+        f" {_DAEMON_ENVIRONMENT}"
+    )
     return f"{advice}, restart it, and set the variable for this command as well"
 
 

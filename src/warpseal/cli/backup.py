@@ -87,7 +87,8 @@ def _restore(args: argparse.Namespace) -> int:
             manifest = archive.manifest
             if args.network not in (None, manifest.network_id):
                 raise StartupError(
-                    f"{args.file} is a backup of network {manifest.network_id}, not of {args.network}"
+                    f"{args.file} is a backup of network {manifest.network_id}, not of"
+                    f" {args.network}"
                 )
             folder = location.data_dir / str(manifest.network_id)
             places = _places(location, folder)
@@ -96,7 +97,8 @@ def _restore(args: argparse.Namespace) -> int:
     except OSError as error:
         raise StartupError(f"{args.file} cannot be read: {error.strerror or error}") from error
     print(
-        f"restored {_describe(manifest)}, backed up {manifest.created_at:%Y-%m-%d %H:%M:%S}, into {folder}"
+        f"restored {_describe(manifest)}, backed up {manifest.created_at:%Y-%m-%d %H:%M:%S}, into"
+        f" {folder}"
     )
     print(f"The files belong to user {_owner_name(folder)}: run the daemon as this user.")
     print(_NOT_IN_IT)
@@ -143,8 +145,8 @@ def _require_places(manifest: Manifest, places: dict[str, Path]) -> None:
         )
     if missing:
         raise StartupError(
-            "the backup has a certificate and a key from outside of the data folder: say where they go with "
-            "--tls-cert-path and --tls-key-path"
+            "the backup has a certificate and a key from outside of the data folder: say where they"
+            " go with --tls-cert-path and --tls-key-path"
         )
 
 
@@ -152,8 +154,8 @@ def _without_store(location: DataLocation) -> str:
     store = location.store_url
     if store is not None and store.kind is StoreKind.POSTGRESQL:
         return (
-            f"The store {store.redacted} and the API keys in it are not in this backup: back them up with the tools of "
-            "PostgreSQL (pg_dump)."
+            f"The store {store.redacted} and the API keys in it are not in this backup: back them"
+            " up with the tools of PostgreSQL (pg_dump)."
         )
     return "store-url is off: there is no store to back up."
 

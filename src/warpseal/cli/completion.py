@@ -291,7 +291,10 @@ def _value_lists(line: _CommandLine) -> str:
     with_value = [flag for flag in line.flags if flag.takes_value]
     with_file = [flag for flag in with_value if flag.is_file]
     takes_file = "yes" if line.takes_file else ""
-    return f"files={quote(f' {_names(with_file)} ')} values={quote(f' {_names(with_value)} ')} takes_file={takes_file}"
+    return (
+        f"files={quote(f' {_names(with_file)} ')} values={quote(f' {_names(with_value)} ')}"
+        f" takes_file={takes_file}"
+    )
 
 
 def _fill(template: str, **parts: str) -> str:

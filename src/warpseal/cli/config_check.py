@@ -18,8 +18,8 @@ from warpseal.config.load import ConfigError, find_service_addresses, load
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "List every fault of a config file, the environment and the flags, and where each came from (exit code 1), or "
-        "the effective settings and their sources (0)."
+        "List every fault of a config file, the environment and the flags, and where each came from"
+        " (exit code 1), or the effective settings and their sources (0)."
     )
     parser.add_argument(
         "file", type=Path, metavar="FILE", nargs="?", help="JSON config file, like --config FILE"

@@ -37,7 +37,9 @@ STOP_TIMEOUT_S = 15
 QUORUM = 67
 START = "start"
 STAGES = {
-    START: "waiting for the start of the daemon, whose ports listen before its services exist; HTTP",
+    START: (
+        "waiting for the start of the daemon, whose ports listen before its services exist; HTTP"
+    ),
     "validators": "finding the signing subnet, the P-Chain height and the validator set",
     "connect": "waiting for connections to enough of the validators",
     "collect": "requesting signature shares from the validators",
@@ -120,7 +122,8 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
 
     _print_step(
         4,
-        "Request by the path of the hosted API: POST /v1/signatureAggregator/{network}/aggregateSignatures",
+        "Request by the path of the hosted API: POST"
+        " /v1/signatureAggregator/{network}/aggregateSignatures",
     )
     first = _request(
         f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]}
@@ -146,7 +149,8 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
 
     _print_step(
         7,
-        "Request by transaction: the conversion of a subnet to an L1, for the contract of the L1's manager",
+        "Request by transaction: the conversion of a subnet to an L1, for the contract of the L1's"
+        " manager",
     )
     conversion = network["l1Transactions"][0]
     response = _request(
@@ -155,7 +159,8 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     attested = SignedMessage.parse(bytes.fromhex(_expect(response, 201, "signedMessage")))
     print(f"    {conversion['type']} {conversion['txHash']}")
     print(
-        f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet, stored"
+        f"    201 after {response.took_s * 1000:.1f} ms: derived, signed by the manager's subnet,"
+        " stored"
     )
     print(f"    payload {attested.unsigned.payload.hex()}")
 
@@ -173,7 +178,8 @@ def _check_independently(
     for index, validator in enumerate(validators.validators):
         mark = "signed" if index in signers else "not needed"
         print(
-            f"    {index:3}  {node_id_text(validator.node_ids[0]):42} weight {validator.weight:>12}  {mark}"
+            f"    {index:3}  {node_id_text(validator.node_ids[0]):42} weight {validator.weight:>12}"
+            f"  {mark}"
         )
     weight = sum(validators.validators[index].weight for index in signers)
     raw = signed.encode().hex()

@@ -21,10 +21,10 @@ else:
     registry = LazyModule("warpseal.ops.health.registry")
 
 DESCRIPTION = (
-    "Check whether this configuration can sign: nodes, store, validators, weight, clock; compare the nodes at one "
-    "height; check whether the nodes of indexed EVM chains have what the indexer needs. Each finding has a grade and, "
-    "if it is not good, advice. "
-    "The daemon may be running. Exit code 1 if something is bad."
+    "Check whether this configuration can sign: nodes, store, validators, weight, clock; compare"
+    " the nodes at one height; check whether the nodes of indexed EVM chains have what the indexer"
+    " needs. Each finding has a grade and, if it is not good, advice. The daemon may be running."
+    " Exit code 1 if something is bad."
 )
 _NODES = (
     "p-chain-api",

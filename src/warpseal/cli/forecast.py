@@ -110,7 +110,8 @@ def print_forecast(forecast: Forecast, now_s: int) -> None:
     quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
     total, required = int(quorum.total_weight), int(quorum.required_weight)
     print(
-        f"subnet {printable(forecast.subnet_id)} ({_KINDS[forecast.kind]}) at {_moment(forecast.as_of)}"
+        f"subnet {printable(forecast.subnet_id)} ({_KINDS[forecast.kind]}) at"
+        f" {_moment(forecast.as_of)}"
     )
     _print_line(
         "quorum", f"{percent(required, total)} of the weight must sign ({required:,} of {total:,})"
@@ -148,7 +149,8 @@ def print_forecast(forecast: Forecast, now_s: int) -> None:
     if len(rows) > _MAX_ROWS:
         more = len(rows) - _MAX_ROWS
         print(
-            f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer: --json"
+            f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer:"
+            " --json"
         )
 
 
@@ -202,7 +204,10 @@ def _fee(forecast: Forecast) -> str:
         )
     else:
         target = f"{fee.active_validators:,}"
-    return f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s: {target}"
+    return (
+        f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s:"
+        f" {target}"
+    )
 
 
 def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Iterator[str]:

@@ -80,7 +80,10 @@ def _show(args: argparse.Namespace) -> int:
     # The text does not say whether it is the id of a message or the hash of a transaction.
     messages = _find_messages(args, [subject]) or _find_messages(args, _find_ids(args, subject))
     if not messages:
-        text = f"no indexed chain has an ICM message {subject}, and its nodes have no transaction with one"
+        text = (
+            f"no indexed chain has an ICM message {subject}, and its nodes have no transaction"
+            " with one"
+        )
         raise StartupError(f"{text}; an index that is behind may get it later: warpseal status")
     lines = [printable(line).rstrip() for message in messages for line in describe_message(message)]
     print(json.dumps(messages, indent=2) if args.json else "\n".join(lines))

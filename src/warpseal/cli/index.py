@@ -180,10 +180,11 @@ def describe_chain(
 
 def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Verify that the rows of the index are consistent, and that balances of sampled addresses, the supply and the\n"
-        "balances of L1 validators equal those of a node at the same height; of EVM chains, that sampled blocks and\n"
-        "holdings are those of the nodes. The exit code is 1 if anything differs, and 3 if less than half of what can\n"
-        "be compared with the nodes of a chain was."
+        "Verify that the rows of the index are consistent, and that balances of sampled addresses,"
+        " the supply and the\nbalances of L1 validators equal those of a node at the same height;"
+        " of EVM chains, that sampled blocks and\nholdings are those of the nodes. The exit code is"
+        " 1 if anything differs, and 3 if less than half of what can\nbe compared with the nodes of"
+        " a chain was."
     )
     add_config_arguments(parser)
     add_chain_argument(
@@ -269,13 +270,14 @@ def _find_uncompared(findings: Sequence[IndexFinding]) -> Iterator[str]:
 
 def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Derive all rows of the primary chains again from the stored blocks, so that the index also has the validator\n"
-        "sets of heights that an earlier version indexed. No block is read from a node; if the network is neither\n"
-        "mainnet nor Fuji, a node reports its parameters.\n\n"
-        "Stop the indexer first (`index run`, or the daemon with index-chains); if index-url is a server, those of\n"
-        "all machines. Other daemons may run: they show the rows that exist, and until the end they take validator\n"
-        "sets from nodes, or with validator-sets=index sign nothing. If the command is stopped, the indexer continues\n"
-        "where it was."
+        "Derive all rows of the primary chains again from the stored blocks, so that the index also"
+        " has the validator\nsets of heights that an earlier version indexed. No block is read from"
+        " a node; if the network is neither\nmainnet nor Fuji, a node reports its"
+        " parameters.\n\nStop the indexer first (`index run`, or the daemon with index-chains); if"
+        " index-url is a server, those of\nall machines. Other daemons may run: they show the rows"
+        " that exist, and until the end they take validator\nsets from nodes, or with"
+        " validator-sets=index sign nothing. If the command is stopped, the indexer"
+        " continues\nwhere it was."
     )
     add_config_arguments(parser)
     parser.add_argument(
@@ -331,10 +333,11 @@ def _require_no_writer(url: StoreUrl) -> None:
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT transfers, NFT\n"
-        "holdings, created contracts, blocks, or with `holders` ERC-20 balances after the blocks that changed them.\n"
-        "All rows are of one moment; the indexer may be running. docs/evm-index.md lists the fields and the SQL by\n"
-        "which a column store (ClickHouse) reads them."
+        "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT"
+        " transfers, NFT\nholdings, created contracts, blocks, or with `holders` ERC-20 balances"
+        " after the blocks that changed them.\nAll rows are of one moment; the indexer may be"
+        " running. docs/evm-index.md lists the fields and the SQL by\nwhich a column store"
+        " (ClickHouse) reads them."
     )
     parser.add_argument(
         "subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS

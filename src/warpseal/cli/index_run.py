@@ -43,8 +43,8 @@ def add_chain_argument(parser: argparse.ArgumentParser, help: str) -> None:
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Index the chains of index-chains, and those of evm-chains with index, until SIGTERM or SIGINT. A restart "
-        "continues at the last heights."
+        "Index the chains of index-chains, and those of evm-chains with index, until SIGTERM or"
+        " SIGINT. A restart continues at the last heights."
     )
     add_config_arguments(parser)
     add_chain_argument(

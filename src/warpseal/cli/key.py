@@ -69,8 +69,8 @@ def _list(args: argparse.Namespace) -> int:
         # A restored store may come from another machine.
         name, hint = printable(key.name), printable(key.hint)
         print(
-            f"{name:24} ...{hint}  {_limit(key.units_per_minute)}/min  {_limit(key.units_per_day)}/day"
-            f"  created {_day(key.created_at)}"
+            f"{name:24} ...{hint}  {_limit(key.units_per_minute)}/min "
+            f" {_limit(key.units_per_day)}/day  created {_day(key.created_at)}"
             + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
         )
     if not keys:

@@ -153,14 +153,17 @@ class DataLocation:
         if files:
             networks = ", ".join(path.parent.name for path in files)
             raise StartupError(
-                f"there are {many} of networks {networks} below {self.data_dir}: choose one with --network"
+                f"there are {many} of networks {networks} below {self.data_dir}: choose one with"
+                " --network"
             )
         if network is None:
             raise StartupError(
-                f"there is no {kind} below {self.data_dir}: name another --data-dir, a --store-url, or the --network"
+                f"there is no {kind} below {self.data_dir}: name another --data-dir, a --store-url,"
+                " or the --network"
             )
         raise StartupError(
-            f"there is no {kind} of network {network} below {self.data_dir}: name another --data-dir, or a --store-url"
+            f"there is no {kind} of network {network} below {self.data_dir}: name another"
+            " --data-dir, or a --store-url"
         )
 
 

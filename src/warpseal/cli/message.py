@@ -148,7 +148,10 @@ def _result_line(decoded: dict[str, Any], verification: dict[str, Any]) -> str:
         return f"the signature is wrong for {where}: {verification['fault']}"
     lacks = "" if verification["quorumMet"] else ", but has too little weight"
     required = f"{verification['quorumPercentage']} % needed"
-    return f"the signature is valid{lacks}: {verification['signedPercentage']} % of the weight of {where}, {required}"
+    return (
+        f"the signature is valid{lacks}: {verification['signedPercentage']} % of the weight of"
+        f" {where}, {required}"
+    )
 
 
 def _without_validators(verification: dict[str, Any]) -> dict[str, Any]:

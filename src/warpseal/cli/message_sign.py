@@ -93,10 +93,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input",
         metavar="HEX|TXHASH",
-        help="unsigned message or data of its log in hex, with or without 0x; or the hash of a P-Chain transaction; "
-        "-: standard input",
+        help=(
+            "unsigned message or data of its log in hex, with or without 0x; or the hash of a"
+            " P-Chain transaction; -: standard input"
+        ),
     )
-    explain_help = "first print the decoded message, or what the daemon knows about the transaction and each check"
+    explain_help = (
+        "first print the decoded message, or what the daemon knows about the transaction and each"
+        " check"
+    )
     parser.add_argument("--explain", action="store_true", help=f"{explain_help}, on standard error")
     parser.add_argument(
         "--justification", metavar="HEX", help="proof that validators need for a P-Chain message"

@@ -96,7 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node",
         type=parse_node,
         metavar="URL",
-        help="node that runs the destination, such as http://127.0.0.1:9650 (default: ask the running daemon)",
+        help=(
+            "node that runs the destination, such as http://127.0.0.1:9650 (default: ask the"
+            " running daemon)"
+        ),
     )
     quorum_help = "required weight, percent, if higher than that of the destination"
     add_signer_arguments(parser, "the one that the destination demands", quorum_help)
@@ -158,7 +161,9 @@ def _print_preflight(preflight: Mapping[str, Any]) -> None:
         "message": f"{preflight['messageId']} of chain {preflight['sourceBlockchainId']}",
         "destination": f"{destination['destinationBlockchainId']}, {height}",
         "quorum": f"{quorum['percentage']} % ({quorum['source']})",
-        "signing subnet": f"{destination.get('signingSubnetId', 'not known')} ({destination.get('signedBy', '')})",
+        "signing subnet": (
+            f"{destination.get('signingSubnetId', 'not known')} ({destination.get('signedBy', '')})"
+        ),
         "signature": "verifies now" if preflight["verifiesNow"] else "does not verify now",
         "statement": f"{statement['kind']}, {accepted}: {statement['text']}",
     }

@@ -41,7 +41,10 @@ _TIMEOUT_S: Final = 5.0
 _API_TIMEOUT_S: Final = 30.0
 _API: Final = ApiSettings()
 
-_URL_HELP: Final = "address of the daemon's HTTP API (default: as it has written it, else api-port of the config, 8080)"
+_URL_HELP: Final = (
+    "address of the daemon's HTTP API (default: as it has written it, else api-port of the config,"
+    " 8080)"
+)
 
 Rows = Iterable[Sequence[str]]
 

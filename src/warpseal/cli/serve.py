@@ -92,8 +92,14 @@ def add_setting_arguments(
     if reads is None or reads:
         parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
     if reads is not None:
-        parser.epilog = "All other flags of `warpseal serve` are taken as well, so that one command line fits both."
-    no_indexer = "start no index process: `warpseal index run`, here or on another machine, fills the indexes"
+        parser.epilog = (
+            "All other flags of `warpseal serve` are taken as well, so that one command line fits"
+            " both."
+        )
+    no_indexer = (
+        "start no index process: `warpseal index run`, here or on another machine, fills the"
+        " indexes"
+    )
     parser.add_argument(
         "--no-indexer", action="store_true", help=no_indexer if reads is None else argparse.SUPPRESS
     )
@@ -124,11 +130,14 @@ def _add_node_arguments(
     if not has_network_id:
         network_help = "short for --node with the public API nodes of the network"
         add(nodes, "--network", network_help, choices=tuple(PUBLIC_NODES))
-    node_help = "short for --p-chain-api and --info-api; a local network needs --allow-private-ips true as well"
+    node_help = (
+        "short for --p-chain-api and --info-api; a local network needs --allow-private-ips true as"
+        " well"
+    )
     add(nodes, "--node", node_help, type=argument(_parse_node, ValueError), metavar="URL")
     evm_help = (
-        "index the EVM chain at this RPC URL: short for --evm-chains with the blockchain id in the URL, else that of "
-        "its Warp contract, else its EVM chain id as 32 bytes; may be repeated"
+        "index the EVM chain at this RPC URL: short for --evm-chains with the blockchain id in the"
+        " URL, else that of its Warp contract, else its EVM chain id as 32 bytes; may be repeated"
     )
     add(
         place,

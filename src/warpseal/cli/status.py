@@ -51,7 +51,10 @@ _CLEAR: Final = "\x1b[2J\x1b[H"
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show subnets, recent aggregations, nodes and chains of a running daemon. Exit code 1 if it is not ready."
+    parser.description = (
+        "Show subnets, recent aggregations, nodes and chains of a running daemon. Exit code 1 if it"
+        " is not ready."
+    )
     parser.add_argument("--watch", action="store_true", help="show it again every two seconds")
     parser.add_argument("--json", action="store_true", help="print the document of /status.json")
     add_address_arguments(parser)
@@ -71,8 +74,9 @@ def _add_peers_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        f"Exit with 0 if the daemon answers {LIVENESS_PATH} with 200, else with 1. If api-health-enabled turns that "
-        f"path off, the daemon is alive if it answers {HEALTH_PATH}, whether it can sign or not."
+        f"Exit with 0 if the daemon answers {LIVENESS_PATH} with 200, else with 1. If"
+        f" api-health-enabled turns that path off, the daemon is alive if it answers {HEALTH_PATH},"
+        " whether it can sign or not."
     )
     add_address_arguments(parser)
 
@@ -102,7 +106,8 @@ def _peers(args: argparse.Namespace) -> int:
     subnets = {subnet.subnet_id: subnet for subnet in document.subnets}
     if args.subnet is not None and args.subnet not in subnets:
         raise StartupError(
-            f"the daemon does not track subnet {args.subnet}; it tracks {', '.join(subnets) or 'none'}"
+            f"the daemon does not track subnet {args.subnet}; it tracks"
+            f" {', '.join(subnets) or 'none'}"
         )
     rows = [
         row
@@ -138,7 +143,8 @@ def _health(args: argparse.Namespace) -> int:
     status, _ = get_response(url, LIVENESS_PATH)
     if status == HTTPStatus.NOT_FOUND and _is_health(get_response(url, HEALTH_PATH)[1]):
         print(
-            f"alive: the daemon answers {HEALTH_PATH}; api-health-enabled is false, which turns {LIVENESS_PATH} off"
+            f"alive: the daemon answers {HEALTH_PATH}; api-health-enabled is false, which turns"
+            f" {LIVENESS_PATH} off"
         )
         return 0
     if status != HTTPStatus.OK:
@@ -170,7 +176,10 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
     network = f"{document.network} ({number})" if document.network else number
     backend, node_id = document.bls_backend or "…", document.node_id or "starting"
     print(printable(f"warpseal {document.version} on {network}, BLS {backend}, {node_id}"))
-    state = f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started {document.started_at}"
+    state = (
+        f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started"
+        f" {document.started_at}"
+    )
     height = (
         f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else ""
     )
@@ -182,7 +191,10 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         total = int(subnet.total_weight)
         for missing in subnet.missing[:_MAX_MISSING]:
             why = _state_text(missing)
-            line = f"missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)}  {why}"
+            line = (
+                f"missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)} "
+                f" {why}"
+            )
             print(f"  {printable(line)}")
         if subnet.missing_validators > _MAX_MISSING:
             print(
@@ -248,8 +260,14 @@ def _subnet_line(subnet: SubnetStatus) -> str:
         int(weight)
         for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
     )
-    shares = f"{percent(connected, total)} of the weight is connected, {percent(required, total)} required"
-    counts = f"{connected} of {total}, {subnet.missing_validators} validator{plural(subnet.missing_validators)} missing"
+    shares = (
+        f"{percent(connected, total)} of the weight is connected, {percent(required, total)}"
+        " required"
+    )
+    counts = (
+        f"{connected} of {total}, {subnet.missing_validators}"
+        f" validator{plural(subnet.missing_validators)} missing"
+    )
     keyless = int(subnet.keyless_weight)
     counts += f", {percent(keyless, total)} inactive or without a BLS key" if keyless else ""
     return f"subnet {subnet.subnet_id}: {shares} ({counts})"

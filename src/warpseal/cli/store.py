@@ -97,8 +97,8 @@ def _upgrade_advice(connection: Connection, url: StoreUrl) -> str:
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(
         parser,
-        "Write signed messages and shares as JSON Lines (docs/store.md), for a backup or another daemon.\n"
-        "A daemon may be running.",
+        "Write signed messages and shares as JSON Lines (docs/store.md), for a backup or another"
+        " daemon.\nA daemon may be running.",
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="file to write; the default is standard output"
@@ -138,9 +138,10 @@ def _export(args: argparse.Namespace) -> int:
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(
         parser,
-        "Verify the signatures in a file of `warpseal store export` (the format is in docs/store.md), and store the\n"
-        "valid ones. Invalid lines are printed and skipped, and the exit code is 1. Messages of another network are\n"
-        "refused. A store that does not exist is made. No daemon may be using the store.",
+        "Verify the signatures in a file of `warpseal store export` (the format is in"
+        " docs/store.md), and store the\nvalid ones. Invalid lines are printed and skipped, and the"
+        " exit code is 1. Messages of another network are\nrefused. A store that does not exist is"
+        " made. No daemon may be using the store.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
     parser.add_argument(
@@ -186,7 +187,8 @@ def _prepare_import(engine: Engine, url: StoreUrl, network_id: int | None) -> in
         stored = read_network_id(connection)
     if None not in (stored, network_id) and stored != network_id:
         raise StartupError(
-            f"the store {url.redacted} has messages of network {stored}, not of network {network_id}"
+            f"the store {url.redacted} has messages of network {stored}, not of network"
+            f" {network_id}"
         )
     return network_id if stored is None else stored
 
@@ -228,7 +230,8 @@ def _upgrade(args: argparse.Namespace) -> int:
     )
     if after != before and url.path is not None and (copy := upgrade_copy(url.path, HEAD)).exists():
         print(
-            f"{copy} has the store as it was before; the next daemon that serves with the new one removes it"
+            f"{copy} has the store as it was before; the next daemon that serves with the new one"
+            " removes it"
         )
     return 0
 

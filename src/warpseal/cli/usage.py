@@ -95,8 +95,8 @@ def _usage(args: argparse.Namespace) -> int:
         )
     if url.path is not None and not unusable_reason(url.path) and not url.path.exists():
         raise StartupError(
-            f"there is no metrics database {url.path}: a daemon with gateway-nodes or usage-enabled creates it; "
-            "--metrics-db-url names another"
+            f"there is no metrics database {url.path}: a daemon with gateway-nodes or usage-enabled"
+            " creates it; --metrics-db-url names another"
         )
     now = int(time.time())
     level = next(

@@ -210,7 +210,10 @@ def find_contradictions(
         and not parsed.get("tracked-subnet-ids")
         and "tracked-subnet-ids" not in invalid_keys
     ):
-        advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
+        advice = (
+            "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with"
+            " index"
+        )
         yield SettingError("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
     source = parsed.get("validator-sets", SetSource.NODE)
     has_p_chain = PrimaryChain.P in parsed.get("index-chains", ())
@@ -219,7 +222,10 @@ def find_contradictions(
         and not has_p_chain
         and not invalid_keys & {"validator-sets", "index-chains"}
     ):
-        reason = f"{source} needs the index of the P-Chain: name p in index-chains, or set validator-sets to node"
+        reason = (
+            f"{source} needs the index of the P-Chain: name p in index-chains, or set"
+            " validator-sets to node"
+        )
         yield SettingError("validator-sets", reason)
     chains = parsed.get("evm-chains", ())
     is_indexed = bool(parsed.get("index-l1s-at")) or any(
@@ -287,7 +293,10 @@ def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
     if parts := [
         part for part, place in places.items() if place.read_urls and not is_server(place.url)
     ]:
-        reason = f"are replicas of a PostgreSQL server, and index-url names none for {' and '.join(parts)}"
+        reason = (
+            "are replicas of a PostgreSQL server, and index-url names none for"
+            f" {' and '.join(parts)}"
+        )
         yield SettingError("index-read-urls", reason)
     urls = {"store-url": parsed.get("store-url", ""), "index-url": places[PRIMARY_INDEX].url}
     for number, chain in enumerate(parsed.get("evm-chains", ())):

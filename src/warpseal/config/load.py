@@ -261,7 +261,9 @@ _PEER_LIMITS: Final = "the limits of one peer are fixed"
 # Keys that earlier versions had, each with the sentence that says what replaced it.
 REMOVED_KEYS: Final[Mapping[str, str]] = {
     "buffer-wait-seconds": "the quorum buffer is waited for 2 seconds",
-    "client-address-header": "trusted-proxies append the address of their client to X-Forwarded-For",
+    "client-address-header": (
+        "trusted-proxies append the address of their client to X-Forwarded-For"
+    ),
     "client-country-header": "trusted-proxies name the country of their client in CF-IPCountry",
     "contract-info-dir": "descriptions of contracts are read from the folder contracts in data-dir",
     "delivery-window-seconds": "a message may take 30 seconds to its block",
@@ -277,7 +279,9 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "index-requests-in-flight": _NODE_LIMITS,
     "index-requests-per-second": _NODE_LIMITS,
     "log-display-level": "log-level is the level of the files and of the standard output",
-    "max-connections": "the limit of open files (ulimit -n, LimitNOFILE) bounds the connections to peers",
+    "max-connections": (
+        "the limit of open files (ulimit -n, LimitNOFILE) bounds the connections to peers"
+    ),
     "max-message-bytes": "a message or justification has at most 64 KiB",
     "max-outstanding-per-peer": _PEER_LIMITS,
     "max-requests-per-second-per-peer": _PEER_LIMITS,
@@ -292,7 +296,10 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "observed-max-age-seconds": "uptime records are kept for 30 days",
     "plugin-protocol-version": "the daemon asks the nodes for the version of the plugin protocol",
     "price-file": "prices are read from prices.csv in data-dir",
-    "price-path": "append the place of the price to price-url, behind a #: https://HOST/{date}#market.0.{currency}",
+    "price-path": (
+        "append the place of the price to price-url, behind a #:"
+        " https://HOST/{date}#market.0.{currency}"
+    ),
     "profile-dir": "profiles are written to the folder profiles in data-dir",
     "receive-timeout-seconds": "a request has 10 seconds to arrive",
     "upstream-requests-in-flight": _NODE_LIMITS,

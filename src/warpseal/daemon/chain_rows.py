@@ -39,17 +39,17 @@ def describe_index(sample: IndexSample) -> ChainSummary:
         name=sample.chain,
         height=height_text(sample.height),
         node_height=height_text(sample.node_height),
-        lag_blocks=max(0, (sample.node_height or 0) - (sample.height or 0))
-        if is_comparable
-        else None,
+        lag_blocks=(
+            max(0, (sample.node_height or 0) - (sample.height or 0)) if is_comparable else None
+        ),
         blocks_per_second=_rate(sample.rate),
         eta_seconds=_whole(sample.eta_s),
         waiting=sample.waiting or None,
         stopped=sample.stopped,
         evm_chain_id=sample.evm_chain_id,
-        internal_height=None
-        if sample.evm_chain_id is None
-        else height_text(sample.traced_height) or "none",
+        internal_height=(
+            None if sample.evm_chain_id is None else height_text(sample.traced_height) or "none"
+        ),
         internal_gap=height_text(sample.trace_gap),
     )
 

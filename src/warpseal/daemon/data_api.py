@@ -75,9 +75,9 @@ async def open_data_api(
             index=None,
             node=view,
             key_store=core.store.api_keys if core.has_store else EphemeralKeys(),
-            prices=AvaxPrices(await view.staking_asset(core.network_id), prices)
-            if prices
-            else None,
+            prices=(
+                AvaxPrices(await view.staking_asset(core.network_id), prices) if prices else None
+            ),
             aliases=node_api.aliases,
             evm=contracts,
             uptime_source=validators.uptime,

@@ -41,7 +41,8 @@ async def run_index(
     """
     if not config.indexer.chains and not config.node.has_evm_index:
         raise StartupError(
-            "there is nothing to index: no chain is in index-chains, and none of evm-chains has index"
+            "there is nothing to index: no chain is in index-chains, and none of evm-chains has"
+            " index"
         )
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
     run, stopping = (

@@ -258,12 +258,16 @@ class Destinations:
         name = id_text(chain_id)
         if chain_id in self._configured:
             return (
-                f"the rpc of its entry in evm-chains must be of a node that serves /ext/bc/{name}/proposervm next to "
-                f"/ext/bc/{name}/rpc, or a node of p-chain-api or info-api must run the chain"
+                "the rpc of its entry in evm-chains must be of a node that serves"
+                f" /ext/bc/{name}/proposervm next to /ext/bc/{name}/rpc, or a node of p-chain-api"
+                " or info-api must run the chain"
             )
         if chain_id == P_CHAIN:
             return "a node of p-chain-api or info-api must serve /ext/bc/P/proposervm"
-        return f"name a node that runs it in p-chain-api, in info-api, or in evm-chains with blockchain-id {name}"
+        return (
+            "name a node that runs it in p-chain-api, in info-api, or in evm-chains with"
+            f" blockchain-id {name}"
+        )
 
     async def _duration_s(self) -> int:
         if self._epoch_duration_s is None:

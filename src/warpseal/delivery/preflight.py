@@ -48,8 +48,8 @@ MAX_LISTED_NODES: Final = 8
 MAX_OUTPUT_BYTES: Final = 64 * 1024
 MAX_CALL_ERROR_CHARACTERS: Final = 500
 CALL_NOTE: Final = (
-    "This tests execution only: the contract gets no verified Warp message, so that getVerifiedWarpMessage returns "
-    "valid = false in it."
+    "This tests execution only: the contract gets no verified Warp message, so that"
+    " getVerifiedWarpMessage returns valid = false in it."
 )
 
 EXECUTION_FAILED: Final = re.compile(
@@ -292,7 +292,10 @@ class Preflight:
             except UnknownChain as error:
                 network_id, text = request.signed.unsigned.network_id, str(error)
                 if network_id != self._network_id:
-                    text += f"; the message is of network {network_id}, and the destination of network {self._network_id}"
+                    text += (
+                        f"; the message is of network {network_id}, and the destination of network"
+                        f" {self._network_id}"
+                    )
                 refusal = SignatureRefusal.UNKNOWN_SOURCE, text
         if signer is None:
             return None, [replace(candidate, message_refusal=refusal) for candidate in candidates]
@@ -438,7 +441,10 @@ class Preflight:
 def _find_payload_refusal(payload: bytes) -> tuple[SignatureRefusal, str] | None:
     """Return why a verifier cannot parse a payload; None if it can."""
     if len(payload) > PAYLOAD_LIMIT_BYTES:
-        text = f"the payload has {len(payload)} bytes, and verifiers take at most {PAYLOAD_LIMIT_BYTES}"
+        text = (
+            f"the payload has {len(payload)} bytes, and verifiers take at most"
+            f" {PAYLOAD_LIMIT_BYTES}"
+        )
         return SignatureRefusal.PAYLOAD, text
     for parse in (AddressedCall.parse, Hash.parse):
         with suppress(MalformedMessage):

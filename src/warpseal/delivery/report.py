@@ -50,7 +50,10 @@ def advise(destination: Destination, needed_height: int, now: float) -> Delivery
         destination.proposed_height,
         destination.sealed_from,
     )
-    text = f"{id_text(destination.chain_id)} verifies at P-Chain height {pinned}, the message needs {needed_height}: "
+    text = (
+        f"{id_text(destination.chain_id)} verifies at P-Chain height {pinned}, the message needs"
+        f" {needed_height}: "
+    )
     lag = f"its nodes propose only P-Chain height {proposed} now"
     if sealed_from is None:
         blocks_before, not_before = 0, int(now)
@@ -58,7 +61,10 @@ def advise(destination: Destination, needed_height: int, now: float) -> Delivery
     else:
         blocks_before, not_before = 1, sealed_from
         when = "now" if sealed_from <= now else f"at or after {time_text(sealed_from, now)}"
-        text += f"build one block there {when}; the block after it verifies at the P-Chain height of that block"
+        text += (
+            f"build one block there {when}; the block after it verifies at the P-Chain height of"
+            " that block"
+        )
         if proposed < needed_height:
             text += f". {lag[:1].upper()}{lag[1:]}: build it when they propose {needed_height}"
     return DeliveryAdvice(
@@ -187,7 +193,9 @@ class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
     def headers(self) -> RawHeaders:
         """Return the report in short."""
         weights = {
-            weight.p_chain_height: f"{weight.p_chain_height}={weight.signed_weight}/{weight.total_weight}"
+            weight.p_chain_height: (
+                f"{weight.p_chain_height}={weight.signed_weight}/{weight.total_weight}"
+            )
             for weight in self.heights
         }
         headers = {

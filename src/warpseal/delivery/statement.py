@@ -188,7 +188,10 @@ class StatementChecker(Struct, eq=False):
         if message.expiry > next_time_s + REGISTRATION_WINDOW_S:
             expiry = time_text(message.expiry, next_time_s)
             earliest = time_text(message.expiry - REGISTRATION_WINDOW_S, next_time_s)
-            reason = f"the registration expires at {expiry}; the P-Chain takes it in the day before, from {earliest} on"
+            reason = (
+                f"the registration expires at {expiry}; the P-Chain takes it in the day before,"
+                f" from {earliest} on"
+            )
             return _refuse(StatementRefusal.EARLY_REGISTRATION, reason)
         if await self._was_registered(message.validation_id):
             return _refuse(
@@ -232,7 +235,10 @@ class StatementChecker(Struct, eq=False):
                 return _refuse(
                     StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight"
                 )
-            reason = f"nonce {message.nonce} is below {state.min_nonce}, which the P-Chain expects at least"
+            reason = (
+                f"nonce {message.nonce} is below {state.min_nonce}, which the P-Chain expects at"
+                " least"
+            )
             return _refuse(StatementRefusal.STALE_NONCE, reason)
         wrong_manager = await self._wrong_manager(state.subnet_id, source_id, sender)
         if wrong_manager is not None:
@@ -258,8 +264,9 @@ class StatementChecker(Struct, eq=False):
             return None
         manager, shown_sender = subnet.manager_address[:_WORD_BYTES], sender[:_WORD_BYTES]
         return (
-            f"the manager of the L1 is 0x{manager.hex()} on chain {id_text(subnet.manager_chain_id)}, "
-            f"and the message comes from 0x{shown_sender.hex()} on chain {id_text(source_id)}"
+            f"the manager of the L1 is 0x{manager.hex()} on chain"
+            f" {id_text(subnet.manager_chain_id)}, and the message comes from"
+            f" 0x{shown_sender.hex()} on chain {id_text(source_id)}"
         )
 
     async def _at_evm_chain(

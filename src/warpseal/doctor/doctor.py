@@ -108,7 +108,10 @@ def _describe_store(url: StoreUrl) -> str:
     with open_read_only(url) as connection:
         if find_quick_upgrades(connection, url.redacted):
             version = read_version(connection) or "none"
-            return f"the store {url.redacted} has schema version {version}: the daemon upgrades it to {HEAD} at its start"
+            return (
+                f"the store {url.redacted} has schema version {version}: the daemon upgrades it to"
+                f" {HEAD} at its start"
+            )
         return f"the store {url.redacted} holds {measure(connection).signatures} signed messages"
 
 
@@ -194,7 +197,10 @@ def _check_nodes(
                 response.meaning or "is the node up, the URL right, and the key (if any) valid?"
             )
             if result.failure is PublicFailure.WRONG_NETWORK:
-                advice = "it is of another network than the first node of info-api: name nodes of one network"
+                advice = (
+                    "it is of another network than the first node of info-api: name nodes of one"
+                    " network"
+                )
             yield Finding(grade, f"{where}: {result.failure} ({response})", advice, detail)
         else:
             yield Finding(Grade.GOOD, f"{where} answers: {response}", detail=detail)

@@ -38,22 +38,27 @@ BYTES_PER_BLOCK: Final = 100
 _TIMEOUT_S: Final = 10.0
 _COMMIT_INTERVAL: Final = 4_096
 
-_NO_L1S: Final = "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are found as well"
+_NO_L1S: Final = (
+    "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are"
+    " found as well"
+)
 _NO_CHAIN: Final = (
-    "the node has no chain at this path: the URL ends in /ext/bc/<blockchain id>/rpc (/ext/bc/C/rpc for the C-Chain), "
-    "and the node of an L1 tracks its subnet (track-subnets)"
+    "the node has no chain at this path: the URL ends in /ext/bc/<blockchain id>/rpc (/ext/bc/C/rpc"
+    " for the C-Chain), and the node of an L1 tracks its subnet (track-subnets)"
 )
 _NO_TRACES: Final = (
-    "without it, contracts that other contracts create are missing in the list of deployed contracts, and freshness "
-    "says internal=none; add debug-tracer to eth-apis in the chain config of the node, or set traces to off"
+    "without it, contracts that other contracts create are missing in the list of deployed"
+    " contracts, and freshness says internal=none; add debug-tracer to eth-apis in the chain config"
+    " of the node, or set traces to off"
 )
 _NO_OLD_TRACES: Final = (
-    "contracts that other contracts created in old blocks are missing in the list of deployed contracts; a node with "
-    "pruning-enabled false, synced from the first block, can trace all blocks"
+    "contracts that other contracts created in old blocks are missing in the list of deployed"
+    " contracts; a node with pruning-enabled false, synced from the first block, can trace all"
+    " blocks"
 )
 _NO_BEGINNING: Final = (
-    "if no other node has them, the index begins at the first block that a node has; a node that was synced from the "
-    "first block (state-sync-enabled false) and keeps its receipts has them"
+    "if no other node has them, the index begins at the first block that a node has; a node that"
+    " was synced from the first block (state-sync-enabled false) and keeps its receipts has them"
 )
 
 
@@ -81,7 +86,10 @@ async def check_evm_indexes(
             l1_chains = await finder.find()
             chains += [(chain, "index-l1s-at") for chain in l1_chains]
             if not l1_chains:
-                text = f"index-l1s-at {node.index_l1s_at.endpoint.display} serves no EVM chain of tracked-subnet-ids"
+                text = (
+                    f"index-l1s-at {node.index_l1s_at.endpoint.display} serves no EVM chain of"
+                    " tracked-subnet-ids"
+                )
                 findings.append(Finding(Grade.WARNING, text, _NO_L1S, {"setting": "index-l1s-at"}))
         checks = [_ChainCheck(chain, setting, config, sessions).run() for chain, setting in chains]
         results = await asyncio.gather(*checks)
@@ -137,7 +145,10 @@ class _ChainCheck:
         return _ChainResult(findings, max(0, max(heads, default=0) - self._indexing.first_height))
 
     async def _check_node(self, node: ChainNode) -> list[Finding]:
-        where = f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}] {node.display}"
+        where = (
+            f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}]"
+            f" {node.display}"
+        )
         detail = {"chain": id_text(self._chain.blockchain_id), "setting": f"rpc[{node.position}]"}
         identity, failure = self._nodes.identity.expected, node.failure
         try:
@@ -167,7 +178,10 @@ class _ChainCheck:
     ) -> Finding:
         """Return why a node cannot be used, and how its URL responds."""
         if node.mismatch is not None:
-            advice = "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one chain"
+            advice = (
+                "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one"
+                " chain"
+            )
             return Finding(Grade.WARNING, f"{where} {failure}", advice, detail)
         session, endpoint = self._sessions.pooled, self._chain.rpc[node.position]
         response = await probe_endpoint(
@@ -187,7 +201,10 @@ class _ChainCheck:
         """
         latest = await self._call(node, BLOCK_RECEIPTS, hex(head))
         if is_unknown_method(latest, BLOCK_RECEIPTS):
-            advice = "receipts are read one by one, with eth_getTransactionReceipt, which is slower: upgrade the node"
+            advice = (
+                "receipts are read one by one, with eth_getTransactionReceipt, which is slower:"
+                " upgrade the node"
+            )
             return [
                 Finding(Grade.WARNING, f"{where} does not have {BLOCK_RECEIPTS}", advice, detail)
             ]
@@ -255,7 +272,10 @@ def _check_disk(folder: Path, blocks: int) -> Finding:
         sum(path.stat().st_size for path in folder.glob("*.db")),
     )
     needed = max(0, blocks * BYTES_PER_BLOCK - stored)
-    text = f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about {_size(needed)}"
+    text = (
+        f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about"
+        f" {_size(needed)}"
+    )
     text += " more, in addition to NFT transfers and metadata"
     detail = {"freeBytes": free, "neededBytes": needed}
     if free < needed:

@@ -60,8 +60,8 @@ _MAX_PROBES: Final = 16
 _MAX_NAMED: Final = 10
 _SAMPLED_SETS: Final = 3
 _WRONG_SET: Final = (
-    "compare with a node that you trust: if the index is wrong, delete it, so that all blocks are indexed again; else "
-    "remove the node"
+    "compare with a node that you trust: if the index is wrong, delete it, so that all blocks are"
+    " indexed again; else remove the node"
 )
 _NOT_FOUND: Final = 404
 
@@ -113,10 +113,16 @@ def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
         if result.value is None:
             continue
         if reference - result.value > MAX_LAGGING_BLOCKS:
-            behind = f"{P_CHAIN_API}[{result.position}] is {reference - result.value} blocks behind the others"
+            behind = (
+                f"{P_CHAIN_API}[{result.position}] is {reference - result.value} blocks behind the"
+                " others"
+            )
             yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
         elif result.value - reference > MAX_LAGGING_BLOCKS:
-            ahead = f"{P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of the others"
+            ahead = (
+                f"{P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of"
+                " the others"
+            )
             yield Finding(
                 Grade.WARNING, ahead, "either they do not keep up, or it reports a wrong height"
             )
@@ -153,7 +159,10 @@ def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding
         text = (
             f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
         )
-        advice = f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s ahead of their clock"
+        advice = (
+            f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s"
+            " ahead of their clock"
+        )
         yield Finding(
             Grade.WARNING, text, advice, {"node": name, "clockOffsetSeconds": round(offset_s)}
         )
@@ -196,7 +205,10 @@ async def _compare_sets(
     compared = min(sum(result.value is not None for result in results) for results in sets)
     if not findings and compared > 1:
         counted = f"{len(subnet_ids)} subnet{'s' if len(subnet_ids) > 1 else ''}"
-        text = f"{compared} nodes of {P_CHAIN_API} agree about the validators of {counted} at height {height}"
+        text = (
+            f"{compared} nodes of {P_CHAIN_API} agree about the validators of {counted} at height"
+            f" {height}"
+        )
         findings.append(Finding(Grade.GOOD, text, detail={"height": str(height)}))
     return findings
 
@@ -262,7 +274,10 @@ async def check_index_sets(config: Config, network_id: int, upstream: Upstream) 
             samples = await index.read(partial(sample_sets, count=_SAMPLED_SETS, random=Random()))
             results = [await compare_set(upstream, index, *sample) for sample in samples]
     except (StoreDown, TimeoutError) as error:
-        text = f"the validator sets of the index were not compared with those of the nodes: {error_words(error)}"
+        text = (
+            "the validator sets of the index were not compared with those of the nodes:"
+            f" {error_words(error)}"
+        )
         return [Finding(Grade.WARNING, text, "try again, or run `warpseal index verify`")]
     finally:
         index.close()
@@ -281,7 +296,10 @@ async def check_index_sets(config: Config, network_id: int, upstream: Upstream) 
             Finding(Grade.GOOD, f"{compared} validator sets of the index are those of the nodes")
         )
     elif results and not compared:
-        text = f"no validator set of the index was compared with those of the nodes: {results[0].reason}"
+        text = (
+            "no validator set of the index was compared with those of the nodes:"
+            f" {results[0].reason}"
+        )
         findings.append(
             Finding(
                 Grade.WARNING, text, "does a node of p-chain-api serve platform.getValidatorsAt?"
@@ -378,16 +396,22 @@ def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Findi
         lacks_it = [name for name, is_run in nodes.items() if not is_run]
         detail = {"blockchainId": id_text(chain_id), "nodes": has_it, "nodesWithout": lacks_it}
         if not has_it:
-            text = f"no configured node has the proposervm API of chain {id_text(chain_id)} ({_shorten(lacks_it)})"
+            text = (
+                f"no configured node has the proposervm API of chain {id_text(chain_id)}"
+                f" ({_shorten(lacks_it)})"
+            )
             advice = (
-                "its epochs are not known, so its messages are signed at the proposed height: name a node of the L1 in "
-                "info-api, or its RPC URL in evm-chains"
+                "its epochs are not known, so its messages are signed at the proposed height: name"
+                " a node of the L1 in info-api, or its RPC URL in evm-chains"
             )
             yield Finding(Grade.WARNING, text, advice, detail)
         elif lacks_it:
             where = f"is on {_shorten(has_it)}, not on {_shorten(lacks_it)}"
             text = f"the proposervm API of chain {id_text(chain_id)} {where}"
-            advice = f"its epochs are known as long as {'one of these' if len(has_it) > 1 else has_it[0]} answers"
+            advice = (
+                "its epochs are known as long as"
+                f" {'one of these' if len(has_it) > 1 else has_it[0]} answers"
+            )
             yield Finding(Grade.GOOD, text, advice, detail)
 
 

@@ -132,11 +132,13 @@ def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> 
     return {
         "webhook-id": message_id,
         "webhook-timestamp": timestamp.decode(),
-        "webhook-signature": "v1,"
-        + b64encode(hmac.digest(standard_key, signed, "sha256")).decode(),
+        "webhook-signature": (
+            "v1," + b64encode(hmac.digest(standard_key, signed, "sha256")).decode()
+        ),
         "x-warpseal-timestamp": timestamp.decode(),
-        "x-warpseal-signature": "v1="
-        + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex(),
+        "x-warpseal-signature": (
+            "v1=" + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex()
+        ),
         # As chainkit verifies it, without the time.
         "x-signature": b64encode(hmac.digest(key, body, "sha256")).decode(),
     }

@@ -485,7 +485,10 @@ class ChainFollower(Generic[T]):
                 else "the first block is being looked for"
             )
         if self._long_wait_s():
-            return f"the node in use has no block behind {self._tips[0]}, another one has {max(self._tips)}"
+            return (
+                f"the node in use has no block behind {self._tips[0]}, another one has"
+                f" {max(self._tips)}"
+            )
         return ""
 
     def _long_wait_s(self) -> float:

@@ -108,7 +108,8 @@ class GatewaySettings(Settings, frozen=True):
         (),
         "gateway-nodes",
         gateway_nodes,
-        "nodes to which calls of the primary network's P-, X- and C-Chain, info and index APIs are forwarded",
+        "nodes to which calls of the primary network's P-, X- and C-Chain, info and index APIs are"
+        " forwarded",
         "URL|JSON",
         group=Group.NETWORK,
     )
@@ -116,7 +117,8 @@ class GatewaySettings(Settings, frozen=True):
         (),
         "gateway-methods",
         list_of(gateway_method),
-        "methods that gateway-nodes serve besides the known ones, or do not serve (!NAME); a trailing * is any ending",
+        "methods that gateway-nodes serve besides the known ones, or do not serve (!NAME); a"
+        " trailing * is any ending",
         "NAMES",
         group=Group.NETWORK,
     )

@@ -116,8 +116,10 @@ def advise_retry(
     if signature.state == "signed":
         return IcmRetry(
             action="sign_again",
-            text="The message is signed for the validators of another epoch. Request the signature for the destination "
-            "again.",
+            text=(
+                "The message is signed for the validators of another epoch. Request the signature"
+                " for the destination again."
+            ),
         )
     if signature.state == "not_asked":
         return _advise_request(message, signature)
@@ -135,8 +137,10 @@ def advise_retry(
     if lost["never"] + lost["unknown"] <= spare:
         return IcmRetry(
             action="top_up",
-            text="The quorum needs validators that are inactive or nearly drained. Top up their balances, or remove "
-            "them, and request the signature again.",
+            text=(
+                "The quorum needs validators that are inactive or nearly drained. Top up their"
+                " balances, or remove them, and request the signature again."
+            ),
         )
     if lost["never"] <= spare:
         return _advise_resending(message, trial)
@@ -180,8 +184,14 @@ def _advise_execution(
         text += " No node has tried whether retryMessageExecution executes it now."
         call = UNSET
     elif _blames_recipient(trial, block.execution):
-        text += f' It would fail again now: retryMessageExecution reverts with "{trial.error}", and `execution` has the'
-        text += " error of the recipient. First change what makes it fail, then call retryMessageExecution."
+        text += (
+            f' It would fail again now: retryMessageExecution reverts with "{trial.error}", and'
+            " `execution` has the"
+        )
+        text += (
+            " error of the recipient. First change what makes it fail, then call"
+            " retryMessageExecution."
+        )
         return _with_revert(IcmRetry(action="retry_execution", text=text), trial)
     else:
         text += (
@@ -206,7 +216,10 @@ def _advise_resending(message: JoinedMessage, trial: CallTrial | None) -> IcmRet
         return IcmRetry(
             action="resend", text=f"{resend_text} No node has tried whether that call succeeds now."
         )
-    text += f' retrySendCrossChainMessage does not send it again: the call reverts with "{trial.error}".'
+    text += (
+        " retrySendCrossChainMessage does not send it again: the call reverts with"
+        f' "{trial.error}".'
+    )
     return _with_revert(IcmRetry(action="none", text=text), trial)
 
 
@@ -241,7 +254,10 @@ def _advise_request(message: JoinedMessage, signature: IcmSignature) -> IcmRetry
     )
     others = ", and others" if len(unreachable) > _MAX_NAMED else ""
     share = 100 * int(signature.unreachable_weight or 0) / int(signature.total_weight or 1)
-    text = f"The quorum is not connected: validators with {share:.1f} % of the weight are unreachable: {nodes}{others}."
+    text = (
+        f"The quorum is not connected: validators with {share:.1f} % of the weight are unreachable:"
+        f" {nodes}{others}."
+    )
     return IcmRetry(
         action="wait",
         text=f"{text} No signature can be made until the daemon reaches more of them.",
@@ -287,11 +303,20 @@ def _advise_signed(message: JoinedMessage, block: WarpsealBlock) -> IcmRetry:
         and gas.block_limit is not UNSET
         and int(gas.required) > int(gas.block_limit)
     ):
-        text = f"Delivery needs {gas.required} gas, and a block of the destination has {gas.block_limit}."
+        text = (
+            f"Delivery needs {gas.required} gas, and a block of the destination has"
+            f" {gas.block_limit}."
+        )
         return IcmRetry(action="raise_gas", text=text)
     if execution is not UNSET and int(execution.gas_required or 0) > int(execution.gas_limit):
-        text = f"The execution needs {execution.gas_required} gas, and the message gives it {execution.gas_limit}: it"
-        text += " will fail. Deliver the message, and then ask here whether retryMessageExecution executes it."
+        text = (
+            f"The execution needs {execution.gas_required} gas, and the message gives it"
+            f" {execution.gas_limit}: it"
+        )
+        text += (
+            " will fail. Deliver the message, and then ask here whether retryMessageExecution"
+            " executes it."
+        )
         return IcmRetry(action="raise_gas", text=_with_deliverers(text, message))
     if delivery is not UNSET and delivery.reason is not UNSET:
         return IcmRetry(

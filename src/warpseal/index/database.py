@@ -174,7 +174,10 @@ def file_number(path: Path | None) -> int:
 def rebuild_hint(url: StoreUrl) -> str:
     """Return what an operator does about a damaged index."""
     files = "its schema" if url.path is None else f"{url.path}, {url.path}-wal and {url.path}-shm"
-    return f"stop the daemon and the indexer, delete {files}, and start them: all blocks are indexed again"
+    return (
+        f"stop the daemon and the indexer, delete {files}, and start them: all blocks are indexed"
+        " again"
+    )
 
 
 def is_damage(error: BaseException) -> bool:

@@ -269,7 +269,10 @@ class IndexReader:
             # logged.
             if not self._has_contradiction:
                 self._has_contradiction = True
-                hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
+                hint = (
+                    "`warpseal index verify` shows whether it is damaged; if so,"
+                    f" {database.rebuild_hint(self._url)}"
+                )
                 log.error(
                     "rows of the index contradict each other", exc_info=error, extra={"hint": hint}
                 )

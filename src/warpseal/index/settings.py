@@ -81,7 +81,8 @@ class IndexSettings(Settings, frozen=True):
         "",
         "index-url",
         by_part(index_url),
-        "URL of the index, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: a file in data-dir",
+        "URL of the index, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: a file in"
+        " data-dir",
         "URL|JSON",
         group=Group.INDEX,
         display=_redacted,

@@ -135,7 +135,10 @@ class PChainProcessor:
         genesis = self._genesis
         assert genesis is not None
         if block.parent_id != genesis.id:
-            detail = f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not {genesis.id.hex()}"
+            detail = (
+                f"block 0 is of a genesis with SHA-256 {block.parent_id.hex()}, not"
+                f" {genesis.id.hex()}"
+            )
             raise ChainStopped(StopReason.WRONG_GENESIS, 0, detail, block.raw)
         self._state, effects = state_from_genesis(genesis, self._params)
         self._index.write([PRecord(effects, genesis.raw)], encode_checkpoint(self._state))

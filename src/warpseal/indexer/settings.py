@@ -174,7 +174,8 @@ class MetadataSettings(Settings, frozen=True):
         DEFAULT_GATEWAYS,
         "metadata-gateways",
         parse_gateways,
-        "gateways for NFT metadata, in order: /ipfs/CID is appended to those of ipfs, /ID to those of arweave",
+        "gateways for NFT metadata, in order: /ipfs/CID is appended to those of ipfs, /ID to those"
+        " of arweave",
         "JSON",
         group=Group.EVM,
         display=display_origins,
@@ -183,7 +184,8 @@ class MetadataSettings(Settings, frozen=True):
         (),
         "metadata-allowed-hosts",
         list_of(allowed_host),
-        "servers of NFT metadata that may be at private addresses and other ports: host, or host:port",
+        "servers of NFT metadata that may be at private addresses and other ports: host, or"
+        " host:port",
         "HOSTS",
         group=Group.EVM,
         display=display_hosts,

@@ -160,7 +160,10 @@ class IndexVerifier:
                 progress("comparing validator sets", place, len(sets))
                 findings.append(await compare_set(self._upstream, self._index, subnet_id, height))
             if not sets:
-                reason = "the index has none: it lacks the genesis, or this version has not written to it yet"
+                reason = (
+                    "the index has none: it lacks the genesis, or this version has not written to"
+                    " it yet"
+                )
                 findings.append(
                     IndexFinding(
                         "validator sets", is_compared=False, reason=reason, is_comparable=False
@@ -318,11 +321,17 @@ def describe_outputs(
         return ""
     first = differing[0]
     texts = [_describe_output(outputs.get(first)) for outputs in (indexed, at_node)]
-    return f"{len(differing)} outputs differ, such as {id_text(first)}: the index has {texts[0]}, the node {texts[1]}"
+    return (
+        f"{len(differing)} outputs differ, such as {id_text(first)}: the index has {texts[0]}, the"
+        f" node {texts[1]}"
+    )
 
 
 def _describe_output(output: consistency.HeldOutput | None) -> str:
     if output is None:
         return "none"
     locktimes = f"locktime {output.locktime}, stakeable {output.stakeable_locktime}"
-    return f"{output.amount} of {id_text(output.asset_id)} with {output.owner_count} owners, {locktimes}"
+    return (
+        f"{output.amount} of {id_text(output.asset_id)} with {output.owner_count} owners,"
+        f" {locktimes}"
+    )

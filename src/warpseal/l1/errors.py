@@ -47,8 +47,8 @@ class MessageSuperseded(WarpsealError):
 
     def __init__(self, tx_id: str, superseded: SupersededStatement) -> None:
         text = (
-            f"the message of transaction {tx_id} is not true any more, so that no validator signs it, "
-            "and too few of its signatures are stored"
+            f"the message of transaction {tx_id} is not true any more, so that no validator signs"
+            " it, and too few of its signatures are stored"
         )
         change = superseded.now.change
         newer = f"the transaction that {change}"

@@ -351,7 +351,10 @@ class Explainer:
             self._parts["truth"] = ExplainedTruth(
                 state="superseded", **asdict(validity.statement())
             )
-            refused = f"validators refuse it with code {validity.refusal}, only stored signatures can serve it"
+            refused = (
+                f"validators refuse it with code {validity.refusal}, only stored signatures can"
+                " serve it"
+            )
             self._check(check, False, f"superseded: {refused}")
         else:
             self._parts["truth"] = ExplainedTruth(state="unknown")
@@ -366,7 +369,10 @@ class Explainer:
         reason = f"chosen by: {choice.source}"
         height, members = await self._find_members(subnet_id, choice)
         if choice.is_epoch and _is_unusable(members):
-            reason = f"chosen by: {PROPOSED.source}, since the height of the epoch ({height}) has no validators"
+            reason = (
+                f"chosen by: {PROPOSED.source}, since the height of the epoch ({height}) has no"
+                " validators"
+            )
             choice = PROPOSED
             height, members = await self._find_members(subnet_id, choice)
         if not isinstance(height, int):
@@ -473,9 +479,10 @@ def _describe_payload(attestation: Attestation) -> tuple[ExplainedFields, str]:
             return ExplainedFields(conversion_id=id_text(conversion_id)), "conversion_recorded"
         case L1ValidatorRegistration(validation_id=validation_id, registered=registered):
             check = "validation_exists" if registered else "validation_removed"
-            return ExplainedFields(
-                validation_id=id_text(validation_id), registered=registered
-            ), check
+            return (
+                ExplainedFields(validation_id=id_text(validation_id), registered=registered),
+                check,
+            )
         case L1ValidatorWeight(validation_id=validation_id, nonce=nonce, weight=weight):
             fields = ExplainedFields(
                 validation_id=id_text(validation_id), nonce=str(nonce), weight=str(weight)

@@ -100,12 +100,14 @@ def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
         end_s=terms.end_s,
         weight=terms.weight,
         is_delegation=is_delegation,
-        shares=tx.delegation_shares
-        if isinstance(tx, AddValidatorTx | AddPermissionlessValidatorTx)
-        else None,
-        stake_asset_id=tx.stake[0].asset_id
-        if not isinstance(tx, AddSubnetValidatorTx) and tx.stake
-        else None,
+        shares=(
+            tx.delegation_shares
+            if isinstance(tx, AddValidatorTx | AddPermissionlessValidatorTx)
+            else None
+        ),
+        stake_asset_id=(
+            tx.stake[0].asset_id if not isinstance(tx, AddSubnetValidatorTx) and tx.stake else None
+        ),
         validation_owner=validation_owner,
         delegation_owner=delegation_owner,
         signer=signer_of(tx) if isinstance(tx, AddPermissionlessValidatorTx) else None,
@@ -174,7 +176,8 @@ def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -
         return None
     if not supply or end_s < start_s:
         raise builder.error(
-            f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}"
+            f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of"
+            f" {supply}"
         )
     reward = potential_reward(config, end_s - start_s, period.weight, supply)
     state.supplies[subnet_id] = supply + reward

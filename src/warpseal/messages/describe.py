@@ -238,16 +238,21 @@ def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
     fields: Json
     match call:
         case SubnetToL1Conversion():
-            meaning = "the P-Chain attests that a subnet was converted to an L1 with these initial validators"
+            meaning = (
+                "the P-Chain attests that a subnet was converted to an L1 with these initial"
+                " validators"
+            )
             fields = {"conversionId": id_forms(call.conversion_id)}
         case RegisterL1Validator(node_id=raw_id):
             meaning = "an L1 asks the P-Chain to register a validator"
             fields = {
                 "validationId": id_forms(call.validation_id),
                 "subnetId": id_forms(call.subnet_id),
-                "nodeId": node_id_text(NodeID(raw_id))
-                if len(raw_id) == NODE_ID_BYTES
-                else hex_text(raw_id),
+                "nodeId": (
+                    node_id_text(NodeID(raw_id))
+                    if len(raw_id) == NODE_ID_BYTES
+                    else hex_text(raw_id)
+                ),
                 "blsPublicKey": hex_text(call.public_key),
                 "weight": str(call.weight),
                 "expiry": str(call.expiry),

@@ -245,7 +245,10 @@ def _find_refusal(
     valid.
     """
     if network_id is not None and signed.unsigned.network_id != network_id:
-        reason = f"the message is of network {signed.unsigned.network_id}, the verifier of network {network_id}"
+        reason = (
+            f"the message is of network {signed.unsigned.network_id}, the verifier of network"
+            f" {network_id}"
+        )
         return SignatureRefusal.NETWORK_ID, reason
     if signed.signers[:1] == b"\x00":
         return SignatureRefusal.BIT_SET, "the signers' bit set starts with a zero byte"
@@ -256,15 +259,20 @@ def _find_refusal(
         return SignatureRefusal.NO_SIGNERS, "no validator has signed"
     try:
         chosen = [
-            keys[index]
-            if keys is not None
-            else parse_public_key(members.validators[index].public_key)
+            (
+                keys[index]
+                if keys is not None
+                else parse_public_key(members.validators[index].public_key)
+            )
             for index in signers
         ]
     except MalformedKey as error:
         return SignatureRefusal.SIGNATURE, f"a validator has an invalid key: {error}"
     if not verify_aggregate(chosen, signed.unsigned.raw, signed.signature):
-        reason = "the signature is not valid for these validators: it is damaged, or of another validator set"
+        reason = (
+            "the signature is not valid for these validators: it is damaged, or of another"
+            " validator set"
+        )
         return SignatureRefusal.SIGNATURE, reason
     return None
 

@@ -91,12 +91,14 @@ class Metrics:
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
-            "Replies of a node that contradicted those that agree, by position (info-api last) and method",
+            "Replies of a node that contradicted those that agree, by position (info-api last) and"
+            " method",
             ["node", "method"],
         )
         self._set_comparisons = self._counter(
             "warpseal_validator_set_comparisons",
-            "Validator sets of the index that were compared with those of the nodes, by result: equal or different",
+            "Validator sets of the index that were compared with those of the nodes, by result:"
+            " equal or different",
             ["result"],
         )
         self._background_failures = self._counter(
@@ -117,7 +119,8 @@ class Metrics:
         self._bad_share_count = self._counter("warpseal_bad_shares", "Shares that were found bad")
         self._reissued = self._counter(
             "warpseal_messages_reissued",
-            "Messages that were signed again for another validator set without a request to a validator",
+            "Messages that were signed again for another validator set without a request to a"
+            " validator",
         )
         self._commit_seconds = Histogram(
             "warpseal_store_commit_duration_seconds",

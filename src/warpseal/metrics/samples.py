@@ -16,7 +16,10 @@ from prometheus_client.samples import Sample as MetricRow
 
 from warpseal.runtime.declared_fields import DeclaredField, DeclaredFieldsMeta
 
-_ICM_TEXT: Final = "ICM messages between indexed chains that are pending for more than 5 minutes; absent without any"
+_ICM_TEXT: Final = (
+    "ICM messages between indexed chains that are pending for more than 5 minutes; absent"
+    " without any"
+)
 
 Labels = dict[str, str]
 
@@ -114,7 +117,8 @@ class NetworkSample(Sample, frozen=True):
     untested_upgrades: Mapping[str, int] = metric(
         {},
         "warpseal_untested_upgrade_timestamp_seconds",
-        "Time of a network upgrade that this version was not tested with, from 30 days before it on",
+        "Time of a network upgrade that this version was not tested with, from 30 days before"
+        " it on",
         by="upgrade",
     )
     clock_offset_s: float | None = metric(
@@ -241,7 +245,8 @@ class IndexSample(Sample, frozen=True):
     traced_height: int | None = metric(
         None,
         "warpseal_index_internal_height",
-        "Block of an EVM chain up to which creations inside of transactions are complete; absent if none is traced",
+        "Block of an EVM chain up to which creations inside of transactions are complete; absent if"
+        " none is traced",
     )
     documents: Mapping[str, int] = metric(
         {},
@@ -310,7 +315,8 @@ class L1ValidatorSample(Sample, frozen=True):
     seconds_left: int = metric(
         0,
         "warpseal_l1_validator_seconds_left",
-        "Seconds until the balance of an L1 validator is used up, of the 20 shortest of a tracked subnet",
+        "Seconds until the balance of an L1 validator is used up, of the 20 shortest of a tracked"
+        " subnet",
     )
 
 
@@ -324,13 +330,15 @@ class L1QuorumSample(Sample, frozen=True):
     margins: Mapping[str, float] = metric(
         {},
         "warpseal_l1_quorum_margin_ratio",
-        "Weight above the required one over the total, of validators that are active, and that answered in a day",
+        "Weight above the required one over the total, of validators that are active, and that"
+        " answered in a day",
         by="basis",
     )
     seconds_left: int | None = metric(
         None,
         "warpseal_l1_quorum_seconds_left",
-        "Seconds until the quorum of a tracked L1 is impossible; absent if that is more than ten years ahead",
+        "Seconds until the quorum of a tracked L1 is impossible; absent if that is more than ten"
+        " years ahead",
     )
 
 
@@ -350,7 +358,8 @@ class CertificateSample(Sample, frozen=True):
     expires_at: int | None = metric(
         None,
         "warpseal_certificate_expiration_timestamp_seconds",
-        "Unix time at which the certificate of the daemon's identity expires; absent while there is none",
+        "Unix time at which the certificate of the daemon's identity expires; absent while there is"
+        " none",
     )
 
 

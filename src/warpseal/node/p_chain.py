@@ -283,9 +283,11 @@ def _current_validation(entry: _Current) -> CurrentValidation:
         weight=u64(entry.weight),
         start_unix_s=unix_s(entry.start_time),
         balance=u64(entry.balance or 0) if is_l1 else None,
-        end_unix_s=None
-        if is_l1 or entry.end_time is None or u64(entry.next_period or 0)
-        else unix_s(entry.end_time),
+        end_unix_s=(
+            None
+            if is_l1 or entry.end_time is None or u64(entry.next_period or 0)
+            else unix_s(entry.end_time)
+        ),
         delegated=u64(entry.delegator_weight or 0),
     )
 

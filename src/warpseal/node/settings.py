@@ -57,7 +57,8 @@ def chain_id(value: Any, path: str) -> ChainID:
     if text(value, path).isdigit():
         raise invalid_setting(
             path,
-            f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of the node)",
+            f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of"
+            " the node)",
         )
     try:
         return ChainID(parse_id(text(value, path)))
@@ -287,7 +288,8 @@ class NodeSettings(Settings, frozen=True):
         1,
         "p-chain-quorum",
         integer(1, 100),
-        "nodes of p-chain-api that must give the same answer about a validator set, a conversion or a subnet",
+        "nodes of p-chain-api that must give the same answer about a validator set, a conversion or"
+        " a subnet",
         group=Group.NETWORK,
     )
     call_timeout_s: float = setting(
@@ -302,14 +304,16 @@ class NodeSettings(Settings, frozen=True):
         24,
         "node-requests-in-flight",
         integer(8, 10**5),
-        "concurrent calls to one node: a half for requests, the rest for followed blocks and the index",
+        "concurrent calls to one node: a half for requests, the rest for followed blocks and the"
+        " index",
         group=Group.LIMITS,
     )
     calls_per_s: int = setting(
         240,
         "node-requests-per-second",
         integer(8, 10**7),
-        "calls per second to one node: a half for requests, the rest for followed blocks and the index",
+        "calls per second to one node: a half for requests, the rest for followed blocks and the"
+        " index",
         group=Group.LIMITS,
     )
     background_eighths: int = 1

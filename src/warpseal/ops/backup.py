@@ -249,7 +249,8 @@ class BackupArchive:
         if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
             raise BadBackup(
                 self._path,
-                f"it is of version {manifest.version}, written by warpseal {manifest.program[:20]!r}",
+                f"it is of version {manifest.version}, written by warpseal"
+                f" {manifest.program[:20]!r}",
             )
         if not 0 < manifest.network_id < 2**32:
             raise BadBackup(self._path, f"{manifest.network_id} is no network id")
@@ -337,7 +338,8 @@ def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
     Raises StartupError if it has any.
     """
     refusal = StartupError(
-        f"{folder} is not empty ({', '.join(sorted(content)[:3])}): a backup is restored only where nothing is"
+        f"{folder} is not empty ({', '.join(sorted(content)[:3])}): a backup is restored only where"
+        " nothing is"
     )
     if content and not (folder / LOCK_NAME).exists():
         raise refusal

@@ -135,9 +135,11 @@ class TraceExporter:
             ReadableSpan(
                 span.name,
                 SpanContext(trace.trace_id, span.span_id, False, _SAMPLED, state),
-                SpanContext(trace.trace_id, parent_id, is_root, _SAMPLED, state)
-                if parent_id
-                else None,
+                (
+                    SpanContext(trace.trace_id, parent_id, is_root, _SAMPLED, state)
+                    if parent_id
+                    else None
+                ),
                 self._resource,
                 {
                     name if "." in name else f"warpseal.{name}": _encode_attribute(name, value)
@@ -164,8 +166,8 @@ def _read_sampler(environ: Mapping[str, str]) -> tuple[int, bool]:
         ratio = float(text)
     if kind not in (*_FIXED_RATIOS, "traceidratio") or not 0 <= ratio <= 1:
         raise StartupError(
-            f"OTEL_TRACES_SAMPLER {name[:64]!r} with OTEL_TRACES_SAMPLER_ARG {text[:64]!r} is not known: "
-            "use parentbased_traceidratio with a ratio from 0 to 1, such as 0.01"
+            f"OTEL_TRACES_SAMPLER {name[:64]!r} with OTEL_TRACES_SAMPLER_ARG {text[:64]!r} is not"
+            " known: use parentbased_traceidratio with a ratio from 0 to 1, such as 0.01"
         )
     return round(ratio * _RATIO_LIMIT), name != kind
 

@@ -164,7 +164,8 @@ def _load_stored(path: Path, held: ExitStack, *, writable: bool) -> Identity:
         pem = _read_locked(file, held)
         return _load(file, pem, file, pem)
     log.warning(
-        "data-dir %s and no TLS paths are given: running with a temporary identity and without a store in data-dir",
+        "data-dir %s and no TLS paths are given: running with a temporary identity and without a"
+        " store in data-dir",
         "is on a full disk" if writable else "is read-only",
         extra={"data_dir": path.parent},
     )

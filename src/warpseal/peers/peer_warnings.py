@@ -104,7 +104,8 @@ class PeerWarnings(Struct, eq=False):
             return True
         self._warn(
             now,
-            "this machine's clock is %+.0f s from the peers' median; nodes refuse offsets above 60 s",
+            "this machine's clock is %+.0f s from the peers' median; nodes refuse offsets above"
+            " 60 s",
             -offset_s,
         )
         return False
@@ -136,7 +137,8 @@ class PeerWarnings(Struct, eq=False):
             return True
         self._warn(
             now,
-            "a third of the weight runs %s or newer, and %s is advertised: update Warpseal, or see advertised-version",
+            "a third of the weight runs %s or newer, and %s is advertised: update Warpseal, or see"
+            " advertised-version",
             version_text(newer),
             version_text(advertised),
         )

@@ -51,7 +51,10 @@ def _node_id(value: Any, path: str) -> NodeID:
     try:
         return parse_node_id(text(value, path))
     except MalformedID as error:
-        reason = f"expected NodeID- and its base58-check text, found {text(value, path)[:80]!r} ({error})"
+        reason = (
+            f"expected NodeID- and its base58-check text, found {text(value, path)[:80]!r}"
+            f" ({error})"
+        )
         raise invalid_setting(path, f"{reason}; a node shows its own by info.getNodeID") from error
 
 
@@ -124,7 +127,8 @@ class PeerSettings(Settings, frozen=True):
         None,
         "advertised-version",
         version,
-        "node version that the handshake advertises; unset: 1.15.3, or a newer one if a third of the weight refuses it",
+        "node version that the handshake advertises; unset: 1.15.3, or a newer one if a third of"
+        " the weight refuses it",
         "X.Y.Z",
         group=Group.NETWORK,
     )

@@ -61,7 +61,10 @@ class EvmFreshness(Struct, frozen=True):
 
 def describe_trace_gap(height: int | str) -> str:
     """Return why internal creations are not complete, and what an operator does about it."""
-    return f"no node traces block {height}: one with pruning-enabled false, synced from the first block, can"
+    return (
+        f"no node traces block {height}: one with pruning-enabled false, synced from the first"
+        " block, can"
+    )
 
 
 class DailyTps(Struct, frozen=True):

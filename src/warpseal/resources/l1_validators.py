@@ -11,10 +11,14 @@ from warpseal.resources.queries import Page
 from warpseal.resources.transactions import BlsCredentials
 
 _KEY_EXAMPLE: Final = {
-    "publicKey": "0xa3dd5f924e754134c9af404240b5c5ca0fec6e63d26d0b572e40c28247b3f1708aff3c5cb84586b49c644bff18549d5b",
-    "proofOfPossession": "0xabd4be95b661d334a0b08eadd467caac3d73ff2592df916c02fdbe19e21e8cce"
-    "58691db3114745806ee593dfce9f2d0516b0fc776188636e7b22754219afc138"
-    "afb55e650de25140663359b2d344a4046c2d53ee1f93bbb3f0255269aaa84d52",
+    "publicKey": (
+        "0xa3dd5f924e754134c9af404240b5c5ca0fec6e63d26d0b572e40c28247b3f1708aff3c5cb84586b49c644bff18549d5b"
+    ),
+    "proofOfPossession": (
+        "0xabd4be95b661d334a0b08eadd467caac3d73ff2592df916c02fdbe19e21e8cce"
+        "58691db3114745806ee593dfce9f2d0516b0fc776188636e7b22754219afc138"
+        "afb55e650de25140663359b2d344a4046c2d53ee1f93bbb3f0255269aaa84d52"
+    ),
 }
 
 

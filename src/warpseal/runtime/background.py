@@ -87,7 +87,10 @@ class BackgroundWork:
         for part, failures in self._failures.items():
             if now - failures.last_at < _SHOWN_S:
                 times = "once" if failures.count == 1 else f"{failures.count} times"
-                yield f"{part} failed {times} since the start, and starts again by itself: see the log"
+                yield (
+                    f"{part} failed {times} since the start, and starts again by itself: see"
+                    " the log"
+                )
 
     def _note_failure(self, part: str, error: Exception, delay_s: float) -> None:
         failures = self._failures.setdefault(part, _Failures())

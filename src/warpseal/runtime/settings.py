@@ -285,7 +285,10 @@ def url(*schemes: str) -> Parser[str]:
             expected = f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host"
             # A URL without a scheme has no secret that the error could show.
             if "://" not in url_text and "@" not in url_text and "?" not in url_text:
-                expected += f", found {url_text[:80]!r}: write {_likely_scheme(url_text, schemes)}://{url_text[:80]}"
+                expected += (
+                    f", found {url_text[:80]!r}: write"
+                    f" {_likely_scheme(url_text, schemes)}://{url_text[:80]}"
+                )
             raise invalid_setting(path, expected)
         return url_text.rstrip("/")
 

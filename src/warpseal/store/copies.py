@@ -95,8 +95,8 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
     if free < needed:
         raise StoreUnusable(
             str(path),
-            f"its upgrade to schema version {version} keeps a copy, for which {needed} bytes are needed and {free} are "
-            "free: make room on the disk",
+            f"its upgrade to schema version {version} keeps a copy, for which {needed} bytes are"
+            f" needed and {free} are free: make room on the disk",
         )
     copy = upgrade_copy(path, version)
     unfinished = copy.with_name(copy.name + _UNFINISHED)

@@ -55,7 +55,10 @@ _CLIENT_KEEPALIVE: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "5000",
 }
-_SERVER_KEEPALIVE: Final = "-c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c tcp_user_timeout=5000"
+_SERVER_KEEPALIVE: Final = (
+    "-c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3 -c"
+    " tcp_user_timeout=5000"
+)
 
 
 def writing_engine(
@@ -135,7 +138,10 @@ def lone_log_reason(path: Path) -> str | None:
     if _size(path) or not _size(log_path):
         return None
     state = "is empty" if path.exists() else "is missing"
-    return f"it {state}, but its log {log_path.name} has data: put the file back next to it, or move the log away"
+    return (
+        f"it {state}, but its log {log_path.name} has data: put the file back next to it, or move"
+        " the log away"
+    )
 
 
 def unusable_reason(path: Path) -> str | None:

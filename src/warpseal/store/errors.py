@@ -57,9 +57,10 @@ class StoreTooNew(StartupError):
     def __init__(self, where: str, version: str, own_version: str, program: str | None) -> None:
         """program: the version of the program that upgraded it, if that is known."""
         super().__init__(
-            f"the store {where} was written by {f'warpseal {program}' if program else 'a newer warpseal'} "
-            f"(schema version {version}), and this is warpseal {__version__} (schema version {own_version}): "
-            "run the newer program, or restore a backup"
+            f"the store {where} was written by"
+            f" {f'warpseal {program}' if program else 'a newer warpseal'} (schema version"
+            f" {version}), and this is warpseal {__version__} (schema version {own_version}): run"
+            " the newer program, or restore a backup"
         )
 
 
@@ -74,9 +75,9 @@ class StoreNeedsUpgrade(StartupError):
     ) -> None:
         first = "start the daemon, which upgrades it, or " if is_quick else ""
         super().__init__(
-            f"the store {where} has schema version {version or 'none'}, and this program needs {own_version}: "
-            f"{first}run `warpseal store upgrade` first; a copy of a SQLite file, .before-{own_version}, stays beside "
-            "it until a daemon has served with the new one"
+            f"the store {where} has schema version {version or 'none'}, and this program needs"
+            f" {own_version}: {first}run `warpseal store upgrade` first; a copy of a SQLite file,"
+            f" .before-{own_version}, stays beside it until a daemon has served with the new one"
         )
 
 
@@ -99,8 +100,9 @@ class StoreNetworkMismatch(StartupError):
 
     def __init__(self, network_id: int, expected: int) -> None:
         super().__init__(
-            f"the file has messages of network {network_id}, and the store is of network {expected}: import it into "
-            "the store of its own network (--network, --data-dir or --store-url)"
+            f"the file has messages of network {network_id}, and the store is of network"
+            f" {expected}: import it into the store of its own network (--network, --data-dir or"
+            " --store-url)"
         )
 
 

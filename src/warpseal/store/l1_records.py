@@ -188,6 +188,7 @@ def _join(first: BlockRange, second: BlockRange) -> BlockRange:
     )
     if not joins:
         raise BlockRangesMismatch(
-            f"blocks {first.low} to {first.high} and {second.low} to {second.high} are of two chains"
+            f"blocks {first.low} to {first.high} and {second.low} to {second.high} are of two"
+            " chains"
         )
     return BlockRange(lower.low, highest.high, lower.low_parent_id, highest.high_block_id)

@@ -22,8 +22,8 @@ _OF_MESSAGE: Final = "FOREIGN KEY (message_key) REFERENCES messages (key) ON DEL
 MESSAGES: Final = declare_table(
     TABLES,
     "messages",
-    "key serial, message_id bytes, raw bytes, for_ever int16, size_bytes int32, candidates int32=0, "
-    "created_at double, used_at double",
+    "key serial, message_id bytes, raw bytes, for_ever int16, size_bytes int32, candidates int32=0,"
+    " created_at double, used_at double",
     TableIndex("messages_evictable", "used_at", "size_bytes", condition=EVICTABLE),
     TableIndex("messages_unaudited", "key", condition=UNAUDITED),
     constraints=("UNIQUE (message_id)",),
@@ -47,14 +47,16 @@ SIGNATURES: Final = declare_table(
 ADDRESSES: Final = declare_table(
     TABLES,
     "addresses",
-    "node_id bytes*, kind text8*, ip text, port int32, worked_at double, signed_at int64, kept_at double",
+    "node_id bytes*, kind text8*, ip text, port int32, worked_at double, signed_at int64, kept_at"
+    " double",
     TableIndex("addresses_kept_at", "kept_at"),
 )
 
 ORIGINS: Final = declare_table(
     TABLES,
     "origins",
-    "validation_id bytes*, subnet_id bytes?, bootstrap_index int64?, registration bytes?, source text, found_at double",
+    "validation_id bytes*, subnet_id bytes?, bootstrap_index int64?, registration bytes?, source"
+    " text, found_at double",
 )
 
 L1_TRANSACTIONS: Final = declare_table(
@@ -84,8 +86,8 @@ EAGER_TASKS: Final = declare_table(
 API_KEYS: Final = declare_table(
     TABLES,
     "api_keys",
-    "name text+, digest bytes, hint text, units_per_minute int64, units_per_day int64, created_at double, "
-    "revoked_at double?",
+    "name text+, digest bytes, hint text, units_per_minute int64, units_per_day int64, created_at"
+    " double, revoked_at double?",
     constraints=("UNIQUE (digest)",),
 )
 
@@ -108,8 +110,8 @@ SECRETS: Final = declare_table(
 OBSERVED_VALIDATIONS: Final = declare_table(
     TABLES,
     "observed_validations",
-    "observer bytes*, validation_id bytes*, node_id bytes, first_at int64, seen_at int64, observed_ms int64, "
-    "connected_ms int64",
+    "observer bytes*, validation_id bytes*, node_id bytes, first_at int64, seen_at int64,"
+    " observed_ms int64, connected_ms int64",
 )
 
 # hour: hours since 1970. It comes first so that rows written each minute, and rows pruned, lie
@@ -144,8 +146,8 @@ EVENT_SOURCES: Final = declare_table(
 ICM_TASKS: Final = declare_table(
     TABLES,
     "icm_tasks",
-    "message_id bytes+, source bytes, destination bytes, message bytes, due_at double, attempts int32, "
-    "set_digest bytes?, ends_at double",
+    "message_id bytes+, source bytes, destination bytes, message bytes, due_at double, attempts"
+    " int32, set_digest bytes?, ends_at double",
     TableIndex("icm_tasks_due", "due_at"),
     TableIndex("icm_tasks_of_route", "destination", "source", "set_digest"),
 )

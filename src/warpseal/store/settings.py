@@ -65,7 +65,8 @@ class StoreSettings(Settings, frozen=True):
         "",
         "store-url",
         store_url,
-        "URL of the store, sqlite:///PATH, postgresql://USER@HOST/NAME or off; unset: a file in data-dir",
+        "URL of the store, sqlite:///PATH, postgresql://USER@HOST/NAME or off; unset: a file in"
+        " data-dir",
         "URL",
         group=Group.STORE,
         display=redacted_url,

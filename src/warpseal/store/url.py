@@ -30,8 +30,8 @@ _POSTGRESQL: Final = re.compile(
 )
 _BARE_PERCENT: Final = re.compile("%(?![0-9a-f]{2})", re.IGNORECASE)
 _NOT_ENCODED: Final = (
-    "the password, or another part, has a character that is not encoded: encode @ as %40, / as %2F, ? as %3F,"
-    " % as %25, & as %26 and a space as %20"
+    "the password, or another part, has a character that is not encoded: encode @ as %40, / as %2F,"
+    " ? as %3F, % as %25, & as %26 and a space as %20"
 )
 # Parameters of libpq.
 _TLS_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")

@@ -219,7 +219,10 @@ class NodeAgreement:
         for position in self._claims.update(
             call.method, heights, agreed, asyncio.get_running_loop().time()
         ):
-            detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
+            detail = (
+                f"reports height {heights[position]}, the others are at {agreed} and do not reach"
+                " what it reported"
+            )
             self._pool.note_contradiction(question.nodes[position], call.method, detail)
         return agreed
 
@@ -315,7 +318,10 @@ class NodeAgreement:
         positions = {reply.position for reply in agreed}
         for reply in question.replies:
             if reply.position not in positions and await self._contradicts(question, agreed, reply):
-                detail = f"{make_digest(reply.value)}; the others agree on {make_digest(agreed[0].value)}"
+                detail = (
+                    f"{make_digest(reply.value)}; the others agree on"
+                    f" {make_digest(agreed[0].value)}"
+                )
                 self._pool.note_contradiction(
                     question.nodes[reply.position], question.method, detail
                 )

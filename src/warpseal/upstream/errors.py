@@ -20,7 +20,8 @@ from warpseal.upstream.jsonrpc import RpcError, is_method_missing
 # No known text is longer; searching an endless one would take time that grows with its square.
 _MAX_TEXT = 1_000
 _HEIGHT_AHEAD = re.compile(
-    r"unfinalized height.*current P-chain height \((\d{1,20})\) < requested P-Chain height \((\d{1,20})\)",
+    r"unfinalized height.*current P-chain height \((\d{1,20})\) < requested P-Chain height"
+    r" \((\d{1,20})\)",
     re.IGNORECASE | re.DOTALL,
 )
 # "is not a blockchain" and "is not a subnet": the id belongs to a transaction of another kind.

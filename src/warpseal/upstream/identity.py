@@ -81,7 +81,10 @@ class ServedNetwork(NodeIdentity[int]):
         """Return why a node is not of the daemon's network."""
         if identity in (None, self.expected):
             return None
-        return f"the node is of network {identity}, not {self.expected} as info-api says: correct its base-url"
+        return (
+            f"the node is of network {identity}, not {self.expected} as info-api says: correct its"
+            " base-url"
+        )
 
 
 class PrimaryNetwork(ServedNetwork):
@@ -127,7 +130,10 @@ class EvmIdentity(NodeIdentity[ChainIdentity]):
         if identity is None:
             return "returns no chain id or no block 0"
         if identity != self.expected:
-            return f"is of another chain: chain id {identity.chain_id}, block 0 {identity.genesis_hash}"
+            return (
+                f"is of another chain: chain id {identity.chain_id}, block 0"
+                f" {identity.genesis_hash}"
+            )
         return None
 
     async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:

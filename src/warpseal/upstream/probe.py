@@ -26,8 +26,14 @@ _NOT_FOUND: Final = 404
 _MAX_DATE_LENGTH: Final = 64
 _HALF_A_SECOND_S: Final = 0.5
 _MEANINGS: Final = {
-    401: "the node or its gateway wants a key: set query-parameters or http-headers, or correct the key",
-    403: "the key is refused, or the node does not allow this host name (http-allowed-hosts of the node)",
+    401: (
+        "the node or its gateway wants a key: set query-parameters or http-headers, or correct"
+        " the key"
+    ),
+    403: (
+        "the key is refused, or the node does not allow this host name (http-allowed-hosts of the"
+        " node)"
+    ),
     _NOT_FOUND: "the base URL has a path too many, or this gateway does not serve the API",
     405: "a web server answers, not a node: check host and port",
     429: "the gateway limits the calls: use another node, a key, or lower node-requests-per-second",

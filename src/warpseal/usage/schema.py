@@ -13,9 +13,9 @@ TABLES: Final = Tables()
 USAGE: Final = declare_table(
     TABLES,
     "usage",
-    "level int16*, dimension int16*, start int64*, path text*, method text*, status text*, api_key text*, "
-    "country text*, user_agent text*, requests int64, invalid int64, failed int64, credits int64, "
-    "credits_wasted int64, times bytes",
+    "level int16*, dimension int16*, start int64*, path text*, method text*, status text*, api_key"
+    " text*, country text*, user_agent text*, requests int64, invalid int64, failed int64, credits"
+    " int64, credits_wasted int64, times bytes",
 )
 # The buckets that have rows. combinations: rows of all labels. size_bytes: size of all rows, about.
 BUCKETS: Final = declare_table(

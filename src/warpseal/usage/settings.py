@@ -61,7 +61,8 @@ class UsageSettings(Settings, frozen=True):
         "",
         "metrics-db-url",
         metrics_url,
-        "URL of the metrics database, sqlite:///PATH or postgresql://USER@HOST/NAME; unset: metrics.db by store.db",
+        "URL of the metrics database, sqlite:///PATH or postgresql://USER@HOST/NAME; unset:"
+        " metrics.db by store.db",
         "URL",
         group=Group.STORE,
         display=redacted_url,
@@ -75,7 +76,8 @@ class UsageSettings(Settings, frozen=True):
         UsageReaders.ANYONE,
         "usage-readers",
         choice(UsageReaders),
-        "callers that may read the usage: anyone, keys (with an API key) or admin (with admin-token)",
+        "callers that may read the usage: anyone, keys (with an API key) or admin (with"
+        " admin-token)",
         "CALLERS",
         group=Group.HTTP,
     )

@@ -122,7 +122,10 @@ class _BucketReader:
         return {value: group for value, group in group_of.items() if group in busiest}
 
     def _rows(self, accepted: _Condition) -> Iterator[_UsageRow]:
-        columns = f"start, {self._label or 'path'}, requests, invalid, failed, credits, credits_wasted, times"
+        columns = (
+            f"start, {self._label or 'path'}, requests, invalid, failed, credits, credits_wasted,"
+            " times"
+        )
         for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(
             columns, accepted
         ):

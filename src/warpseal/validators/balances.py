@@ -15,8 +15,8 @@ from warpseal.warp.ids import NodeID, id_text, node_id_text
 from warpseal.warp.quorum_shortfall import MissingSigner
 
 UNDERFUNDED_ADVICE: Final = (
-    "The weight of inactive L1 validators counts in the total, and they cannot sign: top up their balance, or disable "
-    "and remove them."
+    "The weight of inactive L1 validators counts in the total, and they cannot sign: top up their"
+    " balance, or disable and remove them."
 )
 FIXED_HEIGHT_ADVICE: Final = (
     "A balance that is topped up counts at later heights only: ask for the proposed height."

@@ -22,7 +22,10 @@ class UnknownChain(WarpsealError):
                 f"no blockchain with id {chain_id} is known to the P-Chain", blockchain_id=chain_id
             )
         else:
-            text = f"no EVM chain {evm_name[:64]!r} is served here; GET /v1/chains lists those of this daemon"
+            text = (
+                f"no EVM chain {evm_name[:64]!r} is served here; GET /v1/chains lists those of this"
+                " daemon"
+            )
             super().__init__(text, chain_id=evm_name[:64])
 
 
@@ -46,7 +49,8 @@ class HeightTooOld(WarpsealError):
 
     def __init__(self, height: int, oldest: int, lookback: int) -> None:
         super().__init__(
-            f"P-Chain height {height} is older than {oldest}, the oldest that max-p-chain-lookback={lookback} allows",
+            f"P-Chain height {height} is older than {oldest}, the oldest that"
+            f" max-p-chain-lookback={lookback} allows",
             p_chain_height=str(height),
             oldest=str(oldest),
             setting="max-p-chain-lookback",
@@ -82,7 +86,10 @@ class HeightNotIndexed(NodeUnavailable):
             if newest is None
             else f"the validator sets of heights {oldest} to {newest}"
         )
-        text = f"the index does not have P-Chain height {height}; it has {has}, and validator-sets is index"
+        text = (
+            f"the index does not have P-Chain height {height}; it has {has}, and validator-sets is"
+            " index"
+        )
         self.attempts = ()
         WarpsealError.__init__(self, text, p_chain_height=str(height))
 
@@ -97,7 +104,7 @@ class ValidatorSetsDiffer(WarpsealError):
 
     def __init__(self, difference: str, subnet_id: str, height: int) -> None:
         text = (
-            f"signing for the subnet is stopped: {difference}; for the operator: find out which of them is right, "
-            "set validator-sets to node or index, or start the daemon again"
+            f"signing for the subnet is stopped: {difference}; for the operator: find out which of"
+            " them is right, set validator-sets to node or index, or start the daemon again"
         )
         super().__init__(text, signing_subnet_id=subnet_id, p_chain_height=str(height))

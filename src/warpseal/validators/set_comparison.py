@@ -49,7 +49,10 @@ class SetDifference(Struct, frozen=True):
     def text(self) -> str:
         """The difference in a sentence, which names the first validators."""
         where = f"subnet {id_text(self.subnet_id)} at P-Chain height {self.height}"
-        return f"the index and the nodes list other validators of {where}: {describe_members(self.members)}"
+        return (
+            f"the index and the nodes list other validators of {where}:"
+            f" {describe_members(self.members)}"
+        )
 
 
 class _Used(Struct, frozen=True):

@@ -93,7 +93,8 @@ class ValidatorSettings(Settings, frozen=True):
         None,
         "validator-sets",
         choice(SetSource),
-        "source of validator sets: node, both or index; unset: both with an index of the P-Chain, else node",
+        "source of validator sets: node, both or index; unset: both with an index of the P-Chain,"
+        " else node",
         "SOURCE",
         group=Group.NETWORK,
     )

@@ -88,11 +88,17 @@ class SubnetReadiness(Struct, frozen=True):
         if not self.is_known:
             return f"subnet {id_text(self.subnet_id)}: its validators are not known yet"
         if self.failure is not None:
-            return f"subnet {id_text(self.subnet_id)}: its validator set cannot be read: {self.failure}"
+            return (
+                f"subnet {id_text(self.subnet_id)}: its validator set cannot be read:"
+                f" {self.failure}"
+            )
         if self.is_ready:
             return None
         keyless = f", {self.keyless} of it inactive or without a BLS key" if self.keyless else ""
-        weights = f"connected weight {self.connected} of {self.needed} needed (total {self.total}{keyless})"
+        weights = (
+            f"connected weight {self.connected} of {self.needed} needed (total"
+            f" {self.total}{keyless})"
+        )
         return f"subnet {id_text(self.subnet_id)}: {weights}"
 
 

@@ -182,7 +182,8 @@ def differing_members(
 def describe_members(pairs: Sequence[MemberPair]) -> str:
     """Return differing members in words, the first ones by name; "" if there are none."""
     texts = [
-        f"{node_id_text(member.node_id)}: index {_describe_member(*pair)}, nodes {_describe_member(*pair[::-1])}"
+        f"{node_id_text(member.node_id)}: index {_describe_member(*pair)}, nodes"
+        f" {_describe_member(*pair[::-1])}"
         for pair in pairs[:_MAX_LISTED]
         if (member := pair[0] or pair[1]) is not None
     ]

@@ -21,7 +21,10 @@ from warpseal.warp.ids import id_text, node_id_text
 ALICE = bech32_text("fuji", s.ALICE)
 BLOCKS = [s.p_block(n) for n in range(1, 31)]
 CONSOLE = {"Origin": "https://console.example"}
-INDEX_HEADER = "p-chain;height=90;node=90;lag=0, x-chain;height=60;node=65;lag=40, c-chain;height=71;node=71;lag=0"
+INDEX_HEADER = (
+    "p-chain;height=90;node=90;lag=0, x-chain;height=60;node=65;lag=40,"
+    " c-chain;height=71;node=71;lag=0"
+)
 EVERYWHERE = [
     P_TXS,
     P_BLOCKS,

@@ -81,16 +81,21 @@ async def test_a_path_with_two_methods_names_both_and_answers_head_as_get() -> N
 
 # Given out by the last version before the table, with the key of MemoryKeyStore.
 OLD_TOKENS = {
-    P_TXS: "8wE8MAcdBBPFU-782lJYC5gB2SRsaXN0TGF0ZXN0UHJpbWFyeU5ldHdvcmtUcmFuc2FjdGlvbnPEB3AtY2hhaW6CqWFkZHJlc3Nlc5HEFQ"
-    "ABAQEBAQEBAQEBAQEBAQEBAQEBAalzb3J0T3JkZXKjYXNjApEBzmtLI4DA",
-    P_BLOCKS: "sVHC8CjHzjyQXNr-ggZhEZgBvmxpc3RMYXRlc3RQcmltYXJ5TmV0d29ya0Jsb2Nrc8QHcC1jaGFpboACkQPOa0sjgMA",
-    NETWORK
-    + "/rewards": "4WR479xpxckQidK4fb8WZpgB2SNsaXN0SGlzdG9yaWNhbFByaW1hcnlOZXR3b3JrUmV3YXJkc8QAgalhZGRyZXNzZXO"
-    "RxBUAAQEBAQEBAQEBAQEBAQEBAQEBAQEBkQHOa0sjgMA",
-    NETWORK
-    + "/validators/"
-    + node_id_text(s.NODE): "xs1tOvX-SzB8Bxoseq5fdZgBuWdldFNpbmdsZVZhbGlkYXRvckRldGFpbHPEFA"
-    "oKCgoKCgoKCgoKCgoKCgoKCgoKgAKRA85rSyOAwA",
+    P_TXS: (
+        "8wE8MAcdBBPFU-782lJYC5gB2SRsaXN0TGF0ZXN0UHJpbWFyeU5ldHdvcmtUcmFuc2FjdGlvbnPEB3AtY2hhaW6CqWFkZHJlc3Nlc5HEFQ"
+        "ABAQEBAQEBAQEBAQEBAQEBAQEBAalzb3J0T3JkZXKjYXNjApEBzmtLI4DA"
+    ),
+    P_BLOCKS: (
+        "sVHC8CjHzjyQXNr-ggZhEZgBvmxpc3RMYXRlc3RQcmltYXJ5TmV0d29ya0Jsb2Nrc8QHcC1jaGFpboACkQPOa0sjgMA"
+    ),
+    NETWORK + "/rewards": (
+        "4WR479xpxckQidK4fb8WZpgB2SNsaXN0SGlzdG9yaWNhbFByaW1hcnlOZXR3b3JrUmV3YXJkc8QAgalhZGRyZXNzZXO"
+        "RxBUAAQEBAQEBAQEBAQEBAQEBAQEBAQEBkQHOa0sjgMA"
+    ),
+    NETWORK + "/validators/" + node_id_text(s.NODE): (
+        "xs1tOvX-SzB8Bxoseq5fdZgBuWdldFNpbmdsZVZhbGlkYXRvckRldGFpbHPEFA"
+        "oKCgoKCgoKCgoKCgoKCgoKCgoKgAKRA85rSyOAwA"
+    ),
 }
 PARAMETERS: dict[str, dict[str, Any]] = {
     P_TXS: {"addresses": bech32_text("fuji", s.ALICE), "sortOrder": "asc", "pageSize": 2},

@@ -206,7 +206,10 @@ async def test_the_command_sends_an_api_key_if_the_daemon_requires_one(
         (
             "",
             "",
-            "the daemon has no admin-token: set WARPSEAL_ADMIN_TOKEN to a long random text in the environment",
+            (
+                "the daemon has no admin-token: set WARPSEAL_ADMIN_TOKEN to a long random text in"
+                " the environment"
+            ),
         ),
     ],
 )

@@ -167,7 +167,10 @@ def longest_lag(port: int, lag: Lag, request: bytes, until: bytes = b"") -> tupl
 
 
 def post(path: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type:"
+        " application/json\r\n"
+    )
     return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
@@ -184,9 +187,9 @@ def hostile_json(size: int) -> dict[str, bytes]:
         "a batch of objects": b"[" + b"{}," * (size // 3 - 1) + b"{}]",
         "a batch of numbers": b"[" + b"0," * (size // 2 - 2) + b"0]",
         "a batch of calls": b"[" + (START + b"[]},") * (size // 60) + START + b"[]}]",
-        "a batch of notifications": b"["
-        + b'{"jsonrpc":"2.0","method":"x"},' * (size // 40)
-        + b"{}]",
+        "a batch of notifications": (
+            b"[" + b'{"jsonrpc":"2.0","method":"x"},' * (size // 40) + b"{}]"
+        ),
         "lists in params": START + b"[" + b"[]," * (size // 3 - 40) + b"[]]}",
         "texts in params": START + b"[" + b'"",' * (size // 3 - 40) + b'""]}',
         "texts and lists in params": START + b"[" + b'"",[],' * (size // 6 - 40) + b"[]]}",
@@ -196,24 +199,28 @@ def hostile_json(size: int) -> dict[str, bytes]:
         "open brackets": b"[" * size,
         "quotes": b'"' * size,
         "fields": b"{" + b'"a":1,' * (size // 6 - 10) + b'"jsonrpc":"2.0"}',
-        "fields of different names": b"{"
-        + b",".join(b'"%x":1' % n for n in range(size // 10))
-        + b"}",
+        "fields of different names": (
+            b"{" + b",".join(b'"%x":1' % n for n in range(size // 10)) + b"}"
+        ),
         "values after the first": START + b"[]}" + b"{}" * (size // 2 - 40),
         "a number after the first": b"{} " + b"1" * (size - 10),
         "blanks": b" " * size,
         "letters that are not ASCII": START + b'["' + b"\xc3\xa9" * (size // 2 - 40) + b'"]}',
         "a long method": b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * (size - 60) + b'"}',
         "a long id": b'{"jsonrpc":"2.0","id":"' + b"x" * (size - 60) + b'","method":"debug_x"}',
-        "a long number as id": b'{"jsonrpc":"2.0","id":'
-        + b"1" * (size - 60)
-        + b',"method":"debug_x"}',
-        "a filter with many arguments": b'{"jsonrpc":"2.0","id":1,"method":"eth_getFilterLogs","params":['
-        + b"[]," * (size // 3 - 40)
-        + b"[]]}",
-        "a moment with many arguments": b'{"jsonrpc":"2.0","id":1,"method":"eth_getActiveRulesAt","params":['
-        + b"[]," * (size // 3 - 40)
-        + b"[]]}",
+        "a long number as id": (
+            b'{"jsonrpc":"2.0","id":' + b"1" * (size - 60) + b',"method":"debug_x"}'
+        ),
+        "a filter with many arguments": (
+            b'{"jsonrpc":"2.0","id":1,"method":"eth_getFilterLogs","params":['
+            + b"[]," * (size // 3 - 40)
+            + b"[]]}"
+        ),
+        "a moment with many arguments": (
+            b'{"jsonrpc":"2.0","id":1,"method":"eth_getActiveRulesAt","params":['
+            + b"[]," * (size // 3 - 40)
+            + b"[]]}"
+        ),
     }
 
 

@@ -99,7 +99,10 @@ async def test_a_response_may_take_longer_than_the_receive_deadline() -> None:
         b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST /aggregate-signatures HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        (
+            b"POST /aggregate-signatures HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:"
+            b" chunked\r\n\r\nzz\r\n"
+        ),
         b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
     ],
 )

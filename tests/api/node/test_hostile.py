@@ -113,7 +113,10 @@ async def test_no_spelling_of_a_path_reaches_administration_but_its_own(line: by
 
 async def test_an_absolute_request_target_does_not_override_the_host_header() -> None:
     async with started_node_api() as node:
-        line = b"GET http://localhost/ext/health/liveness HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        line = (
+            b"GET http://localhost/ext/health/liveness HTTP/1.1\r\nHost:"
+            b" evil.example\r\nConnection: close\r\n\r\n"
+        )
         assert b'"healthy":true' not in await raw(node, line)
 
 
@@ -139,8 +142,9 @@ async def test_an_upgrade_to_another_protocol_is_ignored() -> None:
     async with started_node_api() as node:
         response = await raw(
             node,
-            b"GET /ext/health/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
-            b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n",
+            b"GET /ext/health/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade,"
+            b" HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings:"
+            b" AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n",
         )
         assert response.startswith(b"HTTP/1.1 200 ")
 

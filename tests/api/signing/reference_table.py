@@ -80,15 +80,18 @@ def _bad_request(code: str) -> Expected:
 _INACTIVE: Final = Expected(
     503,
     "quorum_not_reached",
-    deviation="The reference waits and says 500; one validator is inactive, so that 100 % cannot be reached until its "
-    "balance is topped up: the reply says so at once and names the validator.",
+    deviation=(
+        "The reference waits and says 500; one validator is inactive, so that 100 % cannot be"
+        " reached until its balance is topped up: the reply says so at once and names the"
+        " validator."
+    ),
 )
 _WRONG_SUBNET: Final = Expected(
     400,
     "wrong_signing_subnet",
     "does not run the source chain",
-    "The reference asks validators that do not run the chain until the deadline, and says 500; the P-Chain knows "
-    "which subnet does, and Warpseal names it at once.",
+    "The reference asks validators that do not run the chain until the deadline, and says 500; the"
+    " P-Chain knows which subnet does, and Warpseal names it at once.",
 )
 _NO_SET: Final = Expected(
     400,
@@ -112,7 +115,8 @@ _OTHER_SPELLING: Final = Expected(
     400,
     "no_validators",
     "no validators at P-Chain height 1",
-    "The reference ignores this spelling of the height and signs with another set than was asked for.",
+    "The reference ignores this spelling of the height and signs with another set than was asked"
+    " for.",
 )
 _UNKNOWN_CHAIN: Final = Expected(
     404, "unknown_chain", "no blockchain with id", "The reference says 500 to a wrong request."
@@ -125,7 +129,9 @@ _NO_ROUTE: Final = Expected(
 )
 _METRICS: Final = Expected(
     200,
-    deviation="Warpseal shows /metrics on its metrics port only, and has more series than the reference.",
+    deviation=(
+        "Warpseal shows /metrics on its metrics port only, and has more series than the reference."
+    ),
 )
 
 EXPECTED: Final[dict[int, Expected]] = {

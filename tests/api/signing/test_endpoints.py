@@ -507,9 +507,10 @@ async def test_all_clients_together_have_a_limit() -> None:
     setup = ApiSetup(aggregator=ScriptedAggregator(gate.pass_through)).with_settings(
         max_requests_in_flight=4
     )
-    local: Callable[[str], aiohttp.TCPConnector] = lambda host: aiohttp.TCPConnector(
-        local_addr=(host, 0)
-    )  # noqa: E731
+
+    def local(host: str) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(local_addr=(host, 0))
+
     async with (
         serving(setup.app()) as server,
         aiohttp.ClientSession(server.url, connector=local("127.0.0.1")) as one,

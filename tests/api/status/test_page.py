@@ -191,8 +191,10 @@ async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
         *("p-chain", "index", "7", "9", "", "", "waits: no node answers, 2 blocks behind"),
         *("2q9e (EVM chain 43114)", "index", "7", "7", "", "", "no internal creations"),
         *("2q9f", "index", "7", "9", "", ""),
-        "stopped: wrong_gas, 2 blocks behind, internal creations up to 6, no node traces block 7: one with "
-        "pruning-enabled false, synced from the first block, can",
+        (
+            "stopped: wrong_gas, 2 blocks behind, internal creations up to 6, no node traces block"
+            " 7: one with pruning-enabled false, synced from the first block, can"
+        ),
     ]
 
 
@@ -484,8 +486,8 @@ async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_c
     page = Page(html)
     assert page.rows["v-sub/NodeID-a"][3:5] == ["connected, version 1.15.0", "203.0.113.7:9651"]
     assert (
-        'Last change: <time id="time" datetime="2026-01-01T00:00:01Z">2026-01-01 00:00:01 UTC</time>'
-        in html
+        'Last change: <time id="time" datetime="2026-01-01T00:00:01Z">2026-01-01 00:00:01'
+        " UTC</time>" in html
     )
     assert 'if (time.id === "time") return time.dateTime' in page.scripts[0]
 
@@ -582,8 +584,8 @@ async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names
     assert 'class="weight" d="M0 44.4H218.2V57.6H436.4V97.2H480.0H480V150H0Z"' in picture
     assert 'class="quorum" d="M0 61.6H218.2V61.6H436.4V61.6H480.0H480"' in picture
     assert (
-        'aria-label="Weight that can sign: 80.0 % now, 0.0 % after the last loss listed; 67.0 % are required"'
-        in picture
+        'aria-label="Weight that can sign: 80.0 % now, 0.0 % after the last loss listed; 67.0 % are'
+        ' required"' in picture
     )
     assert ">2026-01-01</text>" in picture
     assert ">2026-01-23</text>" in picture

@@ -75,7 +75,8 @@ async def _run_network(seed: int, histories: int, counts: Counter[str]) -> bool:
                     await history.run()
                 except Exception:
                     _say(
-                        f"network {seed}, history {number} failed: --seed {seed} --histories {number + 1}"
+                        f"network {seed}, history {number} failed: --seed {seed} --histories"
+                        f" {number + 1}"
                     )
                     _say("\n".join(history.log))
                     _say(traceback.format_exc(limit=-3))

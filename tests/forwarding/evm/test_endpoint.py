@@ -330,11 +330,9 @@ async def socket(
     async with (
         serve_node(node),
         serve_chain(node.url, ws=urls or (ws_of(node),), **more) as endpoint,
-    ):  # noqa: SIM117
-        async with endpoint.session.ws_connect(
-            endpoint.url + PATH + "/ws", max_msg_size=0
-        ) as client:
-            yield client
+        endpoint.session.ws_connect(endpoint.url + PATH + "/ws", max_msg_size=0) as client,
+    ):
+        yield client
 
 
 def ws_of(node: Node) -> str:

@@ -240,7 +240,10 @@ async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_4
         _, writer = await asyncio.open_connection(
             "127.0.0.1", int(served.endpoint.url.rpartition(":")[2])
         )
-        head = f"POST {RPC} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+        head = (
+            f"POST {RPC} HTTP/1.1\r\nhost: localhost\r\ncontent-type:"
+            " application/json\r\ncontent-length: 9\r\n\r\n"
+        )
         writer.write(head.encode() + b"{")
         await writer.drain()
         writer.close()

@@ -81,7 +81,7 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
 async def test_a_method_that_a_gateway_refuses_in_any_form_is_derived(
     refusal: Refusal | None,
 ) -> None:
-    (row, *_) = [row for row in rows("l1-0") if row["method"] == "eth_feeConfig"]
+    row, *_ = [row for row in rows("l1-0") if row["method"] == "eth_feeConfig"]
     replies = {} if refusal is None else {"eth_feeConfig": refusal}
     node = Node(
         rule=replay("l1-0"),
@@ -109,7 +109,10 @@ async def test_timestamps_may_be_text_in_node_and_derived_responses(derives: boo
             for text in ("nope", "", "0x", "-1", "1e3", str(1 << 64), "0x1" + "0" * 16):
                 assert await call_in_batch(forwarded.forwarder, method, text) == (
                     -32602,
-                    "invalid argument 0: json: cannot unmarshal string into Go value of type uint64",
+                    (
+                        "invalid argument 0: json: cannot unmarshal string into Go value of type"
+                        " uint64"
+                    ),
                 )
 
 

@@ -233,7 +233,9 @@ async def test_doctor_names_what_the_nodes_of_the_gateway_lack(tmp_path: Path) -
     assert {finding.text: finding.grade for finding in findings} == {
         f"gateway-nodes[0] {whole.url} answers: heights P 19, X 13, C 10": Grade.GOOD,
         f"gateway-nodes[1] {behind.url} answers: heights P 3, C 10": Grade.GOOD,
-        f"gateway-nodes[1] {behind.url} is 16 blocks behind the others on the P-Chain": Grade.WARNING,
+        f"gateway-nodes[1] {behind.url} is 16 blocks behind the others on the P-Chain": (
+            Grade.WARNING
+        ),
         f"gateway-nodes[1] {behind.url} reports no height of the X-Chain": Grade.WARNING,
         f"gateway-nodes[2] {other.url}: is of another network: 1": Grade.WARNING,
     }

@@ -146,7 +146,10 @@ async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None
     [
         b'{"jsonrpc":"2.0","id":1,"method":"info.peers","Method":"info.uptime"}',
         b'{"jsonrpc":"2.0","id":1,"method":"info.peers","method":"info.uptime"}',
-        b'{"JSONRPC":"2.0","Id":1,"method":"info.uptime","extra":{"method":"info.peers"}} {"method":"info.peers"}',
+        (
+            b'{"JSONRPC":"2.0","Id":1,"method":"info.uptime","extra":{"method":"info.peers"}}'
+            b' {"method":"info.peers"}'
+        ),
         b' {"jsonrpc":"2.0","id":1,"method":"info.\\u0075ptime"}\n',
     ],
 )

@@ -72,12 +72,12 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
             async with store_in(tmp_path) as store:
                 read_count = len(node.requested_heights)
                 async with following(blocks, store.l1) as follower:
-                    await until(
-                        lambda: (
-                            len(node.requested_heights) > read_count + 30
-                            or is_done(follower.progress())
-                        )
-                    )  # noqa: B023
+
+                    def has_read_more(start: int = read_count) -> bool:
+                        has_read_30 = len(node.requested_heights) > start + 30
+                        return has_read_30 or is_done(follower.progress())  # noqa: B023
+
+                    await until(has_read_more)
                 spans.append([(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)])
             if len(spans) < 4:
                 chain.grow(12)

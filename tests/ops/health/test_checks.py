@@ -143,7 +143,10 @@ def test_lag_is_no_failure_during_backfill() -> None:
 
 def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopped() -> None:
     setup = FollowedChainSetup(weight=66)
-    networking = "networking: not connected to enough stake: connected to 66.000000%; required at least 67.000000%"
+    networking = (
+        "networking: not connected to enough stake: connected to 66.000000%; required at least"
+        " 67.000000%"
+    )
     assert run_check(setup.check()).error == networking
     assert run_check(setup.check()).message["networking"] == {
         "disconnectedValidators": [node_id_text(NODE)],

@@ -50,9 +50,11 @@ class FakeNodes:
 
 def node_results(replies: list[NodeReply]) -> list[NodeResult[int]]:
     return [
-        NodeResult(place, "http://h", None, item)
-        if isinstance(item, PublicFailure)
-        else NodeResult(place, "", item, None)
+        (
+            NodeResult(place, "http://h", None, item)
+            if isinstance(item, PublicFailure)
+            else NodeResult(place, "", item, None)
+        )
         for place, item in enumerate(replies)
     ]
 

@@ -89,11 +89,12 @@ async def test_a_plugin_of_another_protocol_names_both_versions_and_the_path(
     plugin = install(tmp_path, vm_id(1), protocol_version=44)
     failed = (await registry(tmp_path).load()).failed_vms[vm_id(1)]
     assert failed.startswith(
-        "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
+        "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual"
+        " Machine plugin."
     )
     assert (
-        f"Expected is version {NEWEST} (avalanchego 1.15.3), and {plugin} has version 44 (avalanchego 1.14.1)"
-        in failed
+        f"Expected is version {NEWEST} (avalanchego 1.15.3), and {plugin} has version 44"
+        " (avalanchego 1.14.1)" in failed
     )
     assert "refused FAILED_PRECONDITION" in read_events(plugin)
 

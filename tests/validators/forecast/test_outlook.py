@@ -218,9 +218,11 @@ def build_validators(
     samples: Sequence[tuple[int, int, int | None, bool]],
 ) -> list[ForecastValidator]:
     return [
-        l1_validator(number, weight, balance)
-        if end is None
-        else stake(number, weight, NOW_S + end, has_key=has_key)
+        (
+            l1_validator(number, weight, balance)
+            if end is None
+            else stake(number, weight, NOW_S + end, has_key=has_key)
+        )
         for number, (weight, balance, end, has_key) in enumerate(samples, start=1)
     ]
 
@@ -281,11 +283,13 @@ def funded(
 ) -> list[ForecastValidator]:
     amounts = {top_up.validation_id: top_up.amount_navax for top_up in top_ups}
     return [
-        validator
-        if validator.balance_navax is None
-        else replace(
-            validator,
-            balance_navax=validator.balance_navax + amounts.get(ValidationID(validator.id), 0),
+        (
+            validator
+            if validator.balance_navax is None
+            else replace(
+                validator,
+                balance_navax=validator.balance_navax + amounts.get(ValidationID(validator.id), 0),
+            )
         )
         for validator in validators
     ]

@@ -169,8 +169,8 @@ def _block_number(name: str, description: str) -> Parameter:
 ADDRESSES: Final = Parameter(
     "addresses",
     "addresses",
-    f"Up to {MAX_LIST_ENTRIES} addresses, comma-separated: Bech32 with the network's prefix, P-, X- or C- in front or "
-    "not; accounts of the C-Chain as 0x and 40 digits.",
+    f"Up to {MAX_LIST_ENTRIES} addresses, comma-separated: Bech32 with the network's prefix, P-, X-"
+    " or C- in front or not; accounts of the C-Chain as 0x and 40 digits.",
 )
 START_TIMESTAMP: Final = _time("startTimestamp", "Unix seconds: items at this time and after it.")
 END_TIMESTAMP: Final = _time("endTimestamp", "Unix seconds: items at this time and before it.")
@@ -178,7 +178,8 @@ SORT_ORDER: Final = Parameter("sortOrder", "sort order", "Oldest or newest first
 PAGE_TOKEN: Final = Parameter(
     "pageToken",
     "text",
-    "`nextPageToken` of the page before; valid 24 hours. It may come alone, or with the parameters repeated.",
+    "`nextPageToken` of the page before; valid 24 hours. It may come alone, or with the parameters"
+    " repeated.",
 )
 PAGE_SIZE: Final = _page_size(10, MAX_PAGE_SIZE)
 PAGED: Final = (PAGE_TOKEN, PAGE_SIZE)
@@ -221,7 +222,10 @@ _PRIMARY_ENDPOINTS: Final = (
         name="listLatestPrimaryNetworkTransactions",
         number=3,
         path=_CHAIN + "/transactions",
-        summary="Transactions of a primary chain: the latest ones, those of addresses, or those of an L1 validation.",
+        summary=(
+            "Transactions of a primary chain: the latest ones, those of addresses, or those of an"
+            " L1 validation."
+        ),
         parameters=(
             ADDRESSES,
             Parameter(
@@ -232,8 +236,8 @@ _PRIMARY_ENDPOINTS: Final = (
             Parameter(
                 "txTypes",
                 "transaction types",
-                "Types of transactions, repeated or comma-separated; only together with `addresses` or "
-                "`l1ValidationId`.",
+                "Types of transactions, repeated or comma-separated; only together with `addresses`"
+                " or `l1ValidationId`.",
             ),
             START_TIMESTAMP,
             END_TIMESTAMP,
@@ -329,7 +333,8 @@ _PRIMARY_ENDPOINTS: Final = (
             Parameter(
                 "nodeIds",
                 "node ids",
-                f"Up to {MAX_LIST_ENTRIES} node ids, comma-separated; `addresses` or `nodeIds` is required.",
+                f"Up to {MAX_LIST_ENTRIES} node ids, comma-separated; `addresses` or `nodeIds` is"
+                " required.",
             ),
             *PAGED,
             SORT_ORDER,
@@ -395,7 +400,8 @@ _PRIMARY_ENDPOINTS: Final = (
             Parameter(
                 "includeInactiveL1Validators",
                 "boolean",
-                "Also validators whose balance is used up or was taken back, and removed ones, whose weight is 0.",
+                "Also validators whose balance is used up or was taken back, and removed ones,"
+                " whose weight is 0.",
             ),
             Parameter("nodeId", "node id", "Only validations of this node."),
             Parameter("subnetId", "id", "Only validators of this L1, base58-check or hex."),
@@ -418,8 +424,10 @@ _PRIMARY_ENDPOINTS: Final = (
     EndpointRow(
         name="getSubnetForecast",
         path=_NETWORK + "/subnets/{subnetId}/forecast",
-        summary="When the validators of a subnet leave its quorum, when that makes the quorum impossible, and what "
-        "keeps it.",
+        summary=(
+            "When the validators of a subnet leave its quorum, when that makes the quorum"
+            " impossible, and what keeps it."
+        ),
         bodies=("api.data.forecast_resources:Forecast",),
         handler="api.data.staking_endpoints:get_forecast",
         context=_OF_PRIMARY,
@@ -472,7 +480,10 @@ _EVM_ENDPOINTS: Final = (
         name="listErc1155Transactions",
         number=11,
         path=_EVM_CHAIN + "/addresses/{address}/transactions:listErc1155",
-        summary="ERC-1155 transfers that an address sent or received; a batch transfer has one entry per token id.",
+        summary=(
+            "ERC-1155 transfers that an address sent or received; a batch transfer has one entry"
+            " per token id."
+        ),
         parameters=(
             _block_number("startBlock", "Items in this block and after it."),
             _block_number("endBlock", "Items before this block."),
@@ -587,7 +598,9 @@ _ICM_ENDPOINTS: Final = (
     EndpointRow(
         name="listIcmMessages",
         path="/v1/icm/messages",
-        summary="ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
+        summary=(
+            "ICM (Teleporter) messages between the indexed EVM chains and others, newest first."
+        ),
         parameters=(
             Parameter(
                 "blockchainId", "text", f"Only messages from or to this chain: {_CHAIN_NAME}"
@@ -604,7 +617,8 @@ _ICM_ENDPOINTS: Final = (
             Parameter(
                 "isStuck",
                 "boolean",
-                "Only messages that are stuck, or only others: not received, or not executed, five minutes later.",
+                "Only messages that are stuck, or only others: not received, or not executed, five"
+                " minutes later.",
             ),
             _MESSAGE_NETWORK,
             START_TIMESTAMP,
@@ -690,13 +704,13 @@ _USAGE_ENDPOINTS: Final = (
             Parameter("timeInterval", "time interval", "Length of the buckets.", "daily"),
             _time(
                 "startTimestamp",
-                "Unix seconds, rounded down to 00:00 UTC: buckets that overlap the time from there on. By default 1, "
-                "30, 182 or 365 days before the end, by interval.",
+                "Unix seconds, rounded down to 00:00 UTC: buckets that overlap the time from there"
+                " on. By default 1, 30, 182 or 365 days before the end, by interval.",
             ),
             _time(
                 "endTimestamp",
-                "Unix seconds, rounded down to 00:00 UTC: the time before it. By default now. Both bounds on one day "
-                "mean that day.",
+                "Unix seconds, rounded down to 00:00 UTC: the time before it. By default now. Both"
+                " bounds on one day mean that day.",
             ),
             Parameter("groupBy", "usage grouping", "Label by which each bucket is split."),
             Parameter(
@@ -735,14 +749,19 @@ _USAGE_ENDPOINTS: Final = (
     ),
 )
 
-_HOLDERS_DESCRIPTION: Final = "A page of holders, most token ids first; totals are of the collection, a name that it lacks is empty."
+_HOLDERS_DESCRIPTION: Final = (
+    "A page of holders, most token ids first; totals are of the collection, a name that it lacks is"
+    " empty."
+)
 _METRICS_ENDPOINTS: Final = (
     EndpointRow(
         name="getAvgTps",
         number=17,
         path="/v1/avg_tps/{chainId}",
-        summary="Average transactions per second of each UTC day, newest first; with `total`, `mainnet`, `testnet` of "
-        "all chains.",
+        summary=(
+            "Average transactions per second of each UTC day, newest first; with `total`,"
+            " `mainnet`, `testnet` of all chains."
+        ),
         parameters=(
             _time("from", "Unix seconds: points at this time and after it."),
             _time("to", "Unix seconds: points at this time and before it."),
@@ -755,7 +774,8 @@ _METRICS_ENDPOINTS: Final = (
                 "results",
                 ("api.data.bodies:TpsPoint",),
                 "AverageTps",
-                "A page of days, newest first. lastRun: when the index last advanced. nextPageStartKey: nextPageToken.",
+                "A page of days, newest first. lastRun: when the index last advanced."
+                " nextPageStartKey: nextPageToken.",
                 "api.data.bodies:SeriesPageFields",
             ),
         ),
@@ -769,13 +789,16 @@ _METRICS_ENDPOINTS: Final = (
         name="getAddressesByBalanceOverTime",
         number=18,
         path=_CONTRACT + "/balances",
-        summary="Addresses that held more of an ERC-20 token than a threshold within a time, and their latest "
-        "balances.",
+        summary=(
+            "Addresses that held more of an ERC-20 token than a threshold within a time, and their"
+            " latest balances."
+        ),
         parameters=(
             Parameter(
                 "threshold",
                 "uint256",
-                "Only addresses whose balance was above it, in the smallest unit of the token: decimal, 0..2^256-1.",
+                "Only addresses whose balance was above it, in the smallest unit of the token:"
+                " decimal, 0..2^256-1.",
                 required=True,
             ),
             START_TIMESTAMP,
@@ -787,8 +810,8 @@ _METRICS_ENDPOINTS: Final = (
                 "addresses",
                 ("api.data.bodies:HolderEntry",),
                 "AddressesAboveThreshold",
-                "A page of addresses, largest balance first. eventsInconsistent: the contract's events contradict each "
-                "other.",
+                "A page of addresses, largest balance first. eventsInconsistent: the contract's"
+                " events contradict each other.",
                 "api.data.bodies:TokenPageFields",
             ),
             PageBody(
@@ -841,14 +864,16 @@ _EVENT_ENDPOINTS: Final = (
     EndpointRow(
         name="listenEvents",
         path="/v1/events",
-        summary="Events of this daemon, or of all daemons on its store, as server-sent events: stored ones first, then "
-        "new ones.",
+        summary=(
+            "Events of this daemon, or of all daemons on its store, as server-sent events: stored"
+            " ones first, then new ones."
+        ),
         parameters=(
             Parameter(
                 "after",
                 "text",
-                "A cursor: events behind it, the stored ones first. Without it and the header `Last-Event-ID` from "
-                "now on.",
+                "A cursor: events behind it, the stored ones first. Without it and the header"
+                " `Last-Event-ID` from now on.",
             ),
             *EVENT_FILTERS,
         ),
@@ -872,7 +897,10 @@ _EVENT_ENDPOINTS: Final = (
         name="addWebhook",
         path="/v1/webhooks",
         method="POST",
-        summary="Send events to a URL from now on; only this response has the secret that signs the requests.",
+        summary=(
+            "Send events to a URL from now on; only this response has the secret that signs the"
+            " requests."
+        ),
         parameters=(
             Parameter("url", "text", "Where events are sent.", required=True),
             *EVENT_FILTERS,
@@ -901,7 +929,10 @@ _EVENT_ENDPOINTS: Final = (
         name="testWebhook",
         path="/v1/webhooks/{webhookId}:test",
         method="POST",
-        summary="Send a request without events; if that succeeds, a webhook that fails or is paused continues.",
+        summary=(
+            "Send a request without events; if that succeeds, a webhook that fails or is paused"
+            " continues."
+        ),
         bodies=("events.webhooks:WebhookDelivery",),
         handler="api.data.event_endpoints:test_webhook",
         admission="admin",

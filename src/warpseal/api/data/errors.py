@@ -90,7 +90,10 @@ class IndexBehind(WarpsealError):
     retry_after_s: float = RETRY_LATER_S
 
     def __init__(self, chain: str, height: int, node_height: int) -> None:
-        text = f"the index of EVM chain {chain} does not have it at block {height}; the chain is at {node_height}"
+        text = (
+            f"the index of EVM chain {chain} does not have it at block {height}; the chain is at"
+            f" {node_height}"
+        )
         super().__init__(text, chain=chain, height=str(height), node_height=str(node_height))
 
 
@@ -138,7 +141,10 @@ class NotAnErc20Token(NotFound):
 
     def __init__(self, contract: str, kind: ErcType) -> None:
         reason = f"its calls say that its kind is {kind}"
-        text = f"the ERC-20 holders of {contract} are not listed: it emits ERC-20 transfers, but {reason}"
+        text = (
+            f"the ERC-20 holders of {contract} are not listed: it emits ERC-20 transfers, but"
+            f" {reason}"
+        )
         super().__init__(text, address=contract, reason=reason)
 
 
@@ -154,7 +160,10 @@ class ReindexedRecently(WarpsealError):
     max_retry_after_s = HOUR_S
 
     def __init__(self, contract: str, token_id: str, retry_after_s: float) -> None:
-        text = f"token {token_id} of {contract} was reindexed within the hour; try again in {ceil(retry_after_s)} s"
+        text = (
+            f"token {token_id} of {contract} was reindexed within the hour; try again in"
+            f" {ceil(retry_after_s)} s"
+        )
         super().__init__(text, address=contract, token_id=token_id)
         self.retry_after_s = retry_after_s
 

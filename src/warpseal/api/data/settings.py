@@ -91,7 +91,8 @@ class DataApiSettings(Settings, frozen=True):
         Compat.AUTO,
         "compat",
         choice(Compat),
-        "response shapes where specification and SDKs disagree: spec, sdk, or auto (sdk for published SDKs)",
+        "response shapes where specification and SDKs disagree: spec, sdk, or auto (sdk for"
+        " published SDKs)",
         "SHAPES",
         group=Group.HTTP,
     )

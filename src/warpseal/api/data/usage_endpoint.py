@@ -115,7 +115,10 @@ def _range(
     limit = MAX_GROUPED_BUCKETS if is_grouped else MAX_BUCKETS
     if len(list(islice(bucket_starts(level, since, until), limit + 1))) > limit:
         kind = "grouped " if is_grouped else ""
-        reason = f"the range has more than {limit:,} {kind}buckets: ask for less time or for longer intervals"
+        reason = (
+            f"the range has more than {limit:,} {kind}buckets: ask for less time or for longer"
+            " intervals"
+        )
         raise InvalidRequest("startTimestamp", reason)
     return bucket_start(level, since), until
 

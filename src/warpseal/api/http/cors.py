@@ -24,10 +24,11 @@ REQUEST_HEADERS: Final = (
     "x-glacier-api-key, x-request-id, x-service-api-key"
 )
 EXPOSED: Final = (
-    "etag, ratelimit-limit, ratelimit-policy, ratelimit-remaining, ratelimit-reset, retry-after, "
-    "x-request-id, x-warpseal-index, x-warpseal-p-chain-height, x-warpseal-p-chain-height-source, "
-    "x-warpseal-signing-subnet-id, x-warpseal-source, x-warpseal-unchecked, x-warpseal-epoch, x-warpseal-quorum, "
-    "x-warpseal-weights, x-warpseal-verifies-now, x-warpseal-ignored, deprecation, link"
+    "etag, ratelimit-limit, ratelimit-policy, ratelimit-remaining, ratelimit-reset, retry-after,"
+    " x-request-id, x-warpseal-index, x-warpseal-p-chain-height, x-warpseal-p-chain-height-source,"
+    " x-warpseal-signing-subnet-id, x-warpseal-source, x-warpseal-unchecked, x-warpseal-epoch,"
+    " x-warpseal-quorum, x-warpseal-weights, x-warpseal-verifies-now, x-warpseal-ignored,"
+    " deprecation, link"
 )
 _MAX_AGE_S: Final = 86_400
 _FIRST_FAILURE: Final = 400

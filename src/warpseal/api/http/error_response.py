@@ -130,15 +130,18 @@ def _kebab_text(error: WarpsealError) -> str:
             "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
         )
         weights = (
-            f"signed weight {shortfall.signed_weight}, threshold of stake {shortfall.required_weight}, total "
-            f"{shortfall.total_weight}"
+            f"signed weight {shortfall.signed_weight}, threshold of stake"
+            f" {shortfall.required_weight}, total {shortfall.total_weight}"
         )
         missing = (
             "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items())
             or "unknown"
         )
         cause = f"; {shortfall.cause}" if shortfall.cause else ""
-        return f"failed to aggregate signatures. error: failed to {task}: {weights}; missing validators: {missing}{cause}"
+        return (
+            f"failed to aggregate signatures. error: failed to {task}: {weights}; missing"
+            f" validators: {missing}{cause}"
+        )
     if not isinstance(error, InvalidRequest):
         return error.reference_text or error_text(error)
     if error.reference_text is None:

@@ -118,7 +118,10 @@ class NetworkNotServed(WarpsealError):
 
     def __init__(self, name: str, served: Sequence[str], network_id: int) -> None:
         names = ", ".join(served)
-        text = f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})"
+        text = (
+            f"network {name[:64]!r} is not served here; this daemon serves {names} (network id"
+            f" {network_id})"
+        )
         super().__init__(text, served=tuple(served))
 
 

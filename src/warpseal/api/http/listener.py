@@ -72,9 +72,15 @@ def _bind_error(error: OSError, host: str, port: int, name: str) -> str:
     if error.errno == errno.EADDRINUSE:
         pid = find_listener(port)
         holder = f"process {pid}" if pid else "another process"
-        return f"{name}-port {port} on {host} is in use by {holder}: stop it, or set another {name}-port"
+        return (
+            f"{name}-port {port} on {host} is in use by {holder}: stop it, or set another"
+            f" {name}-port"
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{name}-port {port} needs privileges that this user does not have: set another {name}-port, above 1023"
+        return (
+            f"{name}-port {port} needs privileges that this user does not have: set another"
+            f" {name}-port, above 1023"
+        )
     # An unknown name has a number of the resolver, which is negative.
     reason = "unknown name" if (error.errno or -1) < 0 else os_error_text(error)
     return f"api-host {host} is no address of this machine ({reason}): set another api-host"

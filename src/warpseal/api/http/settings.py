@@ -89,7 +89,8 @@ class ApiSettings(Settings, frozen=True):
         None,
         "metrics-api-port",
         _PORT,
-        "port for the Metrics API alone, on api-host; 0: a free port, which is logged; unset: on api-port only",
+        "port for the Metrics API alone, on api-host; 0: a free port, which is logged; unset: on"
+        " api-port only",
         "PORT",
         group=Group.HTTP,
     )
@@ -167,7 +168,8 @@ class ApiSettings(Settings, frozen=True):
         (),
         "trusted-proxies",
         list_of(proxy_network),
-        "networks of the proxies whose X-Forwarded-For and CF-IPCountry name the client and its country",
+        "networks of the proxies whose X-Forwarded-For and CF-IPCountry name the client and its"
+        " country",
         "NETWORKS",
         group=Group.HTTP,
     )

@@ -68,7 +68,9 @@ _MISSING_SETTINGS: Final = {
         for alias in PRIMARY_NAMES[route.chain]
     },
     **{
-        f"{PREFIX}{CHAINS}{alias}{route}": ": add the C-Chain to evm-chains, or set gateway-nodes, to serve this path"
+        f"{PREFIX}{CHAINS}{alias}{route}": (
+            ": add the C-Chain to evm-chains, or set gateway-nodes, to serve this path"
+        )
         for alias in PRIMARY_NAMES[PrimaryChain.C]
         for route in (_RPC, _WS)
     },

@@ -46,7 +46,8 @@ class NodeApiSettings(Settings, frozen=True):
         "",
         "admin-token",
         secret,
-        "bearer token for /ext/admin and usage-readers admin (unset: this machine), webhooks and blocks; never a flag",
+        "bearer token for /ext/admin and usage-readers admin (unset: this machine), webhooks and"
+        " blocks; never a flag",
         "TOKEN",
         group=Group.HTTP,
         is_secret=True,
@@ -82,7 +83,8 @@ class NodeApiSettings(Settings, frozen=True):
         RpcUnit.CALLS,
         "rate-limit-rpc",
         choice(RpcUnit),
-        "units that a forwarded call costs its caller: calls (one unit) or credits (those of its method)",
+        "units that a forwarded call costs its caller: calls (one unit) or credits (those of its"
+        " method)",
         "UNITS",
         group=Group.LIMITS,
     )

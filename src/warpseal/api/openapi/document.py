@@ -105,8 +105,9 @@ _TAGS: Final = {
     _PAGES: "Pages, streams and metrics.",
 }
 _ABOUT: Final = (
-    "Signed Warp messages, and the history of the three primary chains and of EVM chains. Amounts and block numbers "
-    "are decimal texts, times are Unix seconds, ids are base58-check. What is not known is left out and never null."
+    "Signed Warp messages, and the history of the three primary chains and of EVM chains. Amounts"
+    " and block numbers are decimal texts, times are Unix seconds, ids are base58-check. What is"
+    " not known is left out and never null."
 )
 
 
@@ -331,8 +332,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 _HEADERS: Final = {
     HEADER: describe_text(
-        "How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain; of an EVM chain "
-        "43114;height=H;node=N;lag=S;internal=T, the one that the path names; gap=B: no node can trace block B."
+        "How far each chain is indexed: p-chain;height=H;node=N;lag=S, one item a chain; of an EVM"
+        " chain 43114;height=H;node=N;lag=S;internal=T, the one that the path names; gap=B: no node"
+        " can trace block B."
     ),
     "etag": describe_text("Names this very answer."),
     "ratelimit-policy": describe_text(

@@ -33,8 +33,8 @@ DOCUMENT_PATH: Final = "/openapi.json"
 _HOSTED_DOCUMENT_PATH: Final = "/api-json"  # as the hosted API names it
 EXPLORER_PATH: Final = "/docs"
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
+    " data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The Content-Security-Policy of the page."""
 

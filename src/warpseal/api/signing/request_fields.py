@@ -132,9 +132,11 @@ class RequestFields:
             "description": description,
             "type": "object",
             "properties": {
-                field.name: {"description": field.description, **field.schema}
-                if field.description
-                else field.schema
+                field.name: (
+                    {"description": field.description, **field.schema}
+                    if field.description
+                    else field.schema
+                )
                 for field in self.fields
             },
             "required": [field.name for field in self.fields if field.is_required],

@@ -108,9 +108,9 @@ def build_aggregation_request(
     request = AggregationRequest(
         message=message,
         justification=justification,
-        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet))
-        if subnet
-        else None,
+        signing_subnet_id=(
+            SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None
+        ),
         quorum=quorum,
         buffer=buffer,
         height=fields.get("pChainHeight"),
@@ -173,7 +173,10 @@ def _lone_justification(text: str, limit_bytes: int) -> bytes:
     try:
         L1ValidatorRegistrationJustification.parse(raw)
     except MalformedJustification as error:
-        reason = "without a message it must be a subnet id of 32 bytes or an L1ValidatorRegistrationJustification"
+        reason = (
+            "without a message it must be a subnet id of 32 bytes or an"
+            " L1ValidatorRegistrationJustification"
+        )
         raise UnusableJustification("justification", f"{reason}: {error}") from None
     return raw
 
@@ -225,9 +228,11 @@ def parse_l1_query(
         tx_id=decode_id("txHash", tx_hash, MalformedTransactionHash),
         quorum=quorum,
         buffer=buffer,
-        height=(_convert("pChainHeight", fields, plain_height) or 0)
-        if "pChainHeight" in fields
-        else None,
+        height=(
+            (_convert("pChainHeight", fields, plain_height) or 0)
+            if "pChainHeight" in fields
+            else None
+        ),
         registration_tx_id=(
             None
             if registration is None
@@ -316,9 +321,9 @@ def parse_preflight_request(
     return PreflightRequest(
         signed=signed,
         destination_id=destination_id,
-        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet))
-        if subnet
-        else None,
+        signing_subnet_id=(
+            SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None
+        ),
         quorum=quorum,
         call=None if call is None else _call(call, settings),
     )

@@ -43,8 +43,9 @@ def _source_hash(text: str) -> str:
 
 
 POLICY: Final = (
-    f"default-src 'none'; script-src {_source_hash(_SCRIPT)}; style-src {_source_hash(_STYLE)}; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; script-src {_source_hash(_SCRIPT)}; style-src {_source_hash(_STYLE)};"
+    " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors"
+    " 'none'"
 )
 """The Content-Security-Policy of the page."""
 
@@ -149,8 +150,14 @@ def render_page(
 
     version: of these sections and rows, from which the script goes on.
     """
-    yield f'<!doctype html><html lang="en" data-version="{escape(version)}"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+    yield (
+        f'<!doctype html><html lang="en" data-version="{escape(version)}"><head><meta'
+        ' charset="utf-8">'
+    )
+    yield (
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon"'
+        ' href="data:,">'
+    )
     yield f"<title>Warpseal</title><style>{_STYLE}</style></head><body><header>"
     yield '<h1>Warpseal <span id="live" class="pill soft" hidden>snapshot</span></h1>'
     moment = escape(document.time)
@@ -161,8 +168,13 @@ def render_page(
     for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
     if any(chain.kind == _INDEXED and chain.evm_chain_id is not None for chain in document.chains):
-        yield '<section id="icm" hidden><h2>ICM message</h2><div class="tools"><input id="message" type="search"'
-        yield ' placeholder="Id of a message" aria-label="Id of an ICM message" maxlength="80"></div>'
+        yield (
+            '<section id="icm" hidden><h2>ICM message</h2><div class="tools"><input id="message"'
+            ' type="search"'
+        )
+        yield (
+            ' placeholder="Id of a message" aria-label="Id of an ICM message" maxlength="80"></div>'
+        )
         yield '<div id="life" aria-live="polite"></div></section>'
     yield f'<section><h2>Recent aggregations</h2><div id="hour">{sections["hour"]}</div>'
     yield f'<div id="aggregations">{sections["aggregations"]}</div></section>'
@@ -170,14 +182,22 @@ def render_page(
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
     yield f'<section id="usage">{sections["usage"]}</section>'
     yield '<section id="validators"><h2>Validators <span id="count" class="soft"></span></h2>'
-    yield '<div id="tools" class="tools" hidden><input id="search" type="search" placeholder="Search"'
+    yield (
+        '<div id="tools" class="tools" hidden><input id="search" type="search" placeholder="Search"'
+    )
     yield ' aria-label="Search validators"><select id="subnet" aria-label="Subnet">'
     yield '<option value="">all subnets</option></select>'
     yield '<select id="state-filter" aria-label="State"><option value="">all states</option>'
-    yield '<option value="missing">not connected</option><option value="connected">connected</option></select></div>'
+    yield (
+        '<option value="missing">not connected</option><option'
+        ' value="connected">connected</option></select></div>'
+    )
     # The style folds the table by the box, which works without a script.
     hidden = "" if len(rows) > _MAX_FOLDED else " hidden"
-    yield f'<p id="fold"{hidden}><label><input id="unfold" type="checkbox"> Show all, not only the first {_MAX_FOLDED}'
+    yield (
+        f'<p id="fold"{hidden}><label><input id="unfold" type="checkbox"> Show all, not only the'
+        f" first {_MAX_FOLDED}"
+    )
     yield "</label></p>"
     yield '<div class="wide"><table><thead><tr>'
     for name, first in _COLUMNS:
@@ -186,7 +206,10 @@ def render_page(
     yield from rows.values()
     yield f'</tbody></table></div><div id="omitted">{sections["omitted"]}</div></section></main>'
     yield '<footer><a href="/docs">API</a> <a href="/status/metrics">metrics</a> '
-    yield '<a href="/status.json">status.json</a> <a href="/ready">ready</a> <a href="/ext/health">health</a> '
+    yield (
+        '<a href="/status.json">status.json</a> <a href="/ready">ready</a> <a'
+        ' href="/ext/health">health</a> '
+    )
     if dashboards_url:
         yield f'<a href="{escape(dashboards_url)}" rel="noreferrer">dashboards</a>'
     else:
@@ -245,24 +268,36 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
         return
     shares = f"{_percent(connected, total)} connected, {_percent(required, total)} required"
     kind = "fill" if subnet.ready else "short"
-    yield f'<svg class="bar" viewBox="0 0 1000 14" preserveAspectRatio="none" role="img" aria-label="{shares}">'
+    yield (
+        '<svg class="bar" viewBox="0 0 1000 14" preserveAspectRatio="none" role="img"'
+        f' aria-label="{shares}">'
+    )
     yield '<rect class="track" width="1000" height="14"/>'
     yield f'<rect class="{kind}" width="{_permille(connected, total)}" height="14"/>'
-    yield f'<rect class="need" x="{max(0, _permille(required, total) - 2)}" width="3" height="14"/></svg>'
+    yield (
+        f'<rect class="need" x="{max(0, _permille(required, total) - 2)}" width="3"'
+        ' height="14"/></svg>'
+    )
     yield f"<p><b>{shares}</b></p>"
     yield '<p class="numbers soft">'
     for name, weight in (("connected", connected), ("required", required), ("total", total)):
         text = _weight(weight, subnet.subnet_id)
         yield f'<span>{name} <data data-field="{name}" value="{weight}">{text}</data></span> '
     if subnet.keyless_weight != "0":
-        yield f"<span>inactive or without a key {_weight(int(subnet.keyless_weight), subnet.subnet_id)}</span>"
+        yield (
+            "<span>inactive or without a key"
+            f" {_weight(int(subnet.keyless_weight), subnet.subnet_id)}</span>"
+        )
     yield "</p>"
     if subnet.inactive_validators:
         yield _open_details(
             f"inactive-{subnet_id}", subnet.inactive_validators, "L1 validator", "inactive"
         )
         for inactive in subnet.inactive:
-            yield f"<li>{_short_names(inactive.node_ids)} {_percent(int(inactive.weight), total)}</li>"
+            yield (
+                f"<li>{_short_names(inactive.node_ids)}"
+                f" {_percent(int(inactive.weight), total)}</li>"
+            )
         yield f'</ul><p class="soft">{escape(UNDERFUNDED_ADVICE)}</p></details>'
     if subnet.missing_validators:
         yield _open_details(subnet_id, subnet.missing_validators, "validator", "missing")
@@ -299,7 +334,10 @@ def _forecasts(document: StatusDocument) -> Iterator[str]:
     yield from _table(heads, cells, empty if tracked else "No subnet is tracked.")
     for row in document.forecasts:
         if row.losses:
-            yield f'<div class="card outlook"><p>{_subnet_name(row.subnet_id)}: weight that can sign</p>'
+            yield (
+                f'<div class="card outlook"><p>{_subnet_name(row.subnet_id)}: weight that can'
+                " sign</p>"
+            )
             yield from draw_forecast(
                 row, [_loss(loss, int(row.total_weight), document.time) for loss in row.losses]
             )
@@ -347,7 +385,10 @@ def _halt(row: ForecastStatus, now: str) -> str:
 
 def _margin(weight: str, total: int, margin: float | None) -> str:
     kind = "ok" if margin is not None and margin >= 0 else "bad"
-    return f'{_percent(int(weight), total)}, <span class="{kind}">margin {100 * (margin or 0):.1f} %</span>'
+    return (
+        f'{_percent(int(weight), total)}, <span class="{kind}">margin'
+        f" {100 * (margin or 0):.1f} %</span>"
+    )
 
 
 def _top_ups(row: ForecastStatus) -> str:
@@ -500,14 +541,14 @@ def _validator_row(row: ValidatorStatus, total: int) -> str:
         ("", "") if row.balance is None else (row.balance, f"{int(row.balance) / _NAVAX:.4f} AVAX")
     )
     return (
-        f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}" data-state="{state}">'
-        f"<td>{names}</td><td>{_subnet_name(row.subnet_id)}</td>"
-        f'<td class="n" data-value="{weight}">{_weight(weight, row.subnet_id)} ({_percent(weight, total)})</td>'
-        f'<td class="{kind}"><span>{_with_reason(row)}{since}</span></td>'
-        f"<td>{address}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td>"
-        f'<td class="n" data-value="{latency[0]}">{latency[1]}</td>'
-        f"<td{_time_value(row.last_reply)}>{_time(row.last_reply)}</td>"
-        f'<td class="n" data-value="{escape(balance[0])}">{balance[1]}</td></tr>'
+        f'<tr id="v-{escape(row.key)}" data-subnet="{subnet_id}"'
+        f' data-state="{state}"><td>{names}</td><td>{_subnet_name(row.subnet_id)}</td><td class="n"'
+        f' data-value="{weight}">{_weight(weight, row.subnet_id)}'
+        f" ({_percent(weight, total)})</td><td"
+        f' class="{kind}"><span>{_with_reason(row)}{since}</span></td><td>{address}</td><td{_time_value(row.connected_since)}>{_time(row.connected_since)}</td><td'
+        ' class="n"'
+        f' data-value="{latency[0]}">{latency[1]}</td><td{_time_value(row.last_reply)}>{_time(row.last_reply)}</td><td'
+        f' class="n" data-value="{escape(balance[0])}">{balance[1]}</td></tr>'
     )
 
 

@@ -68,8 +68,14 @@ def draw_hour(document: StatusDocument) -> Iterator[str]:
         )
     yield f'<text x="0" y="{_HOUR_HEIGHT - 6}">an hour ago</text>'
     yield f'<text x="{WIDTH}" y="{_HOUR_HEIGHT - 6}" text-anchor="end">now</text></svg>'
-    yield f'<p>{escape(summary)}</p><p class="legend soft"><span class="p50">p50</span> <span class="p95">p95</span>'
-    yield ' <span class="ok">signed</span> <span class="bad">failed</span> <span class="soft">cancelled</span></p>'
+    yield (
+        f'<p>{escape(summary)}</p><p class="legend soft"><span class="p50">p50</span> <span'
+        ' class="p95">p95</span>'
+    )
+    yield (
+        ' <span class="ok">signed</span> <span class="bad">failed</span> <span'
+        ' class="soft">cancelled</span></p>'
+    )
 
 
 def draw_forecast(row: ForecastStatus, names: Sequence[str]) -> Iterator[str]:
@@ -88,8 +94,8 @@ def draw_forecast(row: ForecastStatus, names: Sequence[str]) -> Iterator[str]:
     needs = [int(row.required_weight), *(int(loss.required_weight) for loss in row.losses)]
     steps = [0.0, *(WIDTH * (end - start) / span for end in ends)]
     label = (
-        f"Weight that can sign: {_percent(weights[0], total)} now, {_percent(weights[-1], total)} after the last "
-        f"loss listed; {_percent(needs[0], total)} are required"
+        f"Weight that can sign: {_percent(weights[0], total)} now, {_percent(weights[-1], total)}"
+        f" after the last loss listed; {_percent(needs[0], total)} are required"
     )
     yield _open_svg(_FORECAST_HEIGHT, label)
     heights = [_scaled(weight, total, _WEIGHT_TOP, _WEIGHT_BOTTOM) for weight in weights]
@@ -106,13 +112,23 @@ def draw_forecast(row: ForecastStatus, names: Sequence[str]) -> Iterator[str]:
         yield f'<circle class="loss" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
         if x - marked >= _MARK_DISTANCE:
             marked = x
-            yield f'<text x="{x:.1f}" y="{min(y + 14, _WEIGHT_BOTTOM - 2):.1f}" text-anchor="middle">{number}</text>'
+            yield (
+                f'<text x="{x:.1f}" y="{min(y + 14, _WEIGHT_BOTTOM - 2):.1f}"'
+                f' text-anchor="middle">{number}</text>'
+            )
     yield f'<text x="0" y="{_FORECAST_HEIGHT - 6}">{escape(row.as_of[:10])}</text>'
-    yield f'<text x="{WIDTH}" y="{_FORECAST_HEIGHT - 6}" text-anchor="end">{utc_text(start + span)[:10]}</text></svg>'
+    yield (
+        f'<text x="{WIDTH}" y="{_FORECAST_HEIGHT - 6}"'
+        f' text-anchor="end">{utc_text(start + span)[:10]}</text></svg>'
+    )
     yield "<ol>"
     for loss, name in zip(row.losses, names, strict=True):
         is_short = int(loss.active_weight) < int(loss.required_weight)
-        left = f'<span class="{"bad" if is_short else "ok"}">{_percent(int(loss.active_weight), total)} left</span>'
+        left = (
+            "<span"
+            f' class="{"bad" if is_short else "ok"}">{_percent(int(loss.active_weight), total)}'
+            " left</span>"
+        )
         yield f"<li>{name}, {left}</li>"
     yield "</ol>"
     if row.omitted_losses:
@@ -120,7 +136,10 @@ def draw_forecast(row: ForecastStatus, names: Sequence[str]) -> Iterator[str]:
 
 
 def _open_svg(height: int, label: str) -> str:
-    return f'<svg class="picture" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+    return (
+        f'<svg class="picture" viewBox="0 0 {WIDTH} {height}" role="img"'
+        f' aria-label="{escape(label)}">'
+    )
 
 
 def _bars(x: int, minute: AggregationMinute, most: int) -> Iterator[str]:
@@ -130,13 +149,19 @@ def _bars(x: int, minute: AggregationMinute, most: int) -> Iterator[str]:
         if minute.p50_ms is None
         else f", p50 {_duration(minute.p50_ms)}, p95 {_duration(minute.p95_ms or 0)}"
     )
-    yield f"<g><title>{escape(minute.started_at[11:16])} UTC: {escape(_count_text(minute.outcomes))}{times}</title>"
+    yield (
+        f"<g><title>{escape(minute.started_at[11:16])} UTC:"
+        f" {escape(_count_text(minute.outcomes))}{times}</title>"
+    )
     bottom = float(_COUNTS_BOTTOM)
     order = sorted(minute.outcomes.items(), key=lambda item: (item[0] != "ok", _kind(item[0])))
     for kind, group in groupby(order, key=lambda item: _kind(item[0])):
         height = max(1.0, (_COUNTS_BOTTOM - _COUNTS_TOP) * sum(count for _, count in group) / most)
         bottom -= height
-        yield f'<rect class="{kind}" x="{x + 1}" y="{bottom:.1f}" width="{_SLOT - 2}" height="{height:.1f}"/>'
+        yield (
+            f'<rect class="{kind}" x="{x + 1}" y="{bottom:.1f}" width="{_SLOT - 2}"'
+            f' height="{height:.1f}"/>'
+        )
     yield "</g>"
 
 

@@ -224,10 +224,16 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
                 BlockMismatch.NUMBER, number, f"the node returned block {block.number}"
             )
         if parent is not None and block.parent_hash != parent.hash:
-            detail = f"the parent is {block.parent_hash.hex()}, block {number - 1} is {parent.hash.hex()}"
+            detail = (
+                f"the parent is {block.parent_hash.hex()}, block {number - 1} is"
+                f" {parent.hash.hex()}"
+            )
             raise BlockContradiction(BlockMismatch.PARENT, number, detail)
         if block.time < (parent.time if parent is not None else number > 0):
-            detail = f"the time is {block.time}, that of the parent {'unknown' if parent is None else parent.time}"
+            detail = (
+                f"the time is {block.time}, that of the parent"
+                f" {'unknown' if parent is None else parent.time}"
+            )
             raise BlockContradiction(BlockMismatch.TIME, number, detail)
         number += 1
         parent = ParentBlock(block.hash, block.time)

@@ -100,7 +100,7 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
     async def begin(self, min_height: int, tip: int) -> int:
         """Begin at `min_height`, or at the lowest height above it whose receipts a node has."""
         first = await self._retrier.call(partial(self.source.find_first, min_height, tip))
-        (block, *_) = await self._blocks.read(first, 1)
+        block, *_ = await self._blocks.read(first, 1)
         await self._context.write(EvmIndexWriter.begin, first, block.parent_hash)
         self._context.first_height = first
         return first

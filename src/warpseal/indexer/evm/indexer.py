@@ -251,7 +251,10 @@ class IndexedChain:
     async def _rebuild(self, context: EvmChainContext) -> None:
         """Derive rows that a schema change has dropped, before any block is read from a node."""
         while (height := await context.write(EvmIndexWriter.rebuild, _REBUILD_STEP_S)) is not None:
-            waiting = f"owners and balances are being derived from stored transfers, now at height {height}"
+            waiting = (
+                "owners and balances are being derived from stored transfers, now at height"
+                f" {height}"
+            )
             now = int(time.time())
             await context.write_status(
                 ChainStatus(self._name, 0, True, waiting=waiting, written_at=now)

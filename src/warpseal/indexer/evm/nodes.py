@@ -53,9 +53,12 @@ _REVERTED: Final = 3
 
 # The message of a revert ends with the contract's own text, so that only its beginning counts.
 _IS_REVERT: Final = re.compile(
-    r"execution reverted|EVM error|out of gas|contract creation code storage out of gas|max call depth|"
-    r"insufficient balance for transfer|contract address collision|max (init)?code size|invalid jump destination|"
-    r"write protection|return data out of bounds|gas uint64 overflow|invalid code|stack underflow|stack limit|"
+    r"execution reverted|EVM error|out of gas|contract creation code storage out of gas|max call"
+    r" depth|"
+    r"insufficient balance for transfer|contract address collision|max (init)?code size|invalid"
+    r" jump destination|"
+    r"write protection|return data out of bounds|gas uint64 overflow|invalid code|stack"
+    r" underflow|stack limit|"
     r"invalid opcode|nonce uint64 overflow|intrinsic gas too low|insufficient gas for floor|"
     r"gas required exceeds allowance|prohibited address",
     re.IGNORECASE,

@@ -352,7 +352,10 @@ class EvmIndexVerifier:
             current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange
         ) -> IndexFinding:
             balance = None if isinstance(result, NoResult) else decode_number(result)
-            difference = f"the index has {current.balance}, the contract {'nothing' if balance is None else balance}"
+            difference = (
+                f"the index has {current.balance}, the contract"
+                f" {'nothing' if balance is None else balance}"
+            )
             return await self._explain(
                 subject, current, "" if balance == current.balance else difference, blocks
             )

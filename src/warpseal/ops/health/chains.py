@@ -92,9 +92,9 @@ def chain_check(
         is_same = progress.block_id is not None and progress.height == progress.node_height
         vm = {
             "nodeHeight": progress.node_height,
-            "nodeLastAcceptedID": id_text(progress.block_id)
-            if is_same and progress.block_id
-            else None,
+            "nodeLastAcceptedID": (
+                id_text(progress.block_id) if is_same and progress.block_id else None
+            ),
         }
         message = {
             "engine": {"consensus": _consensus(progress, age_s), "vm": vm},
@@ -319,7 +319,10 @@ class NodeMonitor(Struct):
             if first is None:
                 yield f"no node of {name} can be used"
             elif name == P_CHAIN_API and len(usable) < self.quorum:
-                yield f"{len(usable)} of {len(results)} nodes of {name} can be used, and {self.quorum} must agree"
+                yield (
+                    f"{len(usable)} of {len(results)} nodes of {name} can be used, and"
+                    f" {self.quorum} must agree"
+                )
             elif (
                 name == P_CHAIN_API
                 and self.quorum == 1

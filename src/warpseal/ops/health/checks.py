@@ -46,16 +46,21 @@ MAX_OUTSTANDING: Final = 1_024
 MAX_REQUEST_S: Final = 300.0
 NOT_BOOTSTRAPPED: Final = "subnets not bootstrapped"
 _UPGRADE_ADVICE: Final = (
-    "update Warpseal before it. What may stop then: the index of a chain, and L1 messages, at the first block or "
-    "transaction of a new type; connections, if new rules refuse this handshake"
+    "update Warpseal before it. What may stop then: the index of a chain, and L1 messages, at the"
+    " first block or transaction of a new type; connections, if new rules refuse this handshake"
 )
 _MAX_LISTED: Final = 10
 _REPORT_MARGIN_S: Final = 5.0
 _GLOBAL: Final = frozenset({APPLICATION})
-_OPEN_PORT: Final = "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
+_OPEN_PORT: Final = (
+    "is the staking port of these validators open, and their public-ip right? Try"
+    " manually-tracked-peers"
+)
 _CONNECTION_ADVICE: Final = {
     "no_address": "no node knows their address: are they online? Try manually-tracked-peers",
-    "private_address": "their only addresses are private: set allow-private-ips if you can reach them",
+    "private_address": (
+        "their only addresses are private: set allow-private-ips if you can reach them"
+    ),
     "not_connected": _OPEN_PORT,
     "wrong_identity": "another node answers at their address",
 }
@@ -152,7 +157,8 @@ def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -
             errors.append(f"number of outstanding requests {current.outstanding} > {limit}")
         if longest_s > MAX_REQUEST_S:
             errors.append(
-                f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}"
+                f"time for outstanding requests {go_duration(longest_s)} >"
+                f" {go_duration(MAX_REQUEST_S)}"
             )
         reason = ", ".join(errors)
         return CheckOutcome(
@@ -404,7 +410,10 @@ def _network_errors(
         if name not in silences:
             yield f"no messages {never}"
         elif silences[name] > MAX_SILENCE_S:
-            yield f"no messages {lately} in {go_duration(silences[name])} > {go_duration(MAX_SILENCE_S)}"
+            yield (
+                f"no messages {lately} in {go_duration(silences[name])} >"
+                f" {go_duration(MAX_SILENCE_S)}"
+            )
     if rate > MAX_SEND_FAIL_RATE:
         yield f"messages failure send rate {rate:g} > {MAX_SEND_FAIL_RATE:g}"
 
@@ -435,14 +444,20 @@ def _subnet_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[
     )
     share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
     weights = f"weight {subnet.connected} of {subnet.needed} needed, total {subnet.total}"
-    text = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
+    text = (
+        f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed"
+        f" ({weights})"
+    )
     yield Finding(grade, text, detail={"subnetId": id_text(subnet.subnet_id), **_weights(subnet)})
     yield from _connection_findings(subnet, network)
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
         grade = Grade.BAD if share > 100 - DEFAULT_QUORUM else Grade.WARNING
         text = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
-        advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
+        advice = (
+            "remove legacy validators, and top up or remove L1 validators without balance, which"
+            " are named below"
+        )
         yield Finding(grade, text, advice)
 
 
@@ -471,7 +486,10 @@ def _connection_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Itera
 
 def _describe_missing(node_id: NodeID, weight: int, connection: DisconnectedNode | None) -> str:
     details = [connection.address, connection.last_error] if connection is not None else []
-    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *map(str, filter(None, details))))})"
+    return (
+        f"{node_id_text(node_id)}"
+        f" ({', '.join((f'weight {weight}', *map(str, filter(None, details))))})"
+    )
 
 
 def _balance_findings(
@@ -486,7 +504,10 @@ def _balance_findings(
                 for member in members
             ]
             listed = ", ".join(names[:_MAX_LISTED]) + _and_more(names)
-            text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {listed}"
+            text = (
+                f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance:"
+                f" {listed}"
+            )
             detail = {"subnetId": id_text(subnet.subnet_id), "underfunded": to_builtins(members)}
             yield Finding(Grade.WARNING, text, UNDERFUNDED_ADVICE, detail)
 
@@ -500,7 +521,10 @@ def _clock_findings(peers_offset_s: float | None, tolerance_s: float) -> Iterato
         return
     offset_s = -peers_offset_s
     if abs(offset_s) > tolerance_s:
-        text = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
+        text = (
+            f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they"
+            " drop it"
+        )
         yield Finding(Grade.BAD, text, "set it right (NTP)")
     else:
         # A sum with 0.0 is never -0.0.
@@ -533,11 +557,17 @@ def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int
     def findings() -> Iterator[Finding]:
         for name, unix_s in untested().items():
             at = rfc3339(unix_s)
-            text = f"the network upgrade {name} of {at} is none that this version of Warpseal was tested with"
+            text = (
+                f"the network upgrade {name} of {at} is none that this version of Warpseal was"
+                " tested with"
+            )
             yield Finding(Grade.WARNING, text, _UPGRADE_ADVICE, {"upgrade": name, "time": at})
         unknown = network.unknown_upgrade_time()
         if unknown is not None:
-            text = f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured nodes do not"
+            text = (
+                f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured"
+                " nodes do not"
+            )
             yield Finding(
                 Grade.WARNING,
                 text,

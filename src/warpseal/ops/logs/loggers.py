@@ -138,7 +138,8 @@ class DaemonLoggers:
                 ) from error
             if not os.access(self._folder, os.W_OK | os.X_OK):
                 raise StartupError(
-                    f"log-dir {self._folder} is not writable: change its owner, or set another log-dir"
+                    f"log-dir {self._folder} is not writable: change its owner, or set another"
+                    " log-dir"
                 )
         logging.addLevelName(TRACE, "TRACE")
         # No line contains these fields, and collecting them takes as long as writing the line.

@@ -66,9 +66,10 @@ async def probe_plugin(
                 theirs, address = handshake.result().protocol_version, handshake.result().addr
                 if theirs != protocol_version:
                     raise PluginFailed(
-                        "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual "
-                        f"Machine plugin. Expected is version {_named(protocol_version)}, and {path} has version "
-                        f"{_named(theirs)}: the two must be equal"
+                        "handshake failed: RPCChainVM protocol version mismatch between"
+                        " AvalancheGo and Virtual Machine plugin. Expected is version"
+                        f" {_named(protocol_version)}, and {path} has version {_named(theirs)}: the"
+                        " two must be equal"
                     )
                 return await _call_version(address, ended, settings.call_s)
         except PluginFailed as failure:

@@ -366,9 +366,10 @@ class ForecastService:
 
         def measure_outlook() -> tuple[QuorumOutlook, float]:
             started_at = self._cpu_clock()
-            return _outlook(
-                reading, keyed, connected, throttle.step
-            ), self._cpu_clock() - started_at
+            return (
+                _outlook(reading, keyed, connected, throttle.step),
+                self._cpu_clock() - started_at,
+            )
 
         try:
             outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
