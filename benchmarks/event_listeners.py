@@ -131,9 +131,9 @@ async def _send_by_grpc(
         options = (("grpc.use_local_subchannel_pool", 1),)
         channel = await stack.enter_async_context(aio.insecure_channel(address, options))
         metadata = (("x-forwarded-for", f"10.0.0.{1 + number // MAX_LISTENERS_PER_CLIENT}"),)
-        stream = WarpsealStub(channel).ListenEvents(
-            pb.ListenEventsRequest(), metadata=metadata, wait_for_ready=True
-        )  # type: ignore[no-untyped-call]
+        stub = WarpsealStub(channel)  # type: ignore[no-untyped-call]
+        request = pb.ListenEventsRequest()
+        stream = stub.ListenEvents(request, metadata=metadata, wait_for_ready=True)
         await stream.read()
 
         async def count_events() -> None:

@@ -379,9 +379,9 @@ def hostile_members() -> Iterator[tuple[str, Callable[[tarfile.TarFile], None], 
     for name in traversals:
         yield (
             f"name {name[:20]}",
-            lambda archive, name=name: add(archive, named(name, 4), b"evil"),
+            lambda archive, name=name: add(archive, named(name, 4), b"evil"),  # type: ignore[misc]
             "no backup has",
-        )  # type: ignore[misc]
+        )
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE)
     for kind in kinds:
         member = named("tls-key.pem", kind=kind, link="/etc/passwd")

@@ -56,9 +56,9 @@ MANAGER: Final = bytes.fromhex("4ac1d98d9cef99ec6546ded4bd550b0b287aad6d")
 
 def recorded_message(kind: str) -> UnsignedMessage:
     """Return the message of a recorded transaction, which the L1's manager sent to the P-Chain."""
-    return (
-        parse_p_tx(bytes.fromhex(TRANSACTIONS[kind]["tx"][2:-8])).unsigned.signed_message().unsigned
-    )  # type: ignore[union-attr, no-any-return]
+    unsigned_tx: Any = parse_p_tx(bytes.fromhex(TRANSACTIONS[kind]["tx"][2:-8])).unsigned
+    message: UnsignedMessage = unsigned_tx.signed_message().unsigned
+    return message
 
 
 REGISTRATION: Final = recorded_message("RegisterL1ValidatorTx")

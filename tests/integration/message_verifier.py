@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.bls.witness import fast_aggregate_verify
@@ -64,9 +65,9 @@ def verify_signed_message(
 
 def verify_with_py_ecc(verdict: VerifiedMessage) -> None:
     """Verify the signature with py-ecc as well; this takes a second."""
-    assert G2ProofOfPossession.FastAggregateVerify(
-        list(verdict.signers), verdict.unsigned, verdict.signature
-    )  # type: ignore[arg-type]
+    signers = [BLSPubkey(signer) for signer in verdict.signers]
+    signature = BLSSignature(verdict.signature)
+    assert G2ProofOfPossession.FastAggregateVerify(signers, verdict.unsigned, signature)
 
 
 def parse_signed_message(raw: bytes) -> tuple[bytes, tuple[int, ...], bytes]:

@@ -430,9 +430,11 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
                 log.rename(log.with_suffix(".old"))
             os.killpg(daemon.pid, signal.SIGHUP)
             for log in (logs / "main.log", logs / "main-indexer.log"):
-                await until(
-                    lambda log=log: log.exists() and "log files reopened" in log.read_text()
-                )  # type: ignore[misc]
+
+                def is_reopened(log: Path = log) -> bool:
+                    return log.exists() and "log files reopened" in log.read_text()
+
+                await until(is_reopened)
             assert await is_indexed()
             daemon.terminate()
             os.killpg(daemon.pid, signal.SIGHUP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.api.signing.reference_table import load_exchanges
@@ -47,6 +48,5 @@ def test_py_ecc_agrees_with_the_reference(subnet_id: str) -> None:
         if recording.subnet_of(parse_signed_message(response)[0]) == subnet_id
     )
     unsigned, _, signature = parse_signed_message(response)
-    assert G2ProofOfPossession.FastAggregateVerify(
-        recording.signers_of(response), unsigned, signature
-    )  # type: ignore[arg-type]
+    signers = [BLSPubkey(signer) for signer in recording.signers_of(response)]
+    assert G2ProofOfPossession.FastAggregateVerify(signers, unsigned, BLSSignature(signature))

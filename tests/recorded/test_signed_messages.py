@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.api.signing.reference_table import SIGNED, load_exchanges
@@ -85,9 +86,8 @@ async def test_signed_bytes_equal_the_references_if_the_quorum_needs_all_its_sig
 async def test_py_ecc_agrees_with_the_daemon(daemon: Daemon, position: int) -> None:
     signed = bytes.fromhex((await daemon.post(AGGREGATE_PATH, _request(position))).signed)
     unsigned, _, signature = parse_signed_message(signed)
-    assert G2ProofOfPossession.FastAggregateVerify(
-        recording.signers_of(signed), unsigned, signature
-    )  # type: ignore[arg-type]
+    signers = [BLSPubkey(signer) for signer in recording.signers_of(signed)]
+    assert G2ProofOfPossession.FastAggregateVerify(signers, unsigned, BLSSignature(signature))
 
 
 @pytest.mark.parametrize("position", [OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN])

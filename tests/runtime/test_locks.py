@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -51,8 +53,8 @@ async def hold_briefly(lock: asyncio.Lock | asyncio.Semaphore) -> None:
     ("make", "what"), [(AsyncLock, LOCK), (lambda: AsyncSemaphore(1), SEMAPHORE)]
 )
 async def test_a_task_that_waits_for_another_is_counted_with_its_stack(
-    counted: ContentionProfile, make, what
-) -> None:  # type: ignore[no-untyped-def]
+    counted: ContentionProfile, make: Callable[[], Any], what: str
+) -> None:
     lock = make()
     await asyncio.gather(hold_briefly(lock), hold_briefly(lock))
     total = only(counted, what)

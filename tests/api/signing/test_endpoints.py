@@ -8,7 +8,6 @@ import json
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
 

@@ -143,9 +143,11 @@ async def test_after_acp_194_rows_do_not_depend_on_blooms_nor_on_pending_state(
                 folder, entries, build_tasks=background_tasks, **AFTER_HELICON
             ) as index:
                 await index.until_at(chain, chain.tip)
-                await until(
-                    lambda folder=folder: rows(folder, chain, UNFINISHED) == [(0, chain.tip)]
-                )  # type: ignore[misc]
+
+                def is_finished(folder: Path = folder) -> bool:
+                    return rows(folder, chain, UNFINISHED) == [(0, chain.tip)]
+
+                await until(is_finished)
         assert not any(method.startswith("warp_") for method in node.call_counts)
         contents.append([rows(folder, chain, query) for query in FACTS])
     assert contents[1:] == contents[:1] * 2

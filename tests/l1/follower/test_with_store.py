@@ -75,7 +75,7 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
 
                     def has_read_more(start: int = read_count) -> bool:
                         has_read_30 = len(node.requested_heights) > start + 30
-                        return has_read_30 or is_done(follower.progress())  # noqa: B023
+                        return has_read_30 or is_done(follower.progress())
 
                     await until(has_read_more)
                 spans.append([(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)])
