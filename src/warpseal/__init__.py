@@ -4,20 +4,23 @@ This module is the public interface for Python programs: ids, messages, validato
 `verify`. Every other module is private and may change with any version. The daemon is the
 `warpseal` command.
 
->>> from warpseal import SignedMessage, UnsignedMessage, build_canonical_set, encode_signers,
-parse_node_id, verify
->>> message = UnsignedMessage.parse(bytes.fromhex("00000000007b0102030" + "0" * 57 +
-"00000006666f6f626172"))
+>>> from warpseal import SignedMessage, UnsignedMessage, verify
+>>> from warpseal import build_canonical_set, encode_signers, parse_node_id
+>>> raw = bytes.fromhex("00000000007b0102030" + "0" * 57 + "00000006666f6f626172")
+>>> message = UnsignedMessage.parse(raw)
 >>> message.network_id, message.payload
 (123, b'foobar')
 >>> key = bytes.fromhex(
-...     "900c9b119b5c82d781d4b49be78c3fc7ae65f2b435b7ed9e3a8b9a03e475edff86d8a64827fec8db23a6f236afbf127d"
+...     "900c9b119b5c82d781d4b49be78c3fc7ae65f2b435b7ed9e"
+...     "3a8b9a03e475edff86d8a64827fec8db23a6f236afbf127d"
 ... )
->>> members = build_canonical_set([(parse_node_id("NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg"), key,
-80)])
+>>> node_id = parse_node_id("NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg")
+>>> members = build_canonical_set([(node_id, key, 80)])
 >>> signature = bytes.fromhex(
-...     "a0f4fd6e5030198521cc31505fb77c757b5bb8d9fd9f6c5485f34518b2d612834b76600ab609ca9b40c198f339bf405f"
-...     "06731e39a530d9e2be393b3a36fab9044eac27c4b6e5292cd69e6d0b5700c4a0dd3f62f5cb818d6652ca40957f937a00"
+...     "a0f4fd6e5030198521cc31505fb77c757b5bb8d9fd9f6c54"
+...     "85f34518b2d612834b76600ab609ca9b40c198f339bf405f"
+...     "06731e39a530d9e2be393b3a36fab9044eac27c4b6e5292c"
+...     "d69e6d0b5700c4a0dd3f62f5cb818d6652ca40957f937a00"
 ... )
 >>> signed = SignedMessage(message, encode_signers([0]), signature)
 >>> verification = verify(signed.encode(), members, quorum=67)
@@ -106,10 +109,10 @@ def verify(
 ) -> MessageVerification:
     """Verify a signed message as the chain that receives it does.
 
-    validator_set: of the signing subnet at the height at which the receiving chain verifies;
-        quorum: percent of its total weight. The result has `meets_quorum`, `signed_weight`,
-        `signers` (canonical indices) and `fault`: why the signature is not valid for this set, or
-        None.
+    validator_set: the set of the signing subnet at the height at which the chain verifies.
+    quorum: the required percent of the total weight of that set.
+    Returns `meets_quorum`, `signed_weight`, `signers` (canonical indices), and `fault`, the reason
+        why the signature is not valid for this set, or None.
     Raises MalformedMessage.
     """
     return _verification.verify_signed(SignedMessage.parse(signed_message), validator_set, quorum)
