@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,6 @@ from warpseal.indexer.evm.consumer import EvmChainConsumer
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.batch import MAX_BATCH, TARGET_BYTES
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
@@ -245,7 +244,10 @@ async def _index(chain: ServedChain, prover: BlockProver) -> Run:
         settings = IndexSettings()
         url = evm_index_url(settings, Path(folder), chain.blockchain_id)
         writer = EvmIndexWriter(writing_evm_index(url, settings, chain.blockchain_id), settings)
-        with WorkerThreads(1, "write") as executor, WorkerThreads(1, "decode") as decoding:
+        with (
+            ThreadPoolExecutor(1, "write") as executor,
+            ThreadPoolExecutor(1, "decode") as decoding,
+        ):
             try:
                 return await _index_into(writer, chain, prover, executor, decoding)
             finally:
@@ -319,7 +321,7 @@ async def _hold_ms(chain: ServedChain) -> float:
             longest_s = max(longest_s, time.perf_counter() - began - _BEAT_S)
 
     prover = BlockProver()
-    with WorkerThreads(1, "decode") as decoding:
+    with ThreadPoolExecutor(1, "decode") as decoding:
         source = EvmBlockSource(
             MemoryNodes(chain, chain.tip).as_chain_nodes(),
             Retrier(Backoff(0.01, 0.05), {}),

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, TypeVar
@@ -17,7 +18,6 @@ from typing import Any, BinaryIO, Final, NamedTuple, TextIO, TypeVar
 from warpseal.errors import StartupError
 from warpseal.ops.logs.loggers import DaemonLoggers, JsonFormatter, LogFormat
 from warpseal.ops.settings import LogSettings
-from warpseal.runtime.locks import WorkerThreads
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
 
 async def _with_counted_threads(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` with an executor that counts the waits of asyncio.to_thread."""
-    asyncio.get_running_loop().set_default_executor(WorkerThreads(_THREADS, "asyncio"))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "asyncio"))
     return await work
 
 

@@ -10,7 +10,6 @@ import time
 from typing import Final, TextIO
 
 from warpseal.cli.running_daemon import duration
-from warpseal.runtime.locks import ThreadLock
 
 _REDRAW_S: Final = 0.2
 _LINE_EVERY_S: Final = 10.0
@@ -37,7 +36,7 @@ class ProgressDisplay:
         self._step: tuple[str, int, int] | None = None
         self._began_at = 0.0
         self._is_drawn = False
-        self._lock = ThreadLock()
+        self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._draw_until_end, name="progress", daemon=True)
 

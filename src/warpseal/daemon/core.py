@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import CertificateSample
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity, lock_identity
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.errors import StoreDown
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
@@ -59,7 +58,7 @@ async def open_upstreams(
     """Hold the clients of the configured nodes; nothing is asked yet."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
-        decoding = stack.enter_context(WorkerThreads(1, "decode"))
+        decoding = stack.enter_context(ThreadPoolExecutor(1, "decode"))
         keys = PublicKeyCache(config.validators.key_cache_keys)
         connect = partial(
             connect_upstream,

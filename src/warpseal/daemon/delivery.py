@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -17,7 +18,6 @@ from warpseal.delivery.preflight import Preflight
 from warpseal.delivery.service import DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.forwarding.evm.methods import DenyList
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.warp.ids import ChainID
 
 
@@ -51,7 +51,7 @@ async def open_preflight(
     preflight.
     """
     chain_rpc = core.upstream.chain_rpc
-    with WorkerThreads(1, "preflight") as executor:
+    with ThreadPoolExecutor(1, "preflight") as executor:
         statements = StatementChecker(
             core.platform, validators.chains, chain_rpc.eth_call, core.store.l1, executor=executor
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -22,7 +23,6 @@ from warpseal.daemon.registries import StatusRequest
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.indexer.status import IndexStatus
 from warpseal.metrics.samples import L1QuorumSample, L1ValidatorSample
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.validators.forecast.outlook import Course, ValidatorOutlook
 from warpseal.validators.forecast.service import ForecastReader, ForecastService, SubnetForecast
 from warpseal.warp.ids import id_text, node_id_text
@@ -42,7 +42,7 @@ async def open_forecast(
 ) -> AsyncIterator[ForecastService]:
     """Forecast the tracked subnets in the background, and others on request."""
     # One thread: several would delay the event loop of signing by their number.
-    with WorkerThreads(1, "forecast") as executor:
+    with ThreadPoolExecutor(1, "forecast") as executor:
         forecasts = ForecastService(
             ForecastReader(core.platform, lambda: index_status.index),
             validators.chains,

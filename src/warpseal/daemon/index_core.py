@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Set
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,6 @@ from warpseal.indexer.network import indexer_node_settings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.peers.data_dir import InUse, lock_descriptor
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import os_error_text, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
@@ -116,7 +115,7 @@ def node_retrier() -> Retrier:
 async def open_upstream(config: Config) -> AsyncIterator[Upstream]:
     """Open the clients of the nodes, with the limits of the indexer."""
     async with open_session() as session:
-        with WorkerThreads(1, "decode") as decoding:
+        with ThreadPoolExecutor(1, "decode") as decoding:
             yield connect_upstream(
                 indexer_node_settings(config.node, config.indexer), session, executor=decoding
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.metrics.samples import FollowerSample
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.locks import WorkerThreads
 
 if TYPE_CHECKING:
     from warpseal.daemon.evm_api import EvmApi
@@ -53,7 +53,7 @@ async def open_l1(
     async def status(request: StatusRequest) -> Mapping[str, Any]:
         return {"chains": describe_follower(follower)}
 
-    with open_follower(core) as follower, WorkerThreads(1, "hash") as hashing:
+    with open_follower(core) as follower, ThreadPoolExecutor(1, "hash") as hashing:
         lookups = L1Lookups(
             core.upstream,
             store,

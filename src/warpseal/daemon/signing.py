@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +19,6 @@ from warpseal.daemon.subsystems import response_times
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.messages.signing_blocks import check_allowed
 from warpseal.metrics.samples import CacheSample
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -43,7 +43,7 @@ async def open_signing(
             "aggregation_minutes": [_minute(minute) for minute in minutes],
         }
 
-    with WorkerThreads(1, "verify") as verifying:
+    with ThreadPoolExecutor(1, "verify") as verifying:
         deps = AggregationDeps(
             peers=validators.network,
             heights=validators.heights,

@@ -26,7 +26,6 @@ from warpseal.node.upstream import Upstream
 from warpseal.ops.health.chains import INFO_API, P_CHAIN_API
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.endpoint import NodeEndpoint
@@ -345,7 +344,7 @@ async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Findi
         with suppress(NodeUnavailable, RpcRefusal):
             chain_ids += await upstream.platform.blockchains_of(subnet_id)
     apis = [api for chain_id in dict.fromkeys(chain_ids) for api in _apis_of(settings, chain_id)]
-    limit = AsyncSemaphore(_MAX_PROBES)
+    limit = asyncio.Semaphore(_MAX_PROBES)
     async with open_session() as session:
 
         async def probe(api: _ProposerVM) -> EndpointResponse:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import Event
@@ -79,7 +78,7 @@ class EventFeed:
         # The newest events that were read, and the number up to which they go.
         self._recent: deque[EncodedEvent] = deque(maxlen=_MAX_RECENT)
         self._end = 0
-        self._reads = AsyncSemaphore(_MAX_READS)
+        self._reads = asyncio.Semaphore(_MAX_READS)
         self._extending: SingleFlight[None, None] = SingleFlight()
 
     async def start(self, name: str, cursor: str | None) -> tuple[int, str]:

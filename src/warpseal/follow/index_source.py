@@ -15,7 +15,6 @@ from warpseal.index.keys import P
 from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.locks import AsyncLock
 from warpseal.store.connection import DriverError
 from warpseal.store.url import StoreUrl
 
@@ -33,7 +32,7 @@ class IndexedBlocks:
     def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
         self._engine = reading_index(url, settings)
         self._cache: LRUCache[int, bytes] = LRUCache(_MAX_CACHED_BLOCKS)
-        self._loading = AsyncLock()
+        self._loading = asyncio.Lock()
         self._indexed_height: int | None = None
         self._checked_at = float("-inf")
 

@@ -27,7 +27,6 @@ from warpseal.node.blocks import (
     Stream,
 )
 from warpseal.node.containers import Container
-from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, PublicFailure
@@ -218,7 +217,7 @@ class LinearSource(BlockSource[RawBlock]):
         self._containers = containers
         self._max_span = max_span
         self._span = min(_FIRST_SPAN, max_span)
-        self._single_lock = AsyncLock()
+        self._single_lock = asyncio.Lock()
 
     @property
     def span(self) -> int:

@@ -22,7 +22,6 @@ from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, Stream, XChainClient
 from warpseal.node.containers import CChainBlock
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.limits import CallOrigin
 
@@ -130,7 +129,7 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
 
     async def _fetch_txs(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
         """Return the bytes of the transactions that a node has."""
-        limit = AsyncSemaphore(_MAX_TX_FETCHES)
+        limit = asyncio.Semaphore(_MAX_TX_FETCHES)
 
         async def fetch(tx_id: TxID) -> bytes | None:
             async with limit:

@@ -9,6 +9,7 @@ Source of truth: avalanchego `vms/platformvm/service.go`.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -29,7 +30,6 @@ from warpseal.node.p_chain import (
     TxStatus,
     ValidationAt,
 )
-from warpseal.runtime.locks import ThreadLock
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import (
     CallFailure,
@@ -75,7 +75,7 @@ class PlatformClient:
         self._recent_sets: LRUCache[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = LRUCache(
             _MAX_RECENT_ENTRIES, getsizeof=lambda cached: _ENTRIES_PER_SET + len(cached[1])
         )
-        self._recent_sets_lock = ThreadLock()
+        self._recent_sets_lock = threading.Lock()
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""

@@ -32,7 +32,6 @@ from warpseal.errors import StartupError
 from warpseal.prices.settings import PriceSettings, fill_template
 from warpseal.resources.outputs import Asset
 from warpseal.runtime.http_session import aiohttp, new_session, read_body
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
@@ -102,7 +101,7 @@ class WebPrices:
         self._document_url, _, self._place = settings.url.partition("#")
         self._session = session
         self._flights: SingleFlight[Key, str | None] = SingleFlight()
-        self._slots = AsyncSemaphore(_MAX_CONCURRENCY)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENCY)
         self._cache: TtlCache[Key, str | None] = TtlCache(settings.max_remembered)
 
     async def price(self, key: Key) -> str | None:

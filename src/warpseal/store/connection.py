@@ -8,6 +8,7 @@ psycopg 3.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +16,6 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from warpseal.runtime.lazy import LazyModule
-from warpseal.runtime.locks import ThreadSemaphore
 from warpseal.store.url import StoreKind, StoreUrl
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Engine:
         self.on_begin: list[Callable[[Any], None]] = []
         self._open_driver = open_driver
         self._begin = begin
-        self._slots = ThreadSemaphore(size)
+        self._slots = threading.BoundedSemaphore(size)
         # The last used one at the end: its cache of pages is the most useful one.
         self._idle: list[Any] = []
         self._used: set[int] = set()

@@ -5,11 +5,11 @@ asked to.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from warpseal.runtime.locks import ThreadSemaphore, WorkerThreads
 from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
@@ -39,8 +39,8 @@ class StoreReader:
         self._translate = translate
         # Reads whose callers have left.
         self._abandoned: list[Future[Any]] = []
-        self._threads = WorkerThreads(settings.readers, "store-reader")
-        self._slots = ThreadSemaphore(settings.max_queued_reads)
+        self._threads = ThreadPoolExecutor(settings.readers, "store-reader")
+        self._slots = threading.BoundedSemaphore(settings.max_queued_reads)
 
     @property
     def is_stuck(self) -> bool:

@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec.structs import asdict, astuple
 
-from warpseal.runtime.locks import AsyncLock
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.schema import SIGNING_BLOCKS
@@ -35,7 +34,7 @@ class SigningBlocks:
     def __init__(self, database: Database) -> None:
         self._database = database
         # A read that began before a change must not end after the read that follows the change.
-        self._reading = AsyncLock()
+        self._reading = asyncio.Lock()
         # By kind and value. None until the store has answered: no block may be missed. Without a
         # store there is none.
         self._blocks: Mapping[tuple[str, str], SigningBlock] | None = (

@@ -6,6 +6,7 @@ calls.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from time import monotonic
@@ -14,7 +15,6 @@ from typing import Any, Final
 from cachetools import FIFOCache
 from msgspec import Struct, field
 
-from warpseal.runtime.locks import new_thread_condition
 from warpseal.store.connection import Connection
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import MessageID, SubnetID
@@ -154,7 +154,7 @@ class WriteQueue:
     def __init__(self, max_bytes: int, gather_s: float) -> None:
         self._max_bytes = max_bytes
         self._gather_s = gather_s
-        self._changed = new_thread_condition()
+        self._changed = threading.Condition()
         # Signatures, calls and pinned messages, of which the first two are due at once; all others
         # are gathered.
         self._urgent = WriteBatch()

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from cachetools import TTLCache
 
-from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.jsonrpc import (
@@ -109,9 +108,9 @@ class ChainNode(PoolNode):
     def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
         super().__init__(position, node, pool)
         self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
-        self._turn = AsyncLock()
+        self._turn = asyncio.Lock()
         self._sizes: defaultdict[str, BatchSize] = defaultdict(BatchSize)
-        self._large_call = AsyncLock()
+        self._large_call = asyncio.Lock()
         self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
 
     def batch_size(self, method: str) -> int:

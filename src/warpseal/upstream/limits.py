@@ -23,7 +23,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from warpseal.runtime.locks import AsyncLock, AsyncSemaphore
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure
@@ -87,8 +86,8 @@ class UpstreamLimit:
     """
 
     def __init__(self, max_concurrency: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
-        self._slots = AsyncSemaphore(max_concurrency)
-        self._turn = AsyncLock()
+        self._slots = asyncio.Semaphore(max_concurrency)
+        self._turn = asyncio.Lock()
         self._starts: deque[float] = deque(maxlen=per_s)
         self._per_s = per_s
         self._max_waiting = max_waiting

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -20,7 +21,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageLabels, UsageTotals
@@ -74,7 +74,7 @@ class UsageFlusher:
         self._numbered: tuple[Flush, ...] = ()
         self._waiting_bytes = 0
         # One thread, since a flush whose task was cancelled may still work in it.
-        self._thread = WorkerThreads(1, "usage-flusher")
+        self._thread = ThreadPoolExecutor(1, "usage-flusher")
 
     def use(self, database: MetricsDatabase) -> None:
         """Add to the buckets of a database from now on, also the flushes whose writes have failed."""

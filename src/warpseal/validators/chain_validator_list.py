@@ -18,7 +18,6 @@ from warpseal.errors import CallRefused
 from warpseal.node.chain_apis import ChainValidatorsClient, ListedValidator
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
@@ -275,10 +274,10 @@ class ValidatorRefresher:
 
     async def run(self, configured: Iterable[ChainValidatorList]) -> None:
         """Refresh until cancelled."""
-        limit = AsyncSemaphore(_MAX_CONCURRENCY)
+        limit = asyncio.Semaphore(_MAX_CONCURRENCY)
         # Configured chains have nodes of their own: calls to the P-Chain's nodes never wait for one
         # that hangs.
-        configured_limit = AsyncSemaphore(_MAX_CONCURRENCY)
+        configured_limit = asyncio.Semaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(limit, self._chains.blockchains_of, PRIMARY_NETWORK))
             for subnet_id in self._tracked:

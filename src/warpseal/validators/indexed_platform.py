@@ -24,7 +24,6 @@ from warpseal.node.p_chain import (
     ValidationAt,
 )
 from warpseal.node.platform import PlatformClient
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import HeightAhead, NodesDisagree, NodeUnavailable, RpcRefusal
@@ -80,7 +79,7 @@ class IndexedPlatform(PlatformClient):
         super().__init__(pool, agreement, check_key)
         self.index: Index | None = None
         self._source = source
-        self._reads = AsyncSemaphore(_MAX_READS)
+        self._reads = asyncio.Semaphore(_MAX_READS)
         self._proposed = 0
         self._fees: tuple[L1FeeConfig | None, L1FeeState | None] = None, None
         self._latest: LRUCache[SubnetID, Members] = LRUCache(_MAX_SUBNETS)

@@ -8,6 +8,7 @@ Parsed keys have a cache of their own.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
@@ -16,7 +17,6 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from warpseal.bls import PublicKey, parse_public_key
-from warpseal.runtime.locks import ThreadLock
 from warpseal.warp.ids import SubnetID
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -144,7 +144,7 @@ class PublicKeyCache:
     ) -> None:
         self._keys: LRUCache[bytes, PublicKey] = LRUCache(max_keys)
         self._parse = parse
-        self._lock = ThreadLock()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._keys)

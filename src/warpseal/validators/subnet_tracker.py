@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.platform import PlatformClient
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
@@ -198,7 +197,7 @@ class SubnetTracker:
             height = await self._heights.first()
         except NodeUnavailable:
             return False
-        limit = AsyncSemaphore(_MAX_CONCURRENT_SETS)
+        limit = asyncio.Semaphore(_MAX_CONCURRENT_SETS)
         subnets = tuple(self._tracked)
         outcomes = await asyncio.gather(
             *(self._refresh_subnet(subnet, height, limit) for subnet in subnets)

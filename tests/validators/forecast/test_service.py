@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any
@@ -43,7 +43,6 @@ from warpseal.api.status.document import utc_text
 from warpseal.daemon.forecast import MAX_SERIES, forecast_status, quorum_samples, validator_samples
 from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import running
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownSubnet
@@ -235,7 +234,7 @@ async def test_forecasts_are_computed_one_at_a_time_off_the_event_loop(
         return compute(*arguments)
 
     monkeypatch.setattr(forecast_service, "_outlook", computed)
-    with WorkerThreads(1, "forecast") as executor:
+    with ThreadPoolExecutor(1, "forecast") as executor:
         async with forecasting(RecordedNode(), executor=executor) as service:
             await asyncio.gather(
                 *(service.forecast(subnet) for subnet in (L1, PERMISSIONED, PRIMARY_NETWORK))
@@ -251,7 +250,7 @@ async def test_a_forecast_whose_callers_have_left_is_not_computed_to_its_end() -
         may_go_on.wait()
         return 0.0
 
-    class RecordedThreads(WorkerThreads):
+    class RecordedThreads(ThreadPoolExecutor):
         def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
             jobs.append(super().submit(*args, **kwargs))
             return jobs[-1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
@@ -17,7 +18,6 @@ from warpseal.api.http.errors import BodyTooLarge, ReceiveTimeout
 from warpseal.api.http.http_protocol import IS_COMPLETE, MAX_MESSAGE_BODIES, RECEIVE_BY
 from warpseal.api.http.settings import ApiSettings
 from warpseal.errors import InvalidRequest
-from warpseal.runtime.locks import WorkerThreads
 
 LARGE_BYTES: Final = 65_536
 """A body of more bytes is parsed in a worker thread."""
@@ -32,7 +32,7 @@ KEY_PARAMETERS: Final = ("rltoken", "apikey")
 _MAX_LENGTH_DIGITS: Final = 18
 _MAX_PARAMETERS: Final = 1_000
 # One thread: two would take turns with the event loop, which then waits twice as long.
-_PARSING: Final = WorkerThreads(1, "parse")
+_PARSING: Final = ThreadPoolExecutor(1, "parse")
 
 T = TypeVar("T")
 

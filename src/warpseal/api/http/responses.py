@@ -19,8 +19,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from warpseal.runtime.locks import AsyncLock
-
 JSON: Final = "application/json"
 NO_STORE: Final = "no-store"
 COMPRESSED_FROM_BYTES: Final = 1_024
@@ -49,7 +47,7 @@ class EncodedBody:
 
     def __init__(self, plain: bytes) -> None:
         self.plain = plain
-        self._lock = AsyncLock()
+        self._lock = asyncio.Lock()
         self._compressed: bytes | None = None
 
     @cached_property

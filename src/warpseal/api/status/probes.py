@@ -36,7 +36,6 @@ from warpseal.errors import InvalidRequest
 from warpseal.metrics.registry import CONTENT_TYPE, OPENMETRICS, OPENMETRICS_CONTENT_TYPE, Metrics
 from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.registry import HealthRegistry
-from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.tracing import TRACING
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -185,7 +184,7 @@ class MetricsPage:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._encoding = AsyncLock()
+        self._encoding = asyncio.Lock()
 
     async def show(self, request: Request) -> Response:
         """GET /metrics: OpenMetrics if requests are traced, for the exemplars, and the scraper

@@ -20,7 +20,6 @@ from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_num
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.resources.text import hex_text
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
     BLOCK,
@@ -72,7 +71,7 @@ class EvmChainReader:
         self._load_rules = load_rules
         self._timeout_s = timeout_s
         self._executor = executor
-        self._slots = AsyncSemaphore(_MAX_CONCURRENT)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def chain_id(self) -> int | None:
         """Return the EVM's chain id; None while no node answers."""

@@ -32,7 +32,6 @@ from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import aiohttp, read_body
 from warpseal.runtime.http_url import parse_http_url
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
 from warpseal.upstream.address_policy import AddressPolicy, AddressRefused
@@ -93,12 +92,13 @@ class DocumentFetcher:
         self._session = session
         self._policy = policy
         self._settings = settings
+        background_requests = settings.max_requests - settings.reindex_requests
         self._slots = {
-            FetchLane.BACKGROUND: AsyncSemaphore(settings.max_requests - settings.reindex_requests),
-            FetchLane.REINDEX: AsyncSemaphore(settings.reindex_requests),
+            FetchLane.BACKGROUND: asyncio.Semaphore(background_requests),
+            FetchLane.REINDEX: asyncio.Semaphore(settings.reindex_requests),
         }
         # Hosts without requests take no memory.
-        self._host_slots: dict[tuple[FetchLane, str], AsyncSemaphore] = {}
+        self._host_slots: dict[tuple[FetchLane, str], asyncio.Semaphore] = {}
         self._host_users: Counter[tuple[FetchLane, str]] = Counter()
 
     async def fetch(self, url: URL, lane: FetchLane, timeout_s: float) -> FetchedDocument:
@@ -126,7 +126,8 @@ class DocumentFetcher:
     async def _host_slot(self, lane: FetchLane, host: str) -> AsyncIterator[None]:
         """Hold a slot of a host, as soon as one is free."""
         key = lane, host
-        slots = self._host_slots.setdefault(key, AsyncSemaphore(self._settings.requests_per_host))
+        limit = self._settings.requests_per_host
+        slots = self._host_slots.setdefault(key, asyncio.Semaphore(limit))
         self._host_users[key] += 1
         try:
             async with slots:

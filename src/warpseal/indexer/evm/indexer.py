@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
     Set,
 )
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,6 @@ from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.verify import SnapshotReader
 from warpseal.runtime.background import BackgroundWork
-from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.runtime.settings import MEBIBYTE
@@ -307,7 +306,7 @@ def _addresses(texts: Iterable[str]) -> Iterator[bytes]:
 @asynccontextmanager
 async def _open_thread(name: str) -> AsyncIterator[Executor]:
     """Hold a thread; its last job, which may take seconds, keeps no other chain waiting."""
-    executor = WorkerThreads(1, name)
+    executor = ThreadPoolExecutor(1, name)
     try:
         yield executor
     finally:

@@ -40,7 +40,6 @@ from warpseal.indexer.evm.fetcher import (
 from warpseal.indexer.evm.nodes import CallResult, ContractCall, EvmCaller, NoResult
 from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.endpoint import MetadataMode
@@ -97,7 +96,7 @@ class MetadataFetcher:
             self._reasons.append(FetchReason.REST)
         self._queue_changed = asyncio.Event()
         self._blocks_written = chain.subscribe()
-        self._reindex_calls = AsyncSemaphore(_MAX_REINDEX_CALLS)
+        self._reindex_calls = asyncio.Semaphore(_MAX_REINDEX_CALLS)
         self._retrier = Retrier(_STORE_DOWN, {StoreDown: "index"})
         self._reset()
 
@@ -133,7 +132,7 @@ class MetadataFetcher:
     # Reindex requests
 
     async def _serve_reindex_requests(self) -> None:
-        slots, wake = AsyncSemaphore(_MAX_REINDEXED), self._chain.reindex_requested
+        slots, wake = asyncio.Semaphore(_MAX_REINDEXED), self._chain.reindex_requested
         async with asyncio.TaskGroup() as tasks:
             while True:
                 wake.clear()
@@ -245,7 +244,7 @@ class MetadataFetcher:
 
     async def _dispatch(self) -> None:
         """Begin requests as slots become free."""
-        slots = AsyncSemaphore(self._settings.max_requests)
+        slots = asyncio.Semaphore(self._settings.max_requests)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await slots.acquire()

@@ -23,7 +23,6 @@ from msgspec import Struct, field
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
 from warpseal.runtime.lazy import LazyModule
-from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import ID_BYTES, MalformedID, cb58_decode, cb58_encode
 
@@ -62,7 +61,7 @@ class PluginRegistry(Struct):
     aliases: VMAliases
     node_protocol: NodeProtocol
     _loaded: set[VMID] = field(default_factory=lambda: set(BUILT_IN))
-    _lock: AsyncLock = field(default_factory=AsyncLock)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def load(self) -> LoadedVMs:
         """Probe the plugins that are not loaded.

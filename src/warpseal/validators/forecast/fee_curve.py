@@ -15,6 +15,7 @@ same curve goes on there.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
@@ -24,7 +25,6 @@ from typing import Final
 
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price, scaled_l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
-from warpseal.runtime.locks import ThreadLock
 
 HORIZON_S: Final = 3_652 * DAY_S
 """Ten years: the curve ends there."""
@@ -99,7 +99,7 @@ class FeeCurve:
         # The block that was added or searched last, and the sums of its prices: balances come in
         # order.
         self._last_block: tuple[int, list[int]] = -1, []
-        self._lock = ThreadLock()
+        self._lock = threading.Lock()
 
     @property
     def price(self) -> int:

@@ -31,7 +31,6 @@ from warpseal.node.platform import PlatformClient
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.ports import PrimaryNetworkIndex
 from warpseal.resources.queries import BlockQuery, PageRequest, TimeRange
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.throttle import Throttle
 from warpseal.runtime.ttl_cache import TtlCache
@@ -325,7 +324,7 @@ class ForecastService:
 
         No node is called if there are none.
         """
-        limit = AsyncSemaphore(_MAX_CONCURRENCY)
+        limit = asyncio.Semaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
             for subnet_id in self._tracked:
                 tasks.create_task(self._keep_refreshing(subnet_id, limit))
