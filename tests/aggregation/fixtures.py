@@ -13,17 +13,19 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from random import Random
+from time import perf_counter
 from typing import Any
 
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from warpseal import bls
-from warpseal.aggregation.ports import ShareArchive
-from warpseal.aggregation.service import AggregationDeps, AggregationRequest, SignatureAggregator
+from warpseal.aggregation.ports import ShareArchive, SigningCheck
+from warpseal.aggregation.service import AggregationRequest, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
 from warpseal.node.p_chain import CurrentValidation, Subnet
@@ -537,24 +539,35 @@ class AggregatorSetup:
         self.activity = Activity()
         self.tracked = TrackedSubnets()
         self.metrics = Metrics()
-        self.deps = AggregationDeps(
-            peers=self.network,
+        self.archive = EmptyArchive() if archive is None else archive
+        self.service = self.build_service(settings, random=Random(seed), clock=now)
+
+    def build_service(
+        self,
+        settings: AggregationSettings | None = None,
+        *,
+        check_allowed: SigningCheck = lambda message, subnet_id: None,
+        executor: Executor | None = None,
+        random: Random | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> SignatureAggregator:
+        """Return a service over this world; without `executor` its checks run at once."""
+        return SignatureAggregator(
+            network_id=NETWORK_ID,
+            settings=settings or AggregationSettings(),
             heights=self.heights,
+            epochs=self.epochs,
             sets=self.sets,
             chains=self.chains,
-            is_epoch_height=self.epochs.any_at,
+            peers=self.network,
+            tracker=self.tracked,
             activity=self.activity,
-            track=self.tracked.track,
+            archive=self.archive,
             metrics=self.metrics,
-            archive=EmptyArchive() if archive is None else archive,
-        )
-        self.service = SignatureAggregator(
-            self.deps,
-            NETWORK_ID,
-            settings or AggregationSettings(),
-            executor=InlineExecutor(),
-            random=Random(seed),
-            clock=now,
+            check_allowed=check_allowed,
+            executor=executor or InlineExecutor(),
+            random=random,
+            clock=clock,
         )
 
 

@@ -95,7 +95,7 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
             SUBNET,
             False,
         )
-        record = setup.service.recent[-1]
+        record = setup.service.reports.recent[-1]
         assert (record.signed_weight, record.total_weight) == (70, 100)
         assert set(record.stages) == {"validators", "connect", "collect", "verify", "total"}
         assert setup.tracked.used == [SUBNET]
@@ -148,7 +148,7 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
         seconds, result = await taken(setup.service.aggregate(request(67)))
         assert signed(setup, result, request(67))
         assert seconds == pytest.approx(6.0)
-        assert setup.service.recent[-1].stages["connect"] == pytest.approx(6.0)
+        assert setup.service.reports.recent[-1].stages["connect"] == pytest.approx(6.0)
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -217,7 +217,7 @@ def test_the_text_names_the_justification_that_a_p_chain_message_needs() -> None
             " that this message needs"
         )
         assert text in str(error)
-        assert text in setup.service.recent[-1].reason
+        assert text in setup.service.reports.recent[-1].reason
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -686,7 +686,7 @@ def test_a_cached_result_asks_no_validator() -> None:
         assert again.cached
         assert again.signed_message == first.signed_message
         assert len(setup.network.asks) == asks_before
-        shares, results = setup.service.caches()
+        shares, results = setup.service.caches.samples()
         assert (results.hits, results.misses) == (1, 1)
         assert (shares.hits, shares.misses) == (0, 5)
         # As many as the reference, which aggregates the four signatures again, counts for the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warpseal.aggregation.service import MINUTES, LastHour
+from warpseal.aggregation.last_hour import MINUTES, LastHour
 from warpseal.usage.response_times import percentile_ms
 
 START_S = 1_795_226_760

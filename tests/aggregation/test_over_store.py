@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.aggregation.fixtures import (
-    NETWORK_ID,
     AggregatorSetup,
     leaves_nothing_open,
     members,
@@ -24,8 +23,6 @@ from tests.aggregation.fixtures import (
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
 from tests.eventually import TIMEOUT_S
 from tests.store.fixtures import load_beside
-from warpseal.aggregation.service import SignatureAggregator
-from warpseal.aggregation.settings import AggregationSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.values import ArchiveEntry
@@ -43,9 +40,7 @@ async def daemon(
     with ThreadPoolExecutor(1) as executor:
         async with store:
             setup = AggregatorSetup(validators, archive=store.archive)
-            setup.service = SignatureAggregator(
-                setup.deps, NETWORK_ID, AggregationSettings(), executor=executor
-            )
+            setup.service = setup.build_service(executor=executor)
             async with leaves_nothing_open(setup):
                 yield setup, store
 

@@ -57,9 +57,7 @@ class ResolverDriver:
         self.chains = Chains()
         self.chains.subnet_by_chain[C_CHAIN] = PRIMARY_NETWORK
         self.epochs = Epochs()
-        self.resolver = Resolver(
-            self.heights, self.sets, self.chains, self.epochs.any_at, NETWORK_ID, 1.0
-        )
+        self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs, NETWORK_ID, 1.0)
 
     def resolve(
         self, aggregation_request: AggregationRequest, patience_s: float = 15.0

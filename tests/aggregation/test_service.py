@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from tests.aggregation.fixtures import (
     CHAIN,
     HEIGHT,
-    NETWORK_ID,
     SUBNET,
     AggregatorSetup,
     leaves_nothing_open,
@@ -78,10 +77,7 @@ def test_no_signature_leaves_that_was_forbidden_while_validators_were_asked_or_l
             if subject in forbidden:
                 raise UnknownChain("forbidden by the test")
 
-        deps = replace(setup.deps, check_allowed=check_allowed)
-        service = SignatureAggregator(
-            deps, NETWORK_ID, AggregationSettings(), executor=InlineExecutor(), clock=now
-        )
+        service = setup.build_service(check_allowed=check_allowed, clock=now)
         setup.network.scripts = dict.fromkeys(range(1, 6), signs(1.0))
         asking = asyncio.create_task(service.aggregate(request()))
         await asyncio.sleep(0.5)
@@ -254,7 +250,7 @@ def test_memory_stays_within_its_bound() -> None:
             about = message(b"%d" % number)
             result = await setup.service.aggregate(request(67, about=about))
             assert_valid(result.signed_message, about.raw, setup.members, 67)
-            assert sum(cache.size_bytes for cache in setup.service.caches()) <= 40_000
+            assert sum(cache.size_bytes for cache in setup.service.caches.samples()) <= 40_000
 
     run(main())
 
@@ -275,14 +271,7 @@ def test_only_the_sum_of_a_small_set_is_verified_without_a_thread_if_no_other_ro
 ) -> None:
     monkeypatch.setattr(verification, "_SMALL_SET", 8)
     setup, executor = AggregatorSetup(members([10] * count)), CountingExecutor()
-    service = SignatureAggregator(
-        setup.deps,
-        NETWORK_ID,
-        AggregationSettings(),
-        executor=executor,
-        random=Random(1),
-        clock=now,
-    )
+    service = setup.build_service(executor=executor, random=Random(1), clock=now)
 
     async def main() -> None:
         async with leaves_nothing_open(setup), asyncio.TaskGroup() as tasks:
@@ -313,9 +302,7 @@ def many() -> AggregatorSetup:
 
 
 def threaded(setup: AggregatorSetup, executor: ThreadPoolExecutor) -> SignatureAggregator:
-    return SignatureAggregator(
-        setup.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1)
-    )
+    return setup.build_service(executor=executor, random=Random(1))
 
 
 def presign(about: UnsignedMessage, bad: set[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.aggregation.fixtures import index_of, members, message, parsed_key, signature
+from tests.aggregation.fixtures import Sets, index_of, members, message, signature
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
 from warpseal import bls
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier
@@ -17,8 +17,7 @@ MESSAGE = message()
 
 
 def verifier(validators: CanonicalValidatorSet = MEMBERS) -> ShareVerifier:
-    keys = [parsed_key(validator.public_key) for validator in validators.validators]
-    return ShareVerifier(MESSAGE, validators, lambda _: keys, CryptoPool(None))
+    return ShareVerifier(MESSAGE, validators, Sets(validators), CryptoPool(None))
 
 
 def shares(*numbers: int, about: UnsignedMessage = MESSAGE) -> tuple[list[int], list[Share]]:

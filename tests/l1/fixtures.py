@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.integration.daemon import build_config, run_network
-from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
+from warpseal.aggregation.service import SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.forwarding.evm.forwarder import LoadChainConfig, forward_chain
 from warpseal.forwarding.evm.logs import EvmLogClient
@@ -182,18 +182,20 @@ def _build(
     sets = ValidatorSets(platform, heights, PublicKeyCache(1_000), config.validators)
     chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
     tracker = SubnetTracker(heights, sets, platform, upstream.info, peers, config.validators)
-    deps = AggregationDeps(
-        peers,
-        heights,
-        sets,
-        chains,
-        epochs.any_at,
-        L1Activity(platform, chains),
-        tracker.track,
-        Metrics(),
-        store.archive,
+    aggregator = SignatureAggregator(
+        network_id=network_id,
+        settings=config.aggregation,
+        heights=heights,
+        epochs=epochs,
+        sets=sets,
+        chains=chains,
+        peers=peers,
+        tracker=tracker,
+        activity=L1Activity(platform, chains),
+        archive=store.archive,
+        metrics=Metrics(),
+        executor=executor,
     )
-    aggregator = SignatureAggregator(deps, network_id, config.aggregation, executor=executor)
     follower: dict[str, Any] = {}
     lookups = L1Lookups(
         upstream,

@@ -217,7 +217,9 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
         with pytest.raises(MessageSuperseded):
             await finish(request, LONGEST_S - 5.0)
         # The caller got one reply.
-        assert [record.outcome for record in running.aggregator.recent] == ["message_superseded"]
+        assert [record.outcome for record in running.aggregator.reports.recent] == [
+            "message_superseded"
+        ]
 
 
 async def test_an_aggregation_that_is_not_superseded_has_one_outcome(tmp_path: Path) -> None:
@@ -232,7 +234,7 @@ async def test_an_aggregation_that_is_not_superseded_has_one_outcome(tmp_path: P
         await until(lambda: running.count_signature_requests() > before)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
-        assert [record.outcome for record in running.aggregator.recent] == [
+        assert [record.outcome for record in running.aggregator.reports.recent] == [
             "quorum_not_reached",
             "cancelled",
         ]

@@ -1,5 +1,4 @@
-"""Turns of new rounds while validators are asked for more than they can answer, or this machine can
-process, in time.
+"""Turns of new rounds under overload of the validators, or of this machine.
 
 The rounds of one signing subnet share a bounded queue: its validators have the connections on which
 requests wait.
@@ -15,8 +14,6 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from msgspec import Struct, field
-
 from warpseal.aggregation.errors import Overloaded
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.ports import PeerClient
@@ -25,7 +22,7 @@ from warpseal.warp.ids import SubnetID, id_text
 
 log = logging.getLogger("warpseal.aggregation")
 
-# How often the first of the rounds that wait checks whether the validators can take another one.
+# Interval at which the first round in the queue looks whether the validators can take another one.
 _TURN_POLL_S: Final = 0.01
 # A peer may have this many requests outstanding: as few rounds fill no queue of requests, and never
 # wait.
@@ -36,10 +33,9 @@ MAX_WAITING_ROUNDS: Final = 400
 # A caller waits for the turn of its round during this part of its time at most; the rest is for the
 # round itself.
 _WAITING_PART: Final = 2 / 3
-# A round that is not the first one in the queue looks this often whether its turn can still come in
-# time.
+# Interval at which a round behind the first one looks whether its turn can still come in time.
 _REVIEW_S: Final = 1.0
-# The rate of turns is known from so many on: turns come in bursts, and the first ones say little.
+# Turns after which their rate is known: turns come in bursts, and the first ones say little.
 _MIN_TURNS: Final = 16
 _MAX_TURNS: Final = 64
 # One thread verifies and one commits; a commit takes what waits together.
@@ -48,45 +44,50 @@ _MIN_RETRY_S: Final = 1.0
 _WARNING_INTERVAL_S: Final = 60.0
 
 
-class _SubnetQueue(Struct):
-    """The rounds of one signing subnet: those that wait, first come, first served; and the number
-    of running ones.
+RefuseCaller = Callable[[QuorumGoal, Overloaded], None]
+"""Gives a caller its error."""
 
-    turns: times of the last ones since the queue was empty.
+
+class _SubnetQueue:
+    """The rounds of one signing subnet.
+
+    waiting: rounds that wait, first come, first served.
+    running: number of rounds that have had their turn and are not over.
+    turns: times of the last turns since the queue was empty.
     """
 
-    waiting: dict[RoundTurn, None] = field(default_factory=dict)
-    running: int = 0
-    turns: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TURNS))
+    def __init__(self) -> None:
+        self.waiting: Final[dict[RoundTurn, None]] = {}
+        self.running = 0
+        self.turns: Final[deque[float]] = deque(maxlen=_MAX_TURNS)
 
     def is_first(self, turn: RoundTurn) -> bool:
         return next(iter(self.waiting), None) is turn
 
     def expect_turn(self, turn: RoundTurn, now: float) -> float:
-        """Return when the turn of a round comes at the rate of the last ones; now, if the rate is
-        not known yet.
+        """Return when the turn of a round comes, at the rate of the last turns.
 
-        A round that does not wait is the next one to join the queue.
+        Returns now if the rate is not known yet. A round that does not wait counts as the last.
         """
         if len(self.turns) < _MIN_TURNS:
             return now
-        position = next(
-            (at for at, waiting in enumerate(self.waiting) if waiting is turn), len(self.waiting)
-        )
+        positions = (at for at, waiting in enumerate(self.waiting) if waiting is turn)
+        position = next(positions, len(self.waiting))
         return now + position * (now - self.turns[0]) / len(self.turns)
 
 
-class RoundAdmission(Struct, eq=False):
-    """The queues of all signing subnets, the backlog of this machine, and the warning to the
-    operator.
+class RoundAdmission:
+    """The queues of all signing subnets, and the backlog of this machine.
+
+    callers: number of requests without a result yet, except those that are made ahead.
     """
 
-    queues: dict[SubnetID, _SubnetQueue] = {}
-    # Requests without a result yet, except those that are made ahead.
-    callers: int = 0
-    _finishing: int = 0
-    _warned_at: float = -inf
-    _refused: int = 0
+    def __init__(self) -> None:
+        self.queues: Final[dict[SubnetID, _SubnetQueue]] = {}
+        self.callers = 0
+        self._finishing = 0
+        self._warned_at = -inf
+        self._refused = 0
 
     @property
     def is_backed_up(self) -> bool:
@@ -133,33 +134,43 @@ class RoundAdmission(Struct, eq=False):
         return Overloaded(expected_s, waiting)
 
 
-class RoundTurn(Struct, eq=False):
+class RoundTurn:
     """The turn of one round.
 
-    wake: set if its callers or its shares change. refuse: gives a caller its error.
+    wake: event that is set when the callers of the round or its shares change.
     """
 
-    _admission: RoundAdmission
-    _subnet_id: SubnetID
-    _round: AggregationRound
-    _peers: PeerClient
-    _wake: asyncio.Event
-    _refuse: Callable[[QuorumGoal, Overloaded], None]
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _queue: _SubnetQueue | None = None
-    # Until when each caller waits for the turn, set when the round first sees the caller in the
-    # queue.
-    _waits_until: dict[QuorumGoal, float] = {}
+    def __init__(
+        self,
+        admission: RoundAdmission,
+        subnet_id: SubnetID,
+        round_: AggregationRound,
+        peers: PeerClient,
+        wake: asyncio.Event,
+    ) -> None:
+        self._admission = admission
+        self._subnet_id = subnet_id
+        self._round = round_
+        self._peers = peers
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        # The queue of the subnet while the round has its turn.
+        self._queue: _SubnetQueue | None = None
+        # Until when each caller waits for the turn, set when the round first sees the caller in the
+        # queue.
+        self._waits_until: dict[QuorumGoal, float] = {}
 
-    async def wait(self, *, has_stored: bool) -> None:
-        """Wait until the validators can take another round; has_stored: shares are stored, so it
-        does not wait.
+    async def wait(self, refuse: RefuseCaller, *, has_stored: bool) -> None:
+        """Wait until the validators can take another round.
+
+        refuse: takes a caller that cannot be served in time, and its error.
+        has_stored: whether shares are stored, so that the round does not wait.
         """
         if has_stored or self._must_not_wait:
             return
         queue = self._admission.queues.setdefault(self._subnet_id, _SubnetQueue())
         if queue.waiting or (queue.running >= UNQUEUED_ROUNDS and self._is_congested()):
-            await self._wait_in(queue)
+            await self._wait_in(queue, refuse)
         if not self._round.is_idle:
             self._queue = queue
             queue.running += 1
@@ -171,54 +182,53 @@ class RoundTurn(Struct, eq=False):
             if not self._queue.waiting and not self._queue.running:
                 self._admission.queues.pop(self._subnet_id, None)
 
-    async def _wait_in(self, queue: _SubnetQueue) -> None:
-        """Wait in the queue until it is the round's turn, or until no caller is left.
-
-        A full queue refuses at once, because its rounds already need most of a usual timeout.
-        Callers whose time for waiting is over, or will be before the turn can come, are refused
-        before the round looks for its turn: a round that began then would end too late for them,
-        and would take the validators' time from the rounds behind it.
-        """
+    async def _wait_in(self, queue: _SubnetQueue, refuse: RefuseCaller) -> None:
+        """Wait in the queue until it is the round's turn, or until no caller is left."""
+        # A full queue refuses at once, because its rounds already need most of a usual timeout.
         if len(queue.waiting) >= MAX_WAITING_ROUNDS:
-            self._refuse_late(queue, tuple(self._round.goals.waiting))
+            self._refuse_late(queue, tuple(self._round.goals.waiting), refuse)
             return
         queue.waiting[self] = None
         try:
             while True:
                 now = self._loop.time()
+                # Callers that will have waited too long when the turn comes are refused before the
+                # round looks for its turn: a round that began then would end too late for them, and
+                # would take the validators' time from the rounds behind it.
                 turn_at = now if self._must_not_wait else queue.expect_turn(self, now)
                 goals = self._round.goals.waiting
-                self._refuse_late(
-                    queue, [goal for goal in goals if self._wait_until(goal, now) <= turn_at]
-                )
+                late_goals = [goal for goal in goals if self._wait_until(goal, now) <= turn_at]
+                self._refuse_late(queue, late_goals, refuse)
                 if self._round.is_idle or self._must_not_wait:
                     return
                 is_first = queue.is_first(self)
                 if is_first and not self._is_congested():
                     queue.turns.append(now)
                     return
-                # Only the first round polls the validators, for all of them.
-                poll_at = now + _TURN_POLL_S
-                refuse_at = min(self._waits_until[goal] for goal in self._round.goals.waiting)
-                await self._sleep(
-                    poll_at if is_first else min(max(refuse_at, poll_at), now + _REVIEW_S)
-                )
+                await self._sleep(self._next_look_at(now, is_first=is_first))
         finally:
             was_first = queue.is_first(self)
             del queue.waiting[self]
+            # The round behind has slept until its review: now it is the one that polls.
             if was_first and queue.waiting:
                 next(iter(queue.waiting))._wake.set()
             if not queue.waiting:
                 queue.turns.clear()
+
+    def _next_look_at(self, now: float, *, is_first: bool) -> float:
+        """Return when the round looks at the queue again: only the first one polls, for all."""
+        poll_at = now + _TURN_POLL_S
+        if is_first:
+            return poll_at
+        refuse_at = min(self._waits_until[goal] for goal in self._round.goals.waiting)
+        return min(max(refuse_at, poll_at), now + _REVIEW_S)
 
     def _wait_until(self, goal: QuorumGoal, now: float) -> float:
         """Return until when a caller waits for the turn."""
         return self._waits_until.setdefault(goal, now + _WAITING_PART * (goal.deadline - now))
 
     async def _sleep(self, until: float) -> None:
-        """Wait until a time, until the callers or the shares change, or until the round is first in
-        the queue.
-        """
+        """Wait until a time, or until `wake` is set."""
         self._wake.clear()
         alarm = self._loop.call_at(until, self._wake.set)
         try:
@@ -226,9 +236,10 @@ class RoundTurn(Struct, eq=False):
         finally:
             alarm.cancel()
 
-    def _refuse_late(self, queue: _SubnetQueue, goals: Iterable[QuorumGoal]) -> None:
-        """Refuse callers; each may come back when the queue is so short that its turn would come in
-        time.
+    def _refuse_late(
+        self, queue: _SubnetQueue, goals: Iterable[QuorumGoal], refuse: RefuseCaller
+    ) -> None:
+        """Refuse callers; each may come back when its turn would come in time.
 
         If the rate of turns is not known, that is when its time would have been over.
         """
@@ -238,37 +249,34 @@ class RoundTurn(Struct, eq=False):
             expected_s = goal.deadline - now
             if turn_at > now:
                 expected_s = min(expected_s, turn_at - self._wait_until(goal, now))
-            error = self._admission.refuse(
-                self._subnet_id, max(_MIN_RETRY_S, expected_s), waiting, now
-            )
-            self._refuse(goal, error)
+            expected_s = max(_MIN_RETRY_S, expected_s)
+            refuse(goal, self._admission.refuse(self._subnet_id, expected_s, waiting, now))
 
     @property
     def _must_not_wait(self) -> bool:
-        """Whether shares are in memory, or a caller wants only what is stored."""
-        return self._round.table.share_weight > 0 or any(
-            goal.stored_only for goal in self._round.goals.waiting
-        )
+        """Whether shares are in memory, or a caller wants only stored shares."""
+        if self._round.table.share_weight > 0:
+            return True
+        return any(goal.stored_only for goal in self._round.goals.waiting)
 
     def _is_congested(self) -> bool:
-        """Return whether this machine, or validators that the quorum needs, have more to do than
-        they can do soon.
-        """
+        """Return whether this machine, or validators that the quorum needs, are overloaded."""
         if self._admission.is_backed_up:
             return True
-        missing_weight = min(
-            (goal.required_weight for goal in self._round.goals.waiting), default=0
-        )
+        # The caller with the lowest quorum decides. If that quorum is not connected either way, the
+        # round fails for that reason.
+        goals = self._round.goals.waiting
+        missing_weight = min((goal.required_weight for goal in goals), default=0)
         congested_weight = 0
+        is_congested = self._peers.is_congested
         for member in self._round.table.members:
-            connected = [
-                node_id for node_id in member.node_ids if self._peers.is_connected(node_id)
-            ]
-            if connected and all(self._peers.is_congested(node_id) for node_id in connected):
+            connected = [node for node in member.node_ids if self._peers.is_connected(node)]
+            if not connected:
+                continue
+            if all(is_congested(node) for node in connected):
                 congested_weight += member.weight
-            elif connected:
-                missing_weight -= member.weight
-                if missing_weight <= 0:
-                    return False
-        # If the quorum is not connected either way, the round fails for that reason.
+                continue
+            missing_weight -= member.weight
+            if missing_weight <= 0:
+                return False
         return congested_weight >= missing_weight

@@ -120,6 +120,10 @@ class QuorumNotReached(WarpsealError):
         if shortfall.retry_after_s is not None:
             self.retry_after_s = shortfall.retry_after_s
 
+    def advised(self, hint: str) -> QuorumNotReached:
+        """Return the same error with advice that matters more than that which it has."""
+        return QuorumNotReached(self.shortfall.advised(hint), at_deadline=self.at_deadline)
+
 
 class QuorumImpossible(WarpsealError):
     """The quorum can never be reached: the weight that is lost for good makes it unreachable."""
@@ -134,6 +138,10 @@ class QuorumImpossible(WarpsealError):
         )
         super().__init__(_with_cause(text, shortfall), **shortfall.detail())
         self.shortfall = shortfall
+
+    def advised(self, hint: str) -> QuorumImpossible:
+        """Return the same error with advice that matters more than that which it has."""
+        return QuorumImpossible(self.shortfall.advised(hint))
 
 
 def _with_cause(text: str, shortfall: QuorumShortfall) -> str:

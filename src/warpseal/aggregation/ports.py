@@ -1,16 +1,13 @@
-"""The interfaces of other packages that the aggregation needs; each names the class that implements
-and documents it.
+"""The interfaces of other packages that the aggregation needs.
 
-The tests implement each of them in memory.
+Each names the class that implements and documents it. The tests implement each of them in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
-
-from msgspec import Struct
 
 from warpseal.bls import PublicKey
 from warpseal.node.p_chain import CurrentValidation, Subnet
@@ -22,10 +19,10 @@ from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import DisconnectedNode, QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
-IsEpochHeight = Callable[[int, Iterable[ChainID]], Awaitable[bool]]
-"""Returns whether a height is the current epoch height of one of these chains."""
-TrackSubnet = Callable[[SubnetID, CanonicalValidatorSet], AbstractContextManager[None]]
-"""Stays connected to the validators of a subnet inside the block and for a while longer."""
+SigningCheck = Callable[[UnsignedMessage, SubnetID | None], None]
+"""Raises an error if no signature of a message by a subnet (None: by any subnet) may leave."""
+ShortfallListener = Callable[[UnsignedMessage, QuorumShortfall], None]
+"""Takes the shortfall of a round that ended without the quorum of a caller."""
 
 
 class SentRequest(Protocol):
@@ -69,6 +66,20 @@ class ProposedHeightSource(Protocol):
     async def first(self) -> int: ...
 
 
+class EpochSource(Protocol):
+    """The epochs of chains (`validators.heights.EpochHeights`)."""
+
+    async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool: ...
+
+
+class SubnetTracking(Protocol):
+    """Connections to the validators of subnets (`validators.subnet_tracker.SubnetTracker`)."""
+
+    def track(
+        self, subnet_id: SubnetID, validators: CanonicalValidatorSet
+    ) -> AbstractContextManager[None]: ...
+
+
 class ValidatorSetSource(Protocol):
     """Canonical validator sets (`validators.sets.ValidatorSets`). `keys_of` is thread-safe."""
 
@@ -98,8 +109,9 @@ class ChainSource(SubnetLookup, Protocol):
 
 
 class ActivitySource(Protocol):
-    """The inactive validators of an L1, those with little balance left included
-    (`validators.activity.L1Activity`).
+    """The inactive validators of an L1 (`validators.activity.L1Activity`).
+
+    The underfunded ones include validators with little balance left.
     """
 
     def watch(self, subnet_id: SubnetID) -> AbstractContextManager[None]: ...
@@ -137,29 +149,3 @@ class ShareArchive(Protocol):
         self, limit: int
     ) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]: ...
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
-
-
-class AggregationDeps(Struct, frozen=True):
-    """All of the above.
-
-    on_shortfall: called when a round ends without the quorum of a caller.
-
-    check_allowed: raises an error if no signature of a message by a subnet may be made or handed
-        out; None: by any.
-    """
-
-    peers: PeerClient
-    heights: ProposedHeightSource
-    sets: ValidatorSetSource
-    chains: ChainSource
-    is_epoch_height: IsEpochHeight
-    activity: ActivitySource
-    track: TrackSubnet
-    metrics: AggregationMetrics
-    archive: ShareArchive
-    on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: (
-        None
-    )
-    check_allowed: Callable[[UnsignedMessage, SubnetID | None], None] = lambda message, subnet_id: (
-        None
-    )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from cachetools import TTLCache
-from msgspec import Struct, field
+from msgspec import Struct
 
 from warpseal.aggregation.errors import (
     NothingToSign,
@@ -25,7 +25,7 @@ from warpseal.aggregation.errors import (
 )
 from warpseal.aggregation.ports import (
     ChainSource,
-    IsEpochHeight,
+    EpochSource,
     ProposedHeightSource,
     ValidatorSetSource,
 )
@@ -112,20 +112,31 @@ class ResolvedRequest(Struct, frozen=True):
         return self.message.raw, self.justification, self.validators.digest
 
 
-class Resolver(Struct):
-    """Resolves requests for one network."""
+class Resolver:
+    """Resolves requests for one network.
 
-    heights: ProposedHeightSource
-    sets: ValidatorSetSource
-    chains: ChainSource
-    is_epoch_height: IsEpochHeight
-    network_id: int
-    empty_set_retry_s: float
-    _no_epochs: TTLCache[tuple[SubnetID, int], bool] = field(
-        default_factory=lambda: TTLCache(
+    empty_set_retry_s: interval at which an empty set at the proposed height is fetched again.
+    """
+
+    def __init__(
+        self,
+        heights: ProposedHeightSource,
+        sets: ValidatorSetSource,
+        chains: ChainSource,
+        epochs: EpochSource,
+        network_id: int,
+        empty_set_retry_s: float,
+    ) -> None:
+        self._heights = heights
+        self._sets = sets
+        self._chains = chains
+        self._epochs = epochs
+        self._network_id = network_id
+        self._empty_set_retry_s = empty_set_retry_s
+        # Heights that are not the epoch height of any chain.
+        self._no_epochs: TTLCache[tuple[SubnetID, int], bool] = TTLCache(
             _MAX_NO_EPOCHS, _NO_EPOCH_TTL_S, lambda: asyncio.get_running_loop().time()
         )
-    )
 
     async def resolve(self, request: AggregationRequest, deadline: float) -> ResolvedRequest:
         """Return the message and the validator set of a request.
@@ -145,15 +156,15 @@ class Resolver(Struct):
                 if height is not None:
                     validators = await self._named_set(request, subnet_id, height, message)
                 else:
-                    height = await self.heights.first()
+                    height = await self._heights.first()
                     # While an existing subnet has no validators, ask again.
                     while not (
-                        validators := await self.sets.at(subnet_id, height, is_chosen=False)
+                        validators := await self._sets.at(subnet_id, height, is_chosen=False)
                     ).total_weight:
-                        await self.chains.subnet(subnet_id)
+                        await self._chains.subnet(subnet_id)
                         is_empty = True
-                        await asyncio.sleep(self.empty_set_retry_s)
-                        height = await self.heights.first()
+                        await asyncio.sleep(self._empty_set_retry_s)
+                        height = await self._heights.first()
         except TimeoutError:
             raise self._timeout_error(subnet_id, height, is_empty=is_empty) from None
         is_default = request.message is not None and request.signing_subnet_id is None
@@ -178,7 +189,7 @@ class Resolver(Struct):
         try:
             async with asyncio.timeout(_ADVICE_TIMEOUT_S):
                 subnet_id = await find_receiving_subnet(
-                    request.message, request.justification, self.chains
+                    request.message, request.justification, self._chains
                 )
         except (TimeoutError, WarpsealError, RpcRefusal):
             return None
@@ -195,19 +206,19 @@ class Resolver(Struct):
         It needs no timeout.
         """
         message, subnet_id, height = request.message, request.signing_subnet_id, request.height
-        if message is None or message.network_id != self.network_id:
+        if message is None or message.network_id != self._network_id:
             return None
         if not request.is_epoch_height:
-            source_subnet_id = self.chains.known_subnet_of(message.source_chain_id)
+            source_subnet_id = self._chains.known_subnet_of(message.source_chain_id)
             if (
                 height is not None
                 or subnet_id not in (None, source_subnet_id)
-                or not self.heights.is_fresh
+                or not self._heights.is_fresh
             ):
                 return None
-            subnet_id, height = source_subnet_id, self.heights.current()
+            subnet_id, height = source_subnet_id, self._heights.current()
         validators = (
-            None if subnet_id is None or height is None else self.sets.known(subnet_id, height)
+            None if subnet_id is None or height is None else self._sets.known(subnet_id, height)
         )
         if subnet_id is None or height is None or validators is None or not validators.total_weight:
             return None
@@ -221,16 +232,16 @@ class Resolver(Struct):
     ) -> tuple[UnsignedMessage, SubnetID]:
         if request.message is None:
             message, subnet_id = await derive_message(
-                request.justification, self.network_id, self.chains
+                request.justification, self._network_id, self._chains
             )
             return message, request.signing_subnet_id or await manager_subnet(
-                subnet_id, self.chains
+                subnet_id, self._chains
             )
         message = request.message
-        if message.network_id != self.network_id:
-            raise WrongNetwork(message.network_id, self.network_id)
+        if message.network_id != self._network_id:
+            raise WrongNetwork(message.network_id, self._network_id)
         if request.signing_subnet_id is None:
-            return message, await self.chains.subnet_of(message.source_chain_id)
+            return message, await self._chains.subnet_of(message.source_chain_id)
         await self._check_signing_subnet(message.source_chain_id, request.signing_subnet_id)
         return message, request.signing_subnet_id
 
@@ -242,11 +253,11 @@ class Resolver(Struct):
         """
         try:
             async with asyncio.timeout(_ADVICE_TIMEOUT_S):
-                source_subnet_id = await self.chains.subnet_of(source_chain_id)
+                source_subnet_id = await self._chains.subnet_of(source_chain_id)
         except (TimeoutError, UnknownChain, NodeUnavailable, RpcRefusal):
             return
         if source_subnet_id not in (subnet_id, PRIMARY_NETWORK):
-            await self.chains.subnet(subnet_id)
+            await self._chains.subnet(subnet_id)
             reason = (
                 f"subnet {id_text(subnet_id)} does not run the source chain"
                 f" {id_text(source_chain_id)}; subnet {id_text(source_subnet_id)} does"
@@ -261,11 +272,11 @@ class Resolver(Struct):
         message: UnsignedMessage,
     ) -> CanonicalValidatorSet:
         if request.is_epoch_height:
-            validators = await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
+            validators = await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         else:
             validators = await self._set_at(subnet_id, height, message)
         if not validators.total_weight:
-            await self.chains.subnet(subnet_id)
+            await self._chains.subnet(subnet_id)
             raise NoValidators(id_text(subnet_id), height)
         return validators
 
@@ -278,15 +289,15 @@ class Resolver(Struct):
         Whether the height is an epoch's is looked up once per height, while the set is fetched.
         """
         if (subnet_id, height) in self._no_epochs:
-            return await self.sets.at(subnet_id, height, is_chosen=True)
+            return await self._sets.at(subnet_id, height, is_chosen=True)
         checking = asyncio.create_task(self._is_epoch(subnet_id, height, message))
         try:
-            validators = await self.sets.at(subnet_id, height, is_chosen=True)
+            validators = await self._sets.at(subnet_id, height, is_chosen=True)
             await asyncio.wait((checking,), timeout=_EPOCH_TIMEOUT_S)
         except HeightTooOld:
             if not await checking:
                 raise
-            return await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
+            return await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         finally:
             checking.cancel()
         if (
@@ -295,7 +306,7 @@ class Resolver(Struct):
             and checking.exception() is None
             and checking.result()
         ):
-            return await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
+            return await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         self._no_epochs[subnet_id, height] = True
         return validators
 
@@ -304,10 +315,10 @@ class Resolver(Struct):
         signing subnet.
         """
         try:
-            chain_ids = await self.chains.blockchains_of(subnet_id)
+            chain_ids = await self._chains.blockchains_of(subnet_id)
         except (NodeUnavailable, RpcRefusal):
             chain_ids = ()
-        return await self.is_epoch_height(height, {message.source_chain_id, *chain_ids})
+        return await self._epochs.any_at(height, {message.source_chain_id, *chain_ids})
 
     def _timeout_error(
         self, subnet_id: SubnetID | None, height: int | None, *, is_empty: bool
@@ -316,7 +327,7 @@ class Resolver(Struct):
         if subnet_id is None or height is None:
             return NodeUnavailable("the signing subnet and the proposed height")
         try:
-            is_ahead = height > self.heights.current()
+            is_ahead = height > self._heights.current()
         except NodeUnavailable:
             is_ahead = False
         if not is_empty and not is_ahead:

@@ -17,10 +17,8 @@ from heapq import nlargest
 from time import thread_time
 from typing import Final, TypeVar
 
-from msgspec import Struct
-
 from warpseal.aggregation.bad_shares import BadShareFinder, SearchStep, ShareUnderTest
-from warpseal.aggregation.ports import ShareArchive
+from warpseal.aggregation.ports import ShareArchive, ValidatorSetSource
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round_shares import (
     Check,
@@ -95,13 +93,23 @@ class CryptoPool:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-class ShareVerifier(Struct, dict=True, eq=False):
-    """Executes the checks of one round, one at a time. parse_keys: thread-safe."""
+class ShareVerifier:
+    """Executes the checks of one round, one at a time.
 
-    _message: UnsignedMessage
-    _validators: CanonicalValidatorSet
-    _parse_keys: Callable[[CanonicalValidatorSet], Sequence[PublicKey]]
-    _pool: CryptoPool
+    sets: source of the parsed keys; its `keys_of` is called on worker threads.
+    """
+
+    def __init__(
+        self,
+        message: UnsignedMessage,
+        validators: CanonicalValidatorSet,
+        sets: ValidatorSetSource,
+        pool: CryptoPool,
+    ) -> None:
+        self._message = message
+        self._validators = validators
+        self._sets = sets
+        self._pool = pool
 
     def is_short(self, check: Check) -> bool:
         """Return whether to hand a check over to a thread and back would cost a good part of the
@@ -147,7 +155,7 @@ class ShareVerifier(Struct, dict=True, eq=False):
 
     @cached_property
     def _keys(self) -> Sequence[PublicKey]:
-        return self._parse_keys(self._validators)
+        return self._sets.keys_of(self._validators)
 
     @cached_property
     def _finder(self) -> BadShareFinder:

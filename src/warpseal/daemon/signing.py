@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-from warpseal.aggregation.ports import AggregationDeps
-from warpseal.aggregation.service import AggregationRecord, MinuteCounts, SignatureAggregator
+from warpseal.aggregation.last_hour import MinuteCounts
+from warpseal.aggregation.request_course import AggregationRecord
+from warpseal.aggregation.service import SignatureAggregator
 from warpseal.api.status.document import AggregationMinute, AggregationStatus, utc_text
 from warpseal.daemon.core import Core
 from warpseal.daemon.events import Events
@@ -36,31 +37,31 @@ async def open_signing(
             validators.check_sets(subnet_id)
 
     async def status(request: StatusRequest) -> Mapping[str, Any]:
-        records = reversed(tuple(aggregator.recent))
-        minutes = aggregator.last_hour.minutes(time.time())
+        records = reversed(tuple(aggregator.reports.recent))
+        minutes = aggregator.reports.last_hour.minutes(time.time())
         return {
             "aggregations": [_aggregation(record) for record in records],
             "aggregation_minutes": [_minute(minute) for minute in minutes],
         }
 
     with ThreadPoolExecutor(1, "verify") as verifying:
-        deps = AggregationDeps(
-            peers=validators.network,
+        aggregator = SignatureAggregator(
+            network_id=core.network_id,
+            settings=core.config.aggregation,
             heights=validators.heights,
+            epochs=validators.epochs,
             sets=validators.sets,
             chains=validators.chains,
-            is_epoch_height=validators.epochs.any_at,
+            peers=validators.network,
+            tracker=validators.subnet_tracker,
             activity=validators.activity,
-            track=validators.subnet_tracker.track,
-            metrics=core.metrics,
             archive=core.store.archive,
-            on_shortfall=events.sources.on_shortfall,
+            metrics=core.metrics,
             check_allowed=check_signing,
+            on_shortfall=events.sources.on_shortfall,
+            executor=verifying,
         )
-        aggregator = SignatureAggregator(
-            deps, core.network_id, core.config.aggregation, executor=verifying
-        )
-        core.metrics.samples.register(CacheSample, aggregator.caches)
+        core.metrics.samples.register(CacheSample, aggregator.caches.samples)
         core.metrics.samples.register(CacheSample, lambda: _set_cache(validators.sets))
         core.status.register(status)
         if core.has_store:
