@@ -23,11 +23,11 @@ from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.grpc.calls import GrpcCalls
 from warpseal.api.grpc.server import GrpcServer
+from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.node.access import AllowedHosts
 from warpseal.api.routes import api_app
 from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument

@@ -39,7 +39,12 @@ from warpseal.api.data.errors import (
     TokenNotFound,
     UsageNotEnabled,
 )
-from warpseal.api.http.error_response import Dialect, error_response, error_text, status_of
+from warpseal.api.http.error_response import (
+    Dialect,
+    error_response,
+    error_text,
+    status_of,
+)
 from warpseal.api.http.errors import (
     AdminTokenRefused,
     AdminTokenRequired,
@@ -57,6 +62,7 @@ from warpseal.api.http.errors import (
     StillStarting,
     TooManyConnections,
     TooManyRequests,
+    UnknownField,
     UnknownTransferCoding,
 )
 from warpseal.api.openapi.describe import COMPONENT
@@ -64,7 +70,6 @@ from warpseal.api.signing.errors import (
     FieldTooLarge,
     InvalidQuorum,
     UndecodableMessage,
-    UnknownField,
 )
 from warpseal.delivery.errors import DestinationUnavailable
 from warpseal.errors import InternalError, InvalidRequest, WarpsealError

@@ -17,11 +17,11 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest, Signed
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.node.access import AllowedHosts
 from warpseal.api.routes import api_app
 from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from warpseal.api.data.settings import Compat, origin
+from warpseal.api.data.settings import Compat
+from warpseal.api.http.settings import origin
 from warpseal.config.keys import KEYS
 from warpseal.config.load import REMOVED_KEYS, ConfigError, find_service_addresses, load
 from warpseal.forwarding.evm.served_l1s import served_chain
@@ -143,7 +144,7 @@ def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: P
     assert config.health.check_frequency_s == 90
     assert (config.plugins.plugin_dir, config.logs.folder) == (Path("/n/plugins"), Path("/n/logs"))
     assert config.node_api.allowed_hosts == ("a.example", "b.example")
-    assert config.data_api.http_allowed_origins == ("https://a.example", "https://b.example")
+    assert config.api.http_allowed_origins == ("https://a.example", "https://b.example")
     assert config.node_api.chain_aliases_file == Path("/n/chains.json")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,29 @@ def test_the_architecture_page_lists_the_subsystems_in_their_order() -> None:
     table = text.partition("| subsystem | stage |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (\w+) \| (\w+) \|", table, re.MULTILINE)
     assert rows == [(row.name, row.stage.value) for row in SUBSYSTEMS]
+
+
+@pytest.mark.parametrize(
+    ("column", "container"), [("package", "warpseal"), ("room", "warpseal.api")]
+)
+def test_the_architecture_page_has_the_levels_of_the_import_rules(
+    column: str, container: str
+) -> None:
+    text = (DOCS / "architecture.md").read_text()
+    table = text.partition(f"| level | {column} |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (\d+) \| `(?:api/)?(\w+)(?:/|\.py)?` \|", table, re.MULTILINE)
+    levels: dict[int, set[str]] = {}
+    for level, name in rows:
+        levels.setdefault(int(level), set()).add(name)
+    assert [names for _, names in sorted(levels.items(), reverse=True)] == layers_of(container)
+
+
+def layers_of(container: str) -> list[set[str]]:
+    """Return the layers of an import rule from top to bottom."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    contracts = tools["importlinter"]["contracts"]
+    (contract,) = [rule for rule in contracts if rule.get("containers") == [container]]
+    return [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -63,7 +63,7 @@ def api_app(
         *data.metrics_routes(),
         *ApiExplorer(aggregator.network).routes(),
     ]
-    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=data.settings))
+    return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=settings))
 
 
 def metrics_api_app(
@@ -75,7 +75,7 @@ def metrics_api_app(
         Route("/ready", probes.ready),
         *data.metrics_routes(),
     ]
-    cors = Middleware(CorsMiddleware, settings=data.settings)
+    cors = Middleware(CorsMiddleware, settings=settings)
     return _app(routes, settings, metrics, cors, dialect=Dialect.METRICS_API)
 
 

@@ -85,9 +85,7 @@ class NodeApi:
         self.gateway_pools: Mapping[str, NodePool[int]] = {}
         self._chains: asyncio.Future[PrimaryChains] = asyncio.get_running_loop().create_future()
         self.health = registries.health
-        self.interfaces = NodeInterfaces(
-            config.api, config.data_api, config.node_api, registries.metrics, metering
-        )
+        self.interfaces = NodeInterfaces(config.api, config.node_api, registries.metrics, metering)
 
     def checks(self, background: BackgroundWork) -> Iterator[HealthCheck]:
         """Yield the checks of a daemon that starts."""

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.http.access import UsageAccess
+from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.node.access import AllowedHosts
 from warpseal.api.node.app import switch_paths
 from warpseal.api.routes import api_app, metrics_api_app, metrics_app
 from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices

@@ -139,11 +139,14 @@ class DataApiSetup:
                     metrics=Metrics(),
                     paths={route.endpoint: route.path for route in routes},
                 ),
-                Middleware(CorsMiddleware, settings=self.data),
+                Middleware(CorsMiddleware, settings=self.settings),
                 Middleware(ErrorMiddleware),
             ],
             exception_handlers={404: _no_such_route},
         )
+
+    def with_settings(self, **changes: Any) -> DataApiSetup:
+        return dataclasses.replace(self, settings=replace(self.settings, **changes))
 
     def with_data(self, **changes: Any) -> DataApiSetup:
         return dataclasses.replace(self, data=replace(self.data, **changes))

@@ -215,13 +215,12 @@ async def test_keys_do_not_count_and_limits_are_those_of_the_address(folder: Pat
     path = f"/v1/avg_tps/{CHAINS[0].evm_chain_id}"
     clock = Clock()
     async with metrics_setup(*file_urls(folder), *CHAINS, clock=clock) as setup:
-        setup = setup.with_data(
+        setup = setup.with_settings(
             require_api_key=True,
             rate_limit_loopback=True,
             rate_limit_per_minute=1,
             metrics_api_rate_limit_per_minute=45,
-            compat=Compat.SDK,
-        )
+        ).with_data(compat=Compat.SDK)
         async with client_of(setup) as client:
             first = await request(client, path)
             second = await request(client, path, **{"header_x-service-api-key": "wrong"})

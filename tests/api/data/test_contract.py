@@ -42,11 +42,13 @@ EVERYTHING = indexed(
     blockchains=[s.EVM_CHAIN, s.OTHER_CHAIN],
     all_rewards=[s.reward(1), s.reward(2)],
     all_validations=s.VALIDATIONS,
-).with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
+).with_settings(rate_limit_per_minute=0, rate_limit_per_day=0)
 SETUPS: Final = {
     "indexed": EVERYTHING,
     "sdk": EVERYTHING.with_data(compat=Compat.SDK),
-    "node only": DataApiSetup(index=None).with_data(rate_limit_per_minute=0, rate_limit_per_day=0),
+    "node only": DataApiSetup(index=None).with_settings(
+        rate_limit_per_minute=0, rate_limit_per_day=0
+    ),
 }
 # No text is likely to be an id or an address by chance; these make most requests go all the way.
 CHAINS = [
@@ -131,7 +133,7 @@ def serving_in_thread(opened: AbstractAsyncContextManager[DataApiSetup]) -> Iter
 
     async def serve() -> None:
         async with opened as setup:
-            setup = setup.with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
+            setup = setup.with_settings(rate_limit_per_minute=0, rate_limit_per_day=0)
             async with serving(setup.app(), setup.settings) as server:
                 served.set_result(server.url)
                 await asyncio.wrap_future(stopped)

@@ -224,7 +224,7 @@ async def test_a_web_page_may_read_responses_and_errors_with_their_headers() -> 
 
 
 async def test_web_pages_of_other_origins_read_no_response() -> None:
-    setup = DataApiSetup().with_data(http_allowed_origins=("https://Console.example/",))
+    setup = DataApiSetup().with_settings(http_allowed_origins=("https://Console.example/",))
     async with client_of(setup) as client:
         async with client.get(P_TXS, headers=CONSOLE) as response:
             assert response.headers["access-control-allow-origin"] == CONSOLE["Origin"]
@@ -233,7 +233,7 @@ async def test_web_pages_of_other_origins_read_no_response() -> None:
             async with client.get(P_TXS, headers=headers) as response:
                 assert response.status == 200
                 assert "access-control-allow-origin" not in response.headers
-    async with client_of(DataApiSetup().with_data(http_allowed_origins=())) as client:
+    async with client_of(DataApiSetup().with_settings(http_allowed_origins=())) as client:
         preflight = {**CONSOLE, "Access-Control-Request-Method": "GET"}
         async with client.options(P_TXS, headers=preflight) as response:
             assert response.status != 204

@@ -181,10 +181,10 @@ async def test_a_daemon_without_a_store_says_that_it_has_no_events() -> None:
 
 
 async def test_keys_and_limits_are_those_of_other_paths(store: Store) -> None:
-    assert (await get(setup_of(store).with_data(require_api_key=True), EVENTS, 401))[
+    assert (await get(setup_of(store).with_settings(require_api_key=True), EVENTS, 401))[
         "code"
     ] == "api_key_required"
-    setup = setup_of(store).with_data(rate_limit_loopback=True, rate_limit_per_minute=15)
+    setup = setup_of(store).with_settings(rate_limit_loopback=True, rate_limit_per_minute=15)
     async with client_of(setup) as client:
         async with client.get(EVENTS) as reply:
             assert (reply.status, reply.headers["ratelimit-remaining"]) == (200, "5")

@@ -197,11 +197,11 @@ async def test_keys_networks_and_parameters_are_those_of_the_other_routes() -> N
         assert (await get(setup, path.replace("fuji", "mainnet"), 404))[
             "code"
         ] == "network_not_served"
-        keyed = DataApiSetup(forecasts=service, key_store=MemoryKeyStore()).with_data(
+        keyed = DataApiSetup(forecasts=service, key_store=MemoryKeyStore()).with_settings(
             require_api_key=True
         )
         assert (await get(keyed, path, 401))["code"] == "api_key_required"
-        limited = setup.with_data(rate_limit_per_minute=150, rate_limit_loopback=True)
+        limited = setup.with_settings(rate_limit_per_minute=150, rate_limit_loopback=True)
         async with client_of(limited) as client:
             statuses = []
             for _ in range(2):

@@ -435,7 +435,7 @@ async def test_names_of_the_operator_win(folder: Path, tmp_path: Path) -> None:
 
 async def test_each_endpoint_costs_its_units(folder: Path) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup:
-        setup = setup.with_data(rate_limit_loopback=True)
+        setup = setup.with_settings(rate_limit_loopback=True)
         async with client_of(setup) as client:
             responses = [
                 await request(client, f"/v1/avg_tps/{IDENTITY.evm_chain_id}"),

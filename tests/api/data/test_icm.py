@@ -59,7 +59,7 @@ async def icm_setup(folder: Path, *chains: MadeChain) -> AsyncIterator[DataApiSe
     """Yield an API in front of the indexes of A and B."""
     chains = chains or tuple(MadeChain(chain_id[0], chain_id=chain_id) for chain_id in (A, B))
     async with metrics_setup(file_urls(folder)[0], None, *chains) as setup:
-        yield setup.with_data(rate_limit_per_minute=0, rate_limit_per_day=0)
+        yield setup.with_settings(rate_limit_per_minute=0, rate_limit_per_day=0)
 
 
 def history_of(seed: int) -> IcmHistory:

@@ -181,7 +181,7 @@ async def test_the_command_sends_an_api_key_if_the_daemon_requires_one(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
-    setup = replace(setup_of(store), key_store=secrets_with()).with_data(require_api_key=True)
+    setup = replace(setup_of(store), key_store=secrets_with()).with_settings(require_api_key=True)
     async with serving(setup.app(), setup.settings) as server:
         words = ["block", "list", "--json", "--url", server.url]
         assert await asyncio.to_thread(main, words) == 1

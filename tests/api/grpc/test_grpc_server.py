@@ -455,12 +455,12 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield opened
 
 
-def setup_of(store: Store | None, **data: Any) -> ApiSetup:
+def setup_of(store: Store | None, **settings: Any) -> ApiSetup:
     api, events = DataApiSetup(), None if store is None else EventFeed(store.events)
     services = DataServices(
         api.network_id, samples.CHAINS, None, api.node, api.key_store, events=events
     )
-    return ApiSetup(data=replace(ApiSetup().data, **data), data_services=services)
+    return ApiSetup(settings=replace(SETTINGS, **settings), data_services=services)
 
 
 async def add(store: Store, *numbers: int) -> None:

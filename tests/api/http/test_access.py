@@ -18,14 +18,13 @@ from tests.api.data.fixtures import (
     MemoryKeyStore,
     client_of,
 )
-from warpseal.api.data.services import DataServices
-from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.data.services import EphemeralKeys
 from warpseal.api.http.access import KEY_TTL_S, ApiAccess
 from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.http.responses import response_headers
-from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.http.settings import ApiSettings
 from warpseal.store.api_key import ApiKey, digest_key, new_key_text
 from warpseal.store.errors import StoreDown
 
@@ -58,7 +57,7 @@ async def test_no_key_is_required_by_default_and_an_unknown_key_is_ignored() -> 
 
 @pytest.mark.parametrize("name", ["x-service-api-key", "x-glacier-api-key", "X-Service-Api-Key"])
 async def test_a_required_key_is_accepted_in_both_headers(name: str) -> None:
-    setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
+    setup = DataApiSetup(key_store=secrets_with()).with_settings(require_api_key=True)
     status, headers, _ = await fetch(setup, **{name: KEY})
     assert (status, headers["cache-control"]) == (200, "private, no-cache")
 
@@ -68,7 +67,7 @@ async def test_a_key_in_the_query_counts_as_that_of_a_header_and_is_never_logged
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
+    setup = DataApiSetup(key_store=secrets_with()).with_settings(require_api_key=True)
     for path in (P_TXS, P_TXS + "?pageSize=1"):
         separator = "&" if "?" in path else "?"
         status, headers, body = await fetch(setup, f"{path}{separator}{name}={KEY}")
@@ -80,19 +79,21 @@ async def test_a_key_in_the_query_counts_as_that_of_a_header_and_is_never_logged
 
 
 async def test_a_missing_key_is_unauthorized_and_a_wrong_or_revoked_key_is_forbidden() -> None:
-    setup = DataApiSetup(key_store=secrets_with()).with_data(require_api_key=True)
+    setup = DataApiSetup(key_store=secrets_with()).with_settings(require_api_key=True)
     status, _, body = await fetch(setup)
     assert (status, body["error"], body["code"]) == (401, "Unauthorized", "api_key_required")
     for wrong in ("x", new_key_text(), KEY[:-1] + ("a" if KEY[-1] != "a" else "b")):
         status, _, body = await fetch(setup, **{"x-service-api-key": wrong})
         assert (status, body["error"], body["code"]) == (403, "Forbidden", "api_key_refused")
-    revoked = DataApiSetup(key_store=secrets_with(revoked_at=2.0)).with_data(require_api_key=True)
+    revoked = DataApiSetup(key_store=secrets_with(revoked_at=2.0)).with_settings(
+        require_api_key=True
+    )
     assert (await fetch(revoked, **{"x-service-api-key": KEY}))[0] == 403
 
 
 async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> None:
     secrets = secrets_with()
-    setup = DataApiSetup(key_store=secrets).with_data(require_api_key=True)
+    setup = DataApiSetup(key_store=secrets).with_settings(require_api_key=True)
     async with client_of(setup) as client:
         for text in ("x", "wsk_111", KEY, KEY, KEY):
             async with client.get(P_TXS, headers={"x-service-api-key": text}):
@@ -108,7 +109,7 @@ async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required()
     setup = DataApiSetup(key_store=MemoryKeyStore(error=StoreDown("the disk is full")))
     assert (await fetch(setup, **{"x-service-api-key": KEY}))[0] == 200
     status, _, body = await fetch(
-        setup.with_data(require_api_key=True), **{"x-service-api-key": KEY}
+        setup.with_settings(require_api_key=True), **{"x-service-api-key": KEY}
     )
     assert (status, body["code"]) == (503, "store_down")
 
@@ -152,12 +153,12 @@ async def test_a_key_has_its_own_limit_and_responses_show_the_rest() -> None:
 
 
 async def test_loopback_clients_are_limited_only_by_a_setting() -> None:
-    setup = DataApiSetup().with_data(rate_limit_per_minute=100)
+    setup = DataApiSetup().with_settings(rate_limit_per_minute=100)
     async with client_of(setup) as client:
         for _ in range(3):
             async with client.get(P_TXS) as response:
                 assert (response.status, "ratelimit-limit" in response.headers) == (200, False)
-    async with client_of(setup.with_data(rate_limit_loopback=True)) as client:
+    async with client_of(setup.with_settings(rate_limit_loopback=True)) as client:
         statuses = []
         for _ in range(3):
             async with client.get(P_TXS) as response:
@@ -172,9 +173,7 @@ def request_from(address: str) -> Request:
 
 
 async def test_clients_share_limits_only_within_a_network() -> None:
-    access = ApiAccess(
-        StartupGate[DataServices](), DataApiSettings(rate_limit_per_minute=100), Clock()
-    )
+    access = ApiAccess(EphemeralKeys(), ApiSettings(rate_limit_per_minute=100), Clock())
     await access.admit(request_from("203.0.113.1"), 100)
     await access.admit(request_from("203.0.113.2"), 100)
     await access.admit(request_from("2001:db8:1:2::1"), 100)

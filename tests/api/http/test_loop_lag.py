@@ -23,7 +23,6 @@ from tests.eventually import TIMEOUT_S
 from tests.forwarding.evm.evm import CHAIN, Node, open_chain, serve_node
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.test_endpoint import Admission
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.services import NodeIdsParams, ValidatorsEndpoint
 from warpseal.api.node.settings import NodeApiSettings
@@ -94,9 +93,7 @@ async def serve(started: Callable[[int, Lag, Callable[[], object]], None]) -> No
         serve_node(LargeNode()) as node,
         open_chain(node.url, ws=(f"ws://127.0.0.1:{node.port}/ws",)) as chain,
     ):
-        interfaces = NodeInterfaces(
-            SETTINGS, DataApiSettings(), NodeApiSettings(admin_enabled=True), Metrics()
-        )
+        interfaces = NodeInterfaces(SETTINGS, NodeApiSettings(admin_enabled=True), Metrics())
         interfaces.add_evm(chain, Admission(), FORWARDING)
         interfaces.add_health(HealthRegistry(HealthSettings()))
         async with serving_api(switch_paths(interfaces, ApiSetup().app()), SETTINGS) as server:

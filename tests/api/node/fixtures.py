@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
@@ -158,12 +157,11 @@ class NodeApiSetup:
 @asynccontextmanager
 async def started_node_api(
     node: NodeApiSettings | None = None,
-    data: DataApiSettings | None = None,
     settings: ApiSettings = SETTINGS,
 ) -> AsyncIterator[NodeApiSetup]:
     """Serve the node interfaces, administration switched on, over a registry without checks."""
     node = node or NodeApiSettings(admin_enabled=True)
-    interfaces = NodeInterfaces(settings, data or DataApiSettings(), node, Metrics())
+    interfaces = NodeInterfaces(settings, node, Metrics())
     registry, aliases, loggers = (
         HealthRegistry(HealthSettings()),
         ChainAliases(),

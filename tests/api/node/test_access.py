@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.api.node.fixtures import ADMIN, HEALTH, NodeApiSetup, Reply, started_node_api
-from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.node.access import AdminGuard, AllowedHosts
+from tests.api.node.fixtures import ADMIN, HEALTH, SETTINGS, NodeApiSetup, Reply, started_node_api
+from warpseal.api.http.allowed_hosts import AllowedHosts
+from warpseal.api.node.access import AdminGuard
 from warpseal.api.node.settings import NodeApiSettings
 
 NO_PAGE = (404, "404 page not found\n")
@@ -173,7 +174,7 @@ async def test_web_pages_may_read_health_without_credentials_but_not_administrat
 
 async def test_web_pages_of_other_origins_may_not_read_health() -> None:
     async with started_node_api(
-        data=DataApiSettings(http_allowed_origins=("https://console.example",))
+        settings=replace(SETTINGS, http_allowed_origins=("https://console.example",))
     ) as node:
         reply = await node.send("GET", HEALTH, headers={"Origin": "http://a.example"})
         assert "access-control-allow-origin" not in reply.headers

@@ -11,7 +11,6 @@ import msgspec
 
 from tests.api.fixtures import MESSAGE, SIGNED, V1, ApiSetup, client_of
 from warpseal.aggregation.service import SignedRequest
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.explorer import DOCUMENT_PATH, EXPLORER_PATH
 from warpseal.resources.chains import PUBLIC_CHAINS
@@ -19,10 +18,10 @@ from warpseal.warp.message import Hash, UnsignedMessage
 
 
 async def test_the_document_is_served_to_every_client_and_revalidated() -> None:
-    limited = DataApiSettings(
+    limited = ApiSetup().with_settings(
         rate_limit_per_minute=1, rate_limit_loopback=True, require_api_key=True
     )
-    async with client_of(ApiSetup(data=limited)) as client:
+    async with client_of(limited) as client:
         async with client.get(DOCUMENT_PATH) as reply:
             assert reply.content_type == "application/json"
             body = await reply.json()

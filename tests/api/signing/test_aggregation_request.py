@@ -14,6 +14,7 @@ from tests.api.fixtures import MESSAGE, SETTINGS
 from warpseal.aggregation.errors import InvalidTimeout, NothingToSign, UnusableJustification
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.http.error_response import Dialect, error_response
+from warpseal.api.http.errors import UnknownField
 from warpseal.api.signing.errors import (
     AllZeroes,
     ConflictingSpellings,
@@ -24,7 +25,6 @@ from warpseal.api.signing.errors import (
     UndecodableBody,
     UndecodableJustification,
     UndecodableMessage,
-    UnknownField,
 )
 from warpseal.api.signing.requests import parse_aggregation_request
 from warpseal.errors import InvalidRequest

@@ -43,7 +43,7 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.http.error_bodies import ErrorDetail
 from warpseal.api.http.error_response import kebab_name
 from warpseal.api.http.errors import TooManyRequests
-from warpseal.api.signing.endpoints import InFlight
+from warpseal.api.http.in_flight import InFlight
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.runtime.request_id import request_id
 from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure

@@ -30,7 +30,6 @@ from tests.forwarding.evm.evm import (
     serve_node,
 )
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import find_key_text
 from warpseal.api.http.errors import ApiKeyRequired, RateLimited
 from warpseal.api.http.settings import ApiSettings
@@ -121,7 +120,6 @@ async def serve_chain(
     config: ChainConfig | None = None,
     ws: tuple[str, ...] = (),
     settings: Any = FORWARDING,
-    data: DataApiSettings | None = None,
     observer: ForwardingObserver | None = None,
     node_api: NodeApiSettings | None = None,
     usage: UsageRecorder | None = None,
@@ -131,9 +129,7 @@ async def serve_chain(
     async with open_chain(
         *urls, config=config, ws=ws, settings=settings, observer=observer, guard=guard
     ) as chain:
-        interfaces = NodeInterfaces(
-            api, data or DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage
-        )
+        interfaces = NodeInterfaces(api, node_api or NodeApiSettings(), Metrics(), usage)
         interfaces.add_evm(chain, admission or Admission(), settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app, api) as url, aiohttp.ClientSession() as session:
@@ -457,8 +453,8 @@ async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
 
 
 async def test_web_pages_of_other_origins_get_no_websocket() -> None:
-    node, data = Node(), DataApiSettings(http_allowed_origins=("https://good.example",))
-    async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), data=data) as endpoint:
+    node, api = Node(), replace(SETTINGS, http_allowed_origins=("https://good.example",))
+    async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), api=api) as endpoint:
         with pytest.raises(aiohttp.WSServerHandshakeError) as error:
             await endpoint.session.ws_connect(
                 endpoint.url + PATH + "/ws", headers={"origin": "https://bad.example"}

@@ -24,7 +24,6 @@ from tests.eventually import TIMEOUT_S, until
 from tests.forwarding.evm.evm import CHAIN, HALTS, HANGS, Node, Refusal, open_proxy, serve_node
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.middleware import log_fields
 from warpseal.usage.calls import CallOutcome, UsageLabels, UsageTotals
 from warpseal.usage.recorder import MethodUsage, UsageBounds, UsageRecorder
@@ -476,7 +475,7 @@ async def test_refused_handshakes_count_once() -> None:
                 pass
         assert await served.recorded(1) == {("none", 401, FAILED): 1}
     async with metered(
-        Node(), data=DataApiSettings(http_allowed_origins=("https://good.example",))
+        Node(), api=replace(SETTINGS, http_allowed_origins=("https://good.example",))
     ) as served:
         with pytest.raises(aiohttp.WSServerHandshakeError):
             async with served.endpoint.socket(origin="https://bad.example"):

@@ -23,7 +23,6 @@ from tests.forwarding.evm.evm import HALTS, HANGS
 from tests.forwarding.evm.test_endpoint import Admission
 from tests.indexer.replay import ReplayNode
 from tests.indexer.replay import serving as serving_node
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.forwarding.primary.gateway import Gateway, build_gateway
@@ -196,9 +195,7 @@ async def serve_gateway(
     """
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
-    interfaces = NodeInterfaces(
-        SETTINGS, DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage
-    )
+    interfaces = NodeInterfaces(SETTINGS, node_api or NodeApiSettings(), Metrics(), usage)
     async with open_sessions() as sessions:
         gateway = build_gateway(
             GatewaySettings(endpoints, **settings), sessions, FORWARDING, NETWORK_ID

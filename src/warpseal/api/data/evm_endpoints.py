@@ -34,8 +34,7 @@ from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
 from warpseal.api.data.evm_resources import block_of_node
 from warpseal.api.data.parameters import block_range_in, order_in, read_block_id
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.http.responses import FINAL_S, response_headers
-from warpseal.api.rpc.evm import SOURCE
+from warpseal.api.http.responses import FINAL_S, SOURCE, response_headers
 from warpseal.errors import WarpsealError
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.resources.base import UNSET, or_unset

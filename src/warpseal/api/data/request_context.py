@@ -209,7 +209,7 @@ class RequestContext(Struct, frozen=True):
 
         final_s: The response cannot change for so many seconds; 0 if it may change at any time.
         """
-        shared = "private" if self.settings.require_api_key else "public"
+        shared = "private" if self.api_settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
         return await EncodedBody(_ENCODER.encode(resource)).respond(
             self.request, JSON, cache_control

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from warpseal.api.data.endpoints import ENDPOINTS, EndpointRow, load
-from warpseal.api.data.services import DataServices
+from warpseal.api.data.services import DataServices, GatedKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import ApiAccess, UsageAccess, require_token
 from warpseal.api.http.event_stream import EventStreams
@@ -52,7 +52,7 @@ class DataApi:
         stopping: asyncio.Event | None = None,
     ) -> None:
         self.settings = data
-        self.access = ApiAccess(gate, data, monotonic)
+        self.access = ApiAccess(GatedKeys(gate), settings, monotonic)
         self.gate = gate
         self.event_streams = EventStreams(
             stopping or asyncio.Event(), MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT

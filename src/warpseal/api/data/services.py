@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.http.access import CallerKeys
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.events.feed import EventFeed
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from warpseal.validators.forecast.service import ForecastService
 
 
-class KeyStore(Protocol):
+class KeyStore(CallerKeys, Protocol):
     """The API keys of callers, and the keys that sign page tokens."""
 
     async def token_keys(self) -> Sequence[bytes]:
@@ -32,9 +34,6 @@ class KeyStore(Protocol):
 
         They are the same for every daemon on one store, and after a restart.
         """
-
-    async def find_key(self, digest: bytes) -> ApiKey | None:
-        """Return an API key by its digest, revoked or not. Raises StoreDown."""
 
 
 class EphemeralKeys:
@@ -52,6 +51,18 @@ class EphemeralKeys:
     async def find_key(self, digest: bytes) -> ApiKey | None:
         """Return None."""
         return None
+
+
+class GatedKeys:
+    """The API keys of the Data API's key store, which a lookup waits for while the daemon starts."""
+
+    def __init__(self, gate: StartupGate[DataServices]) -> None:
+        self._gate = gate
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        """Return an API key by its digest. Raises StillStarting, StoreDown."""
+        services = await self._gate.wait()
+        return await services.key_store.find_key(digest)
 
 
 class DataServices(Struct, frozen=True):

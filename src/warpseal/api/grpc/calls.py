@@ -34,9 +34,10 @@ from warpseal.api.data.errors import EventsNotEnabled, MessageNotFound
 from warpseal.api.data.parameters import read_query
 from warpseal.api.data.routes import DataApi
 from warpseal.api.http.errors import NotFound, ReceiveTimeout
+from warpseal.api.http.in_flight import InFlight
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.signing.endpoints import AggregatorEndpoints, InFlight, note_message
+from warpseal.api.signing.endpoints import AggregatorEndpoints, note_message
 from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.request_fields import BODY_FIELDS, decode_id
 from warpseal.api.signing.requests import build_aggregation_request, parse_l1_query

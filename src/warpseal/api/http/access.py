@@ -6,17 +6,17 @@ hosted service.
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from cachetools import TTLCache
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
-from warpseal.api.data.services import DataServices
-from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import (
     AdminTokenRefused,
@@ -29,8 +29,7 @@ from warpseal.api.http.middleware import client_address, is_from_this_machine, l
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.http.request_body import key_in_query
 from warpseal.api.http.responses import response_headers
-from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.node.access import has_token
+from warpseal.api.http.settings import ApiSettings
 from warpseal.store.api_key import ApiKey, digest_key
 from warpseal.store.errors import StoreDown
 from warpseal.usage.settings import UsageReaders
@@ -39,8 +38,16 @@ KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
 KEY_TTL_S: Final = 10.0
 MAX_CACHED_KEYS: Final = 10_000
+_SCHEME: Final = "bearer "
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class CallerKeys(Protocol):
+    """The API keys of callers."""
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        """Return an API key by its digest, revoked or not. Raises StoreDown."""
 
 
 class ApiAccess:
@@ -51,11 +58,11 @@ class ApiAccess:
 
     def __init__(
         self,
-        gate: StartupGate[DataServices],
-        settings: DataApiSettings,
+        keys: CallerKeys,
+        settings: ApiSettings,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gate = gate
+        self._caller_keys = keys
         self._settings = settings
         self._now = now
         self._anonymous = ComputeUnitLimits(
@@ -160,9 +167,8 @@ class ApiAccess:
         try:
             return self._keys[digest]
         except KeyError:
-            services = await self._gate.wait()
-        key = self._keys[digest] = await services.key_store.find_key(digest)
-        return key
+            key = self._keys[digest] = await self._caller_keys.find_key(digest)
+            return key
 
 
 def _apply(request: Request, result: RateLimitResult | None) -> None:
@@ -196,6 +202,14 @@ def require_token(request: Request, admin_token: str) -> None:
         raise AdminTokenRequired
     if not admin_token or not has_token(request.scope, admin_token):
         raise AdminTokenRefused
+
+
+def has_token(scope: Scope, token: str) -> bool:
+    """Return whether a request carries the bearer token."""
+    credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(credentials) != 1 or credentials[0][: len(_SCHEME)].decode("latin-1").lower() != _SCHEME:
+        return False
+    return hmac.compare_digest(credentials[0][len(_SCHEME) :].strip(), token.encode())
 
 
 class UsageAccess(Struct, frozen=True):

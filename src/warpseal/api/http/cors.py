@@ -15,8 +15,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warpseal.api.data.settings import ANY_ORIGIN, DataApiSettings
 from warpseal.api.http.responses import response_headers
+from warpseal.api.http.settings import ANY_ORIGIN, ApiSettings
 
 METHODS: Final = "GET, HEAD, POST, PUT, OPTIONS"
 REQUEST_HEADERS: Final = (
@@ -41,7 +41,7 @@ class CorsMiddleware:
     It forbids caches to store a failure, which they may otherwise do for a 404.
     """
 
-    def __init__(self, app: ASGIApp, settings: DataApiSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
         self._origins = AllowedOrigins(settings.http_allowed_origins)
 

@@ -26,8 +26,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.api.http.error_bodies import Error, ErrorDetail, KebabError, MetricsApiError
-from warpseal.api.http.errors import MethodNotAllowed, ReceiveTimeout
-from warpseal.api.signing.errors import UnknownField
+from warpseal.api.http.errors import MethodNotAllowed, ReceiveTimeout, UnknownField
 from warpseal.errors import InvalidRequest, WarpsealError
 from warpseal.warp.quorum_shortfall import DisconnectedNode
 

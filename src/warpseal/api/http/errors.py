@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpseal.errors import DAY_S, RETRY_SOON_S, WarpsealError
+from warpseal.errors import DAY_S, RETRY_SOON_S, InvalidRequest, WarpsealError
 
 
 class ShuttingDown(WarpsealError):
@@ -99,6 +99,12 @@ class UnknownTransferCoding(WarpsealError):
         super().__init__(
             f"expected the transfer coding chunked, or a Content-Length, got {coding!r}"
         )
+
+
+class UnknownField(InvalidRequest):
+    """The body holds a key that no dialect knows."""
+
+    code = "unknown_field"
 
 
 class TooManyConnections(WarpsealError):

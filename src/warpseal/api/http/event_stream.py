@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from warpseal.api.http.http_protocol import ABORT
+from warpseal.api.http.in_flight import InFlight
 from warpseal.api.http.middleware import client_address
-from warpseal.api.signing.endpoints import InFlight
 from warpseal.errors import WarpsealError
 
 WRITE_TIMEOUT_S: Final = 20.0

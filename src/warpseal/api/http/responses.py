@@ -16,11 +16,13 @@ from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
 JSON: Final = "application/json"
 NO_STORE: Final = "no-store"
+SOURCE: Final = "x-warpseal-source"
+"""Header that says whether this daemon or a node made the response."""
 COMPRESSED_FROM_BYTES: Final = 1_024
 FINAL_PAGE_S: Final = 3_600
 FINAL_S: Final = 86_400
@@ -28,6 +30,19 @@ _GZIP_LEVEL: Final = 1
 _IN_THREAD_FROM_BYTES: Final = 65_536
 _TAG_BYTES: Final = 12
 _ZERO_WEIGHT: Final = re.compile(r"\s*q\s*=\s*(?:0+\.?0*|\.0+)\s*")
+
+
+def text_response(status: int, text: str) -> Response:
+    """Return a response of one line with its newline. Browsers must not guess its type."""
+    return PlainTextResponse(text + "\n", status, {"x-content-type-options": "nosniff"})
+
+
+def not_found_response(hint: str = "") -> Response:
+    """Return the response for a path that does not exist or must not be revealed.
+
+    hint: what would serve it.
+    """
+    return text_response(404, f"404 page not found{hint}")
 
 
 def json_response(body: Any, status: int = 200) -> Response:

@@ -1,4 +1,7 @@
-"""Settings of the HTTP servers; docs/operations.md says when to change which."""
+"""Settings of the HTTP servers and of the access to them: origins, keys, rate limits.
+
+docs/operations.md says when to change which.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from warpseal.api.http.clients import IpNetwork, proxy_network
 from warpseal.api.http.errors import NetworkNotServed
@@ -27,7 +31,10 @@ from warpseal.runtime.settings import (
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
 ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
 
+ANY_ORIGIN: Final = "*"
+
 _PORT: Final = integer(0, 65535)
+_UNITS: Final = integer(0, 10**12)
 _WEB_URL: Final = url("http", "https")
 
 
@@ -47,13 +54,26 @@ def _host(value: Any, path: str) -> str:
     return host
 
 
+def origin(value: Any, path: str) -> str:
+    """Accept the origin of browser pages, such as https://console.example, or * for any."""
+    browser_origin = text(value, path)
+    if browser_origin == ANY_ORIGIN:
+        return browser_origin
+    parts = urlsplit(url("http", "https")(browser_origin, path))
+    if parts.path or parts.query or parts.fragment or parts.username:
+        raise invalid_setting(
+            path, "expected a scheme, a host and perhaps a port, and nothing behind them"
+        )
+    return browser_origin.rstrip("/")
+
+
 def _optional_url(value: Any, path: str) -> str:
     """Accept a URL; an empty text counts as not given."""
     return "" if value in ("", None) else _WEB_URL(value, path)
 
 
 class ApiSettings(Settings, frozen=True):
-    """Durations in seconds.
+    """Durations in seconds. The default rate limits are the hosted service's.
 
     api_host: an address or a name of this machine, of all ports. The default is all interfaces, as
         in the reference, so that clients on other machines keep working with its config file. "::"
@@ -171,6 +191,48 @@ class ApiSettings(Settings, frozen=True):
         "networks of the proxies whose X-Forwarded-For and CF-IPCountry name the client and its"
         " country",
         "NETWORKS",
+        group=Group.HTTP,
+    )
+
+    http_allowed_origins: tuple[str, ...] = setting(
+        (ANY_ORIGIN,),
+        "http-allowed-origins",
+        list_of(origin),
+        "origins whose browser pages may read responses; * is any",
+        "ORIGINS",
+        group=Group.HTTP,
+        is_node=True,
+    )
+    rate_limit_per_minute: int = setting(
+        6_000,
+        "rate-limit-per-minute",
+        _UNITS,
+        "compute units per minute of a client without a key; 0: no limit",
+        group=Group.LIMITS,
+    )
+    rate_limit_per_day: int = setting(
+        1_200_000,
+        "rate-limit-per-day",
+        _UNITS,
+        "compute units per day of a client without a key; 0: no limit",
+        group=Group.LIMITS,
+    )
+    metrics_api_rate_limit_per_minute: int = 8_000
+    metrics_api_rate_limit_per_day: int = 1_200_000
+    rate_limit_loopback: bool = setting(
+        False,
+        "rate-limit-loopback",
+        boolean,
+        "rate limit of clients on this machine",
+        "BOOL",
+        group=Group.LIMITS,
+    )
+    require_api_key: bool = setting(
+        False,
+        "require-api-key",
+        boolean,
+        "API key required for every /v1 request but those of the Metrics API",
+        "BOOL",
         group=Group.HTTP,
     )
 

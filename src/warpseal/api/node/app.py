@@ -16,18 +16,19 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.cors import AllowedOrigins, CorsMiddleware
 from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.http.http_protocol import MAX_NODE_MESSAGE_BYTES
 from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.request_body import DiscardUnread
+from warpseal.api.http.responses import not_found_response, text_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.node.access import AdminGuard, AllowedHosts
+from warpseal.api.node.access import AdminGuard
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
+from warpseal.api.node.router import PREFIX, Router, RouteTarget
 from warpseal.api.node.services import HEALTH, HealthEndpoint, JsonRpcEndpoint
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.errors import WarpsealError
@@ -104,7 +105,6 @@ class NodeInterfaces:
     def __init__(
         self,
         settings: ApiSettings,
-        data: DataApiSettings,
         node: NodeApiSettings,
         metrics: Metrics,
         usage: UsageRecorder | None = None,
@@ -119,10 +119,9 @@ class NodeInterfaces:
         # Of requests that are refused before their endpoint has them.
         self._meters: dict[ASGIApp, RouteMeter | None] = {}
         self._settings = settings
-        self._data = data
         self._node = node
         self._hosts = AllowedHosts(node.allowed_hosts)
-        self._origins = AllowedOrigins(data.http_allowed_origins)
+        self._origins = AllowedOrigins(settings.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
         discarding = DiscardUnread(within, settings, MAX_NODE_MESSAGE_BYTES)
         self._app = RequestLog(discarding, metrics, {})
@@ -147,7 +146,7 @@ class NodeInterfaces:
 
         template: the name in metrics, if the name of the endpoint contains an id.
         """
-        shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
+        shared = {route: CorsMiddleware(app, self._settings) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
         for route, app in routes.items():
             self._meters[shared[route]] = getattr(app, "meter", None)

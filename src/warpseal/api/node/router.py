@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
-from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
 from warpseal.errors import CallRefused
@@ -27,19 +26,6 @@ class RouteTarget(Struct, frozen=True):
 
     app: ASGIApp
     template: str
-
-
-def text_response(status: int, text: str) -> Response:
-    """Return a response of one line with its newline. Browsers must not guess its type."""
-    return PlainTextResponse(text + "\n", status, {"x-content-type-options": "nosniff"})
-
-
-def not_found_response(hint: str = "") -> Response:
-    """Return the response for a path that does not exist or must not be revealed.
-
-    hint: what would serve it.
-    """
-    return text_response(404, f"404 page not found{hint}")
 
 
 class Router:

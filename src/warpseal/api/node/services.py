@@ -17,13 +17,13 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.http.middleware import log_fields
-from warpseal.api.http.request_body import declared_length, parse_body, read_body
+from warpseal.api.http.request_body import parse_body, read_body
+from warpseal.api.http.responses import not_found_response
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.node.router import not_found_response
 from warpseal.api.rpc.jsonrpc_gorilla import (
     BAD_ARGUMENT,
     CONTENT_TYPE,
@@ -34,6 +34,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
     arguments,
     failure,
     parse,
+    post_refusal,
     success,
     unknown,
 )
@@ -43,7 +44,6 @@ from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
 
 log = logging.getLogger("warpseal.api")
 S = TypeVar("S", bound=msgspec.Struct)
-JSON: Final = "application/json"
 HEALTH: Final = "health"
 MAX_TAGS: Final = 64
 _JSON: Final = {"content-type": "application/json"}
@@ -124,24 +124,6 @@ class JsonRpcEndpoint:
         ) as error:  # The reply of a JSON-RPC call has status 200, whatever became of the call.
             log.error("internal error, call failed", exc_info=error)
             raise JsonRpcError(SERVER_ERROR, "internal error; see the log for details") from None
-
-
-def post_refusal(scope: Scope) -> Response | None:
-    """Return the response to a request that is no POST of JSON, or too long; None if its body is to
-    be read.
-    """
-    if scope["method"] != "POST":
-        return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
-    header = next(
-        (value for name, value in scope["headers"] if name == b"content-type"), b""
-    ).decode("latin-1")
-    content_type = header.partition(";")[0]
-    if content_type.lower() != JSON:
-        return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
-    length = declared_length(scope)
-    if length > MAX_BODY_BYTES:
-        return PlainTextResponse(f"content length too large ({length}>{MAX_BODY_BYTES})", 413)
-    return None
 
 
 class TagParams(msgspec.Struct):

@@ -46,14 +46,18 @@ from warpseal.api.openapi.describe import (
     with_plain_types,
 )
 from warpseal.api.openapi.examples import (
-    RunningNetwork,
     examples_of,
     load_examples,
     make_example,
     with_example,
 )
 from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
-from warpseal.api.signing.endpoints import KebabSignedMessage, SignedL1Message, SignedMessage
+from warpseal.api.signing.endpoints import (
+    KebabSignedMessage,
+    RunningNetwork,
+    SignedL1Message,
+    SignedMessage,
+)
 from warpseal.api.signing.request_fields import BODY_FIELDS
 from warpseal.api.signing.requests import CALL_FIELDS, QUERY_FIELDS, VERIFY_FIELDS
 from warpseal.api.status.document import StatusDocument

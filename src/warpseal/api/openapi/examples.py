@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
+from warpseal.api.signing.endpoints import RunningNetwork
 from warpseal.resources.chains import PUBLIC_CHAINS
 from warpseal.warp.ids import id_text
 from warpseal.warp.message import Hash, SignedMessage, UnsignedMessage
-
-if TYPE_CHECKING:
-    from warpseal.aggregation.service import SignedRequest
 
 
 class OperationExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,16 +40,6 @@ def load_examples() -> Mapping[str, OperationExample]:
     """Return the examples by operation id."""
     text = (files(__package__) / "examples.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, OperationExample])
-
-
-class RunningNetwork(NamedTuple):
-    """The network of a daemon, the name of it in paths, and a request that the daemon has answered,
-    if there is one.
-    """
-
-    network_id: int
-    name: str
-    signed: SignedRequest | None = None
 
 
 def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:

@@ -25,7 +25,7 @@ from warpseal.version import __version__
 
 if TYPE_CHECKING:
     from warpseal.api.openapi import document
-    from warpseal.api.openapi.examples import RunningNetwork
+    from warpseal.api.signing.endpoints import RunningNetwork
 else:
     document = LazyModule("warpseal.api.openapi.document")
 

@@ -7,7 +7,6 @@ differences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from starlette.responses import Response
 from starlette.types import Scope
@@ -15,9 +14,8 @@ from starlette.types import Scope
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.request_body import declared_length
-from warpseal.api.http.responses import response_headers
+from warpseal.api.http.responses import SOURCE, response_headers, text_response
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.node.router import text_response
 from warpseal.api.rpc.admission import Admission, CountUnits, RpcEndpoint, retry_after
 from warpseal.api.rpc.jsonrpc_geth import (
     ACCEPTED_TYPES,
@@ -43,8 +41,6 @@ from warpseal.upstream.jsonrpc import (
 from warpseal.upstream.node import NodeReply
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
-
-SOURCE: Final = "x-warpseal-source"
 
 
 def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:

@@ -23,7 +23,7 @@ from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.http_protocol import ABORT
 from warpseal.api.http.middleware import client_address
 from warpseal.api.http.request_body import SMALL_BYTES, parse_body
-from warpseal.api.node.router import text_response
+from warpseal.api.http.responses import text_response
 from warpseal.api.rpc.admission import Admission, CountUnits, scope_for_admission
 from warpseal.api.rpc.evm import encode_error_for_all, forward_calls, rate_limit_response
 from warpseal.api.rpc.jsonrpc_geth import (

@@ -13,7 +13,6 @@ from starlette.types import Scope
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.node.services import post_refusal
 from warpseal.api.rpc.admission import Admission, RpcEndpoint, retry_after
 from warpseal.api.rpc.jsonrpc_gorilla import (
     CONTENT_TYPE,
@@ -22,6 +21,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
     JsonRpcRequest,
     failure,
     parse,
+    post_refusal,
     unknown,
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter

@@ -13,8 +13,12 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Scope
 
 from warpseal.api.http.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
+from warpseal.api.http.request_body import declared_length
+from warpseal.api.http.responses import JSON
 from warpseal.resources.base import UNSET, Resource, UnsetType
 
 VERSION: Final = "2.0"
@@ -33,6 +37,24 @@ _NULL: Final = msgspec.Raw(b"null")
 _ENCODER: Final = msgspec.json.Encoder()
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+
+def post_refusal(scope: Scope) -> Response | None:
+    """Return the response to a request that is no POST of JSON, or too long; None if its body is to
+    be read.
+    """
+    if scope["method"] != "POST":
+        return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
+    header = next(
+        (value for name, value in scope["headers"] if name == b"content-type"), b""
+    ).decode("latin-1")
+    content_type = header.partition(";")[0]
+    if content_type.lower() != JSON:
+        return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
+    length = declared_length(scope)
+    if length > MAX_BODY_BYTES:
+        return PlainTextResponse(f"content length too large ({length}>{MAX_BODY_BYTES})", 413)
+    return None
 
 
 class JsonRpcError(Exception):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from binascii import hexlify
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -26,16 +25,14 @@ from starlette.types import Scope
 
 from warpseal.aggregation.errors import NoValidators, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest, SignedRequest
-from warpseal.api.http.clients import client_network
 from warpseal.api.http.error_response import with_kebab_names
-from warpseal.api.http.errors import TooManyRequests
 from warpseal.api.http.http_protocol import IS_CLOSING, ON_DISCONNECT
+from warpseal.api.http.in_flight import InFlight
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.request_body import ClientDisconnected, read_body
 from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.request_fields import UnresolvedChain, known_parameters
 from warpseal.api.signing.requests import (
@@ -143,6 +140,16 @@ class SigningServices(Struct, frozen=True, kw_only=True):
     primary_chains: Callable[[], Awaitable[PrimaryChains]]
     first_signed: Callable[[], SignedRequest | None]
     find_message: Callable[[MessageID], Awaitable[UnsignedMessage | None]]
+
+
+class RunningNetwork(NamedTuple):
+    """The network of a daemon, the name of it in paths, and a request that the daemon has answered,
+    if there is one.
+    """
+
+    network_id: int
+    name: str
+    signed: SignedRequest | None = None
 
 
 class AggregatorEndpoints:
@@ -372,44 +379,6 @@ def count_failure(metrics: Metrics, error: WarpsealError) -> None:
         metrics.count_missing_validator_set()
     elif isinstance(error, QuorumNotReached) and "not_connected" in error.shortfall.counts:
         metrics.count_too_little_connected()
-
-
-class InFlight:
-    """Counts requests; lets no more in than `limit` in all and `limit_per_client` from one network.
-
-    A network is that of rate limits: an address of IPv4, 64 bits of IPv6.
-    is_fair: beyond `limit` a network is let in up to its part of it, so that no others keep it out.
-    """
-
-    def __init__(self, limit: int, limit_per_client: int, *, is_fair: bool = False) -> None:
-        self._limit = limit
-        self._limit_per_client = limit_per_client
-        self._is_fair = is_fair
-        self._by_network: Counter[str] = Counter()
-        self._total = 0
-
-    @contextmanager
-    def slot(self, client: str) -> Iterator[None]:
-        """Hold a place for one request of `client`. Raises TooManyRequests if there is none."""
-        network = client_network(client)[0]
-        count = self._by_network[network]
-        if self._total >= self._limit and not (self._is_fair and count < self._fair_part):
-            raise TooManyRequests(self._limit, per_client=False)
-        if count >= self._limit_per_client:
-            raise TooManyRequests(self._limit_per_client, per_client=True)
-        self._total += 1
-        self._by_network[network] += 1
-        try:
-            yield
-        finally:
-            self._total -= 1
-            self._by_network[network] -= 1
-            if not self._by_network[network]:
-                del self._by_network[network]
-
-    @property
-    def _fair_part(self) -> int:
-        return max(1, self._limit // len(self._by_network))
 
 
 async def cancel_on_disconnect(work: Awaitable[T], scope: Scope) -> T:

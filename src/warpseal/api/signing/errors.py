@@ -12,12 +12,6 @@ class UndecodableBody(InvalidRequest):
     reference_text = "Could not decode request body"
 
 
-class UnknownField(InvalidRequest):
-    """The body holds a key that no dialect knows."""
-
-    code = "unknown_field"
-
-
 class UndecodableMessage(InvalidRequest):
     """A message is not hex."""
 

@@ -22,6 +22,7 @@ from urllib.parse import quote
 from starlette.types import Scope
 
 from warpseal.aggregation.errors import InvalidTimeout
+from warpseal.api.http.errors import UnknownField
 from warpseal.api.http.request_body import KEY_PARAMETERS, query_parameters
 from warpseal.api.http.responses import response_headers
 from warpseal.api.signing.errors import (
@@ -29,7 +30,6 @@ from warpseal.api.signing.errors import (
     FieldTooLarge,
     InvalidDestination,
     UndecodableBody,
-    UnknownField,
 )
 from warpseal.delivery.destination import DESTINATION_FIELD
 from warpseal.errors import InvalidRequest

@@ -14,12 +14,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.errors import NotFound
 from warpseal.api.http.event_stream import WRITE_TIMEOUT_S, EventStreams
 from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.http.responses import JSON, NO_STORE
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.node.access import AllowedHosts
 from warpseal.api.status.document import STATUS_PATH
 from warpseal.api.status.feed import StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY
