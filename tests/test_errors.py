@@ -41,6 +41,7 @@ from warpseal.api.data.errors import (
 )
 from warpseal.api.http.error_response import (
     Dialect,
+    class_sentence,
     error_response,
     error_text,
     status_of,
@@ -365,7 +366,7 @@ def test_the_document_lists_every_error() -> None:
     documented = {code: (when, int(v1), kebab) for code, when, v1, kebab, _ in rows}
     assert documented == {
         kind.code: (
-            (kind.__doc__ or "").partition("\n")[0],
+            class_sentence(kind),
             status_of(kind, Dialect.V1),
             (
                 f"{kind.http_status} or {kind.deadline_status}"

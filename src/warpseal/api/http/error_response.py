@@ -172,8 +172,14 @@ def status_of(error: WarpsealError | type[WarpsealError], dialect: Dialect) -> i
 
 
 def error_text(error: WarpsealError) -> str:
-    """Return the text of the error, or the first line of its class docstring if it has none."""
-    return str(error) or (type(error).__doc__ or error.code).partition("\n")[0]
+    """Return the text of the error, or the sentence of its class if it has none."""
+    return str(error) or class_sentence(type(error))
+
+
+def class_sentence(kind: type[WarpsealError]) -> str:
+    """Return the first sentence of an error class's docstring, on one line."""
+    first_paragraph = (kind.__doc__ or kind.code).partition("\n\n")[0]
+    return " ".join(first_paragraph.split())
 
 
 def retry_after_s(error: WarpsealError) -> int | None:
