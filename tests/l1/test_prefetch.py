@@ -133,7 +133,7 @@ class RunningSigner:
     task: asyncio.Task[None]
 
     async def queued_tasks(self) -> list[EagerTask]:
-        return list(await self.store.l1.eager_due(float(2**40), 100))
+        return list(await self.store.l1.tasks.due(float(2**40), 100))
 
     async def until_requested(self, count: int) -> None:
         await until(lambda: len(self.messages.requested) >= count)

@@ -145,18 +145,18 @@ async def test_ranges_in_any_order_cover_what_was_read(
 async def test_eager_tasks_come_when_they_are_due_until_they_are_done(any_store_url: str) -> None:
     first, second = b"\x01" * 32, b"\x02" * 32
     async with store_at(any_store_url) as store:
-        await store.l1.eager_schedule(first, 100.5, 0)
-        await store.l1.eager_schedule(second, 90.0, 0)
-        await store.l1.eager_schedule(first, 120.0, 3)
-        assert await store.l1.eager_due(80.0, 10) == ()
-        assert await store.l1.eager_due(100.5, 10) == (EagerTask(second, 90.0, 0),)
+        await store.l1.tasks.schedule(first, 100.5, 0)
+        await store.l1.tasks.schedule(second, 90.0, 0)
+        await store.l1.tasks.schedule(first, 120.0, 3)
+        assert await store.l1.tasks.due(80.0, 10) == ()
+        assert await store.l1.tasks.due(100.5, 10) == (EagerTask(second, 90.0, 0),)
     async with store_at(any_store_url) as store:
         due = (EagerTask(second, 90.0, 0), EagerTask(first, 120.0, 3))
-        assert await store.l1.eager_due(500.0, 10) == due
-        assert await store.l1.eager_due(500.0, 1) == due[:1]
-        await store.l1.eager_done(second)
-        await store.l1.eager_done(second)
-        assert await store.l1.eager_due(500.0, 10) == due[1:]
+        assert await store.l1.tasks.due(500.0, 10) == due
+        assert await store.l1.tasks.due(500.0, 1) == due[:1]
+        await store.l1.tasks.end(second)
+        await store.l1.tasks.end(second)
+        assert await store.l1.tasks.due(500.0, 10) == due[1:]
 
 
 async def test_without_a_store_the_l1_index_is_unavailable() -> None:

@@ -181,7 +181,7 @@ async def test_an_older_version_is_upgraded_at_start_without_data_loss(
         assert store.status().schema_version == HEAD
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
         assert await store.archive.unverified(10) == ((message(1), (share(1),)),)
-        await store.l1.eager_schedule(bytes(32), 1.0, 0)
+        await store.l1.tasks.schedule(bytes(32), 1.0, 0)
 
 
 async def test_a_newer_version_is_refused_and_not_changed(

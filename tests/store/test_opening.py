@@ -209,7 +209,7 @@ async def test_a_daemon_starts_while_the_server_does_not_answer(
         await store.archive.store_signature(message(1), signature(1))
         assert await store.archive.load(message(1).id) == ArchiveEntry(is_incomplete=True)
         with pytest.raises(StoreDown):
-            await store.l1.eager_schedule(bytes(32), 1.0, 0)
+            await store.l1.tasks.schedule(bytes(32), 1.0, 0)
     await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
     assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
     await store.__aexit__(None, None, None)

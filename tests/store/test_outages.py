@@ -77,11 +77,11 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
             row = AddressRow(NodeID(bytes(20)), AddressKind.WORKED, "203.0.113.1", 9651, 1.0, 0)
             await store.addresses.replace([row])
             with pytest.raises(StoreDown):
-                await store.l1.eager_schedule(bytes(32), 1.0, 0)
+                await store.l1.tasks.schedule(bytes(32), 1.0, 0)
         await until(lambda: store.status().is_up)
         await store.addresses.replace([row])
         assert await store.addresses.load() == [row]
-        await store.l1.eager_schedule(bytes(32), 1.0, 0)
+        await store.l1.tasks.schedule(bytes(32), 1.0, 0)
         assert await store.l1.ranges(P_CHAIN) == ()
 
 

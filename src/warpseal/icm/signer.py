@@ -19,7 +19,6 @@ from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted, Wr
 from warpseal.aggregation.ports import SubnetLookup
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
-from warpseal.aggregation.task_runner import TaskQueue, TaskRunner
 from warpseal.delivery.errors import DestinationUnavailable
 from warpseal.delivery.request import Delivery, DeliveryRequest
 from warpseal.errors import DAY_S, InvalidRequest, WarpsealError
@@ -29,6 +28,7 @@ from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.icm_tasks import IcmTasks, Route, change_tasks
 from warpseal.store.locks import Leadership
+from warpseal.store.task_runner import TaskRunner
 from warpseal.store.values import EventType, IcmTask
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.ids import ChainID, SubnetID
@@ -88,11 +88,11 @@ class IcmSigner:
         self._now_unix = now_unix
         self._tasks = IcmTasks(database)
         self._runner = TaskRunner(
-            TaskQueue(self._tasks.due, self._tasks.schedule, self._tasks.end),
+            self._tasks,
             self._sign,
             self._is_expired,
             _PERMANENT_ERRORS,
-            most=_MAX_RUNNING,
+            max_running=_MAX_RUNNING,
             key_name="icm_message_id",
             now_unix=now_unix,
         )

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted
 from warpseal.aggregation.ports import SubnetLookup
-from warpseal.aggregation.task_runner import TaskQueue, TaskRunner
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import InvalidRequest
@@ -26,6 +25,7 @@ from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
 from warpseal.store.l1_records import L1Records
 from warpseal.store.locks import Leadership
+from warpseal.store.task_runner import TaskRunner
 from warpseal.store.values import EagerTask, L1Transaction
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
@@ -92,11 +92,11 @@ class EagerSigner:
         self._now_unix = now_unix
         self._pending: deque[L1Transaction] = deque(maxlen=_MAX_PENDING)
         self._runner = TaskRunner(
-            TaskQueue(records.eager_due, records.eager_schedule, records.eager_done),
+            records.tasks,
             self._sign,
             self._is_expired,
             PERMANENT_ERRORS,
-            most=settings.eager_max_concurrency,
+            max_running=settings.eager_max_concurrency,
             key_name="tx_id",
             now_unix=now_unix,
         )
@@ -147,7 +147,7 @@ class EagerSigner:
             transaction = self._pending.popleft()
             try:
                 if await self._is_tracked(transaction):
-                    await self._records.eager_schedule(transaction.tx_id, self._now_unix(), 0)
+                    await self._records.tasks.schedule(transaction.tx_id, self._now_unix(), 0)
             except (StoreDown, NodeUnavailable, UnknownChain):
                 self._pending.append(transaction)
 
@@ -170,7 +170,7 @@ class EagerSigner:
 
     async def _sign(self, task: EagerTask) -> None:
         await self._messages.get(L1Request(task.key, self._settings.eager_quorum, 0))
-        await self._records.eager_done(task.key)
+        await self._records.tasks.end(task.key)
 
     async def _is_expired(self, task: EagerTask) -> bool:
         try:

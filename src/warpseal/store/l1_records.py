@@ -51,10 +51,14 @@ _DELETE_TASK: Final = "DELETE FROM eager_tasks WHERE tx_id = ?"
 
 
 class L1Records:
-    """The rows that the follower writes, and that serve the signed messages of L1 transactions."""
+    """The rows that the follower writes, and that serve the signed messages of L1 transactions.
+
+    tasks: transactions whose messages are signed without a request.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.tasks: Final = L1Tasks(database)
         # The wait of callers that have other sources.
         self._short_s = database.settings.load_timeout_s
 
@@ -125,19 +129,25 @@ class L1Records:
 
         await self._database.write(write)
 
-    async def eager_due(self, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
-        """Return the tasks that are due, longest due first."""
-        return tuple(
-            EagerTask(*row) for row in await self._database.records(_DUE, now_unix_s, limit)
-        )
 
-    async def eager_schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
+class L1Tasks:
+    """The L1 transactions whose messages are signed without a request."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def due(self, now_unix_s: float, limit: int) -> tuple[EagerTask, ...]:
+        """Return the tasks that are due, longest due first."""
+        rows = await self._database.records(_DUE, now_unix_s, limit)
+        return tuple(EagerTask(*row) for row in rows)
+
+    async def schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
         """Schedule the aggregation of a transaction at `at_unix_s`, in place of its current task."""
         await self._database.write(
             lambda connection: connection.run(EAGER_TASKS.upsert_text, tx_id, at_unix_s, attempts)
         )
 
-    async def eager_done(self, tx_id: bytes) -> None:
+    async def end(self, tx_id: bytes) -> None:
         """Delete the task of a transaction."""
         await self._database.write(lambda connection: connection.run(_DELETE_TASK, tx_id))
 
