@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from tests.node.recorded_node import L1, RecordedNode, recorded_result
 from tests.validators.fixtures import Clock, ValidatorServices, started_services
-from warpseal.ledger.chain_time import scaled_l1_fee_price
+from warpseal.ledger.chain_time import l1_fee_price
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.validators.forecast import fee_curve
 from warpseal.validators.forecast.service import ForecastReader, ForecastService
@@ -32,11 +32,9 @@ FUJI_FEE = {
     "excessConversionConstant": 51_937_021,
 }
 AT_MINIMUM = {"excess": 0, "price": 512, "timestamp": "2026-11-21T02:06:47Z"}
-# Of one fee curve: as many terms and seconds as thirty days at the capacity of mainnet take, and a
-# little more.
-MOST_STEPS = 9_000_000
-# Of one fee curve in one forecast; a tenth of a second has about 500,000.
-MOST_FORECAST_STEPS = 160_000
+# Steps of one fee curve. A logarithm takes less than 1 us, a term of a price 0.1 us.
+MOST_STRETCHES = 39_000
+MOST_TERMS = 100_000
 RECORDED = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
 
 
@@ -63,26 +61,34 @@ class Observed:
 
 @dataclass
 class Steps:
-    """The steps that fee curves took: terms of the series, and seconds of cubics."""
+    """The steps that fee curves took.
 
-    total: int = 0
+    stretches: stretches of seconds, each of which takes a logarithm.
+    terms: terms of the prices that curves summed as nodes do.
+    """
+
+    stretches: int = 0
+    terms: int = 0
 
 
-def count_steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    """Count the steps of fee curves from now on."""
-    steps, yield_cubic = Steps(), fee_curve._cubic
+@contextmanager
+def counted_steps() -> Iterator[Steps]:
+    """Count the steps of fee curves."""
+    steps = Steps()
+
+    def count_stretch(config: L1FeeConfig, price: int) -> float:
+        steps.stretches += 1
+        return find_excess(config, price)
 
     def count_terms(config: L1FeeConfig, excess: int) -> int:
-        steps.total += number_of_terms(config, excess)
-        return scaled_l1_fee_price(config, excess)
+        steps.terms += number_of_terms(config, excess)
+        return l1_fee_price(config, excess)
 
-    def count_seconds(points: list[int], step: int) -> Iterator[int]:
-        steps.total += 3 * step
-        return yield_cubic(points, step)
-
-    monkeypatch.setattr(fee_curve, "scaled_l1_fee_price", count_terms)
-    monkeypatch.setattr(fee_curve, "_cubic", count_seconds)
-    return steps
+    find_excess = fee_curve._excess_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fee_curve, "_excess_of", count_stretch)
+        patch.setattr(fee_curve, "l1_fee_price", count_terms)
+        yield steps
 
 
 def number_of_terms(config: L1FeeConfig, excess: int) -> int:

@@ -1,14 +1,14 @@
-"""The P-Chain's L1 validators second by second, as plainly as possible: one block a second, one
-sum, no shortcuts.
-"""
+"""The P-Chain's L1 validators second by second: a block a second, a sum, no shortcuts."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from warpseal.ledger.params import L1FeeConfig
+from warpseal.validators.forecast.fee_curve import FeeCurve
 
 
 @cache
@@ -35,10 +35,31 @@ def plain_prices(config: L1FeeConfig, active: int, excess: int) -> Iterator[int]
         yield plain_price(config, excess)
 
 
+class PlainFeeCurve(FeeCurve):
+    """The fee of an active validator by plain sums, which takes a price above 0."""
+
+    def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
+        self._unsummed = plain_prices(config, active, excess)
+        self._sums = [0]
+
+    def cost(self, seconds: int) -> int:
+        while len(self._sums) <= seconds:
+            self._sums.append(self._sums[-1] + next(self._unsummed))
+        return min(2**64 - 1, self._sums[seconds])
+
+    def seconds_covered(self, balance: int) -> int:
+        while self._sums[-1] <= balance:
+            self._sums.append(self._sums[-1] + next(self._unsummed))
+        return bisect_right(self._sums, balance) - 1
+
+
 @dataclass(frozen=True)
 class PlainRun:
-    """Seconds after which each validator was deactivated, what it had paid by then, and what it
-    forfeited.
+    """A run of validators.
+
+    deactivated_after: seconds after which each validator was deactivated.
+    paid: fees that each validator paid until then.
+    left: rest of its balance.
     """
 
     deactivated_after: Mapping[bytes, int]
@@ -49,9 +70,10 @@ class PlainRun:
 def run_plainly(
     config: L1FeeConfig, active: int, excess: int, balances: Mapping[bytes, int], seconds: int
 ) -> PlainRun:
-    """Run blocks at seconds 0, 1, ...
+    """Run a block at each second from 0 to `seconds`.
 
-    `seconds`, with a fixed number of active validators on the network.
+    active: active validators of the network, whose number stays.
+    balances: balances of the validators, by any key.
     """
     prices = plain_prices(config, active, excess)
     left = dict(balances)

@@ -28,13 +28,14 @@ from tests.validators.forecast.fixtures import (
     CONFIG,
     CURRENT,
     FUJI_FEE,
-    MOST_FORECAST_STEPS,
+    MOST_STRETCHES,
+    MOST_TERMS,
     RECORDED,
     STATE,
     BusyTime,
     Observed,
     build_service,
-    count_steps,
+    counted_steps,
     forecasting,
     l1_node,
     named,
@@ -417,19 +418,21 @@ async def test_extreme_fees_and_weights_are_computed_with(
     [(L1FeeConfig(0, 1, 10_000, 1), 0), (L1FeeConfig(0, 1, 96_442_733, 4), 23)],
 )
 async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
-    monkeypatch: pytest.MonkeyPatch, config: L1FeeConfig, powers: int
+    config: L1FeeConfig, powers: int
 ) -> None:
     excess = powers * config.excess_conversion
     node = l1_node(*({**named(number), "balance": str(5**number)} for number in range(1, 28)))
     fee = {"capacity": config.capacity, "target": config.target, "minPrice": config.min_price}
     node.replies[CONFIG] = {**fee, "excessConversionConstant": config.excess_conversion}
     node.replies[STATE] = {**AT_MINIMUM, "excess": excess, "price": l1_fee_price(config, excess)}
-    steps = count_steps(monkeypatch)
-    async with forecasting(node) as service:
-        outlook = (await service.forecast(L1)).outlook
+    with counted_steps() as steps:
+        async with forecasting(node) as service:
+            outlook = (await service.forecast(L1)).outlook
     assert outlook.at_capacity is not None
     assert outlook.at_capacity.losses
-    assert steps.total < 2 * MOST_FORECAST_STEPS
+    # Two curves: today's one, and the one at capacity.
+    assert steps.stretches < 2 * MOST_STRETCHES
+    assert steps.terms < 2 * MOST_TERMS
 
 
 async def test_a_node_that_lists_more_validators_than_any_subnet_has_gets_no_forecast() -> None:

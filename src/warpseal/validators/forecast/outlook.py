@@ -1,5 +1,4 @@
-"""The course of a subnet's quorum: the losses of weight, the end of the quorum, and the top-ups
-that prevent it.
+"""The course of a subnet's quorum: losses of weight, its end, and the top-ups that prevent it.
 
 Pure. Source of truth: ACP-77, avalanchego `vms/platformvm/block/executor/verifier.go`,
 `vms/platformvm/warp`.
@@ -11,17 +10,17 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from itertools import accumulate, combinations
+from itertools import accumulate, chain, combinations
 from typing import Final
 
 from msgspec import Struct
 
 from warpseal.ledger.params import DAY_S
-from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve, no_step
+from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve
 from warpseal.warp.ids import NodeID, ValidationID
 from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 
-# For how long top-ups keep the quorum.
+# Time for which top-ups keep the quorum.
 TOP_UP_S: Final = 30 * DAY_S
 
 _MAX_BALANCE_NAVAX: Final = 2**64 - 1
@@ -31,6 +30,10 @@ _EXACT_CANDIDATES: Final = 12
 _MOST_PAIRS: Final = 100_000
 
 
+def _no_step() -> None:
+    """Go on: the step of a computation that no caller cancels."""
+
+
 class ForecastValidator(Struct, frozen=True):
     """A validator whose weight counts in the quorum, as a node lists it.
 
@@ -38,7 +41,7 @@ class ForecastValidator(Struct, frozen=True):
     balance_navax: balance of an L1 validator, 0 if it is inactive; None for a stake.
     end_s: Unix time at which a stake ends; None for an L1 validator and a stake that renews itself.
     has_key: whether the validator has a BLS key.
-    has_answered: whether the validator was connected in the last day.
+    has_answered: whether the daemon was connected to the validator in the last day.
     """
 
     id: bytes
@@ -51,21 +54,22 @@ class ForecastValidator(Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether it is a stake or has a balance."""
+        """Return whether the validator is a stake or has a balance."""
         return self.balance_navax != 0
 
     @property
     def can_sign(self) -> bool:
-        """Whether it is active and has a BLS key."""
+        """Return whether the validator is active and has a BLS key."""
         return self.has_key and self.is_active
 
 
 class ValidatorOutlook(Struct, frozen=True):
-    """How long a validator stays active: 0 if it is inactive, None for longer than ten years.
+    """The seconds for which a validator stays active; a block of exactly that second ends it.
 
-    With today's number of active validators, and with the capacity of the network active from now
-    on. A block of exactly that second deactivates the validator. A stake has the same seconds in
-    both.
+    The seconds are 0 for an inactive validator, and None for more than ten years.
+    seconds_left: seconds with today's number of active validators.
+    seconds_left_at_capacity: seconds with the network's capacity active from now on; a stake has
+        the same in both.
     """
 
     validator: ForecastValidator
@@ -89,9 +93,7 @@ class WeightLoss(Struct, frozen=True):
 
 
 class TopUp(Struct, frozen=True):
-    """An amount that an IncreaseL1ValidatorBalanceTx adds now, so that a validator is active for 30
-    days.
-    """
+    """The amount of an IncreaseL1ValidatorBalanceTx that keeps a validator active for 30 days."""
 
     validation_id: ValidationID
     amount_navax: int
@@ -102,11 +104,9 @@ class Course(Struct, frozen=True):
 
     losses: losses of weight in the next ten years, in order of time.
     quorum_impossible_at_s: first Unix time at which too little weight can sign; the time of the
-    forecast if that is so
-        now; None if it does not happen within ten years.
+        forecast if too little can sign already; None if ten years pass before.
     top_ups: cheap set that keeps the quorum for 30 days, in order of validation IDs; empty if the
-    quorum needs no
-        top-up; None if no balance can keep it.
+        quorum needs no top-up; None if no balance can keep it.
     """
 
     losses: tuple[WeightLoss, ...]
@@ -141,14 +141,15 @@ class QuorumOutlook(Struct, frozen=True):
 
     @property
     def margin(self) -> Fraction:
-        """Return the active weight above the required one, over the total; negative if the quorum
-        is impossible.
+        """Return the active weight above the required weight, over the total weight.
+
+        The margin is negative if the quorum is impossible.
         """
         return self._margin(self.active_weight)
 
     @property
     def answering_margin(self) -> Fraction:
-        """Return the same of the answering weight."""
+        """Return the answering weight above the required weight, over the total weight."""
         return self._margin(self.answering_weight)
 
     def _margin(self, weight: int) -> Fraction:
@@ -164,20 +165,18 @@ def forecast_quorum(
     at_capacity: FeeCurve | None = None,
     *,
     top_up_s: int = TOP_UP_S,
-    step: Callable[[], None] = no_step,
+    step: Callable[[], None] = _no_step,
 ) -> QuorumOutlook:
-    """Return the forecast of a subnet's validators, all of them, whose balances were read at chain
-    time `as_of_s`.
+    """Return the forecast of a subnet; its validators keep their order.
 
-    The validators of the result keep their order. Raises ValueError if a fee is missing and there
-    are L1 validators.
-    today, at_capacity: fee curves that begin at `as_of_s`.
+    Raises ValueError if a fee curve is missing and the subnet has L1 validators.
+    validators: all validators of the subnet.
+    as_of_s: chain time at which their balances were read, and at which the fee curves begin.
     top_up_s: seconds for which top-ups keep the quorum.
-    step: function that is called after each small part of the computation.
+    step: function that is called after each small part of the computation; it may raise.
     """
-    if (today is None or at_capacity is None) and any(
-        validator.balance_navax is not None for validator in validators
-    ):
+    has_l1_validators = any(validator.balance_navax is not None for validator in validators)
+    if has_l1_validators and (today is None or at_capacity is None):
         raise ValueError("expected the fee of L1 validators")
     left_today = _find_seconds_left(validators, as_of_s, today, step)
     left_at_capacity = _find_seconds_left(validators, as_of_s, at_capacity, step)
@@ -206,18 +205,21 @@ def _find_seconds_left(
     curve: FeeCurve | None,
     step: Callable[[], None],
 ) -> tuple[int | None, ...]:
-    covered: dict[int | None, int | None] = {0: 0}
-    if curve is not None:
-        balances = {validator.balance_navax for validator in validators if validator.balance_navax}
-        covered |= {balance: curve.seconds_covered(balance, step) for balance in sorted(balances)}
-
-    def seconds_left(validator: ForecastValidator) -> int | None:
-        if validator.end_s is None:
-            return covered.get(validator.balance_navax)
-        seconds = max(0, validator.end_s - as_of_s)
-        return seconds if seconds < HORIZON_S else None
-
-    return tuple(map(seconds_left, validators))
+    """Return the seconds for which each validator stays active; None for more than ten years."""
+    seconds_left: list[int | None] = []
+    for validator in validators:
+        step()
+        seconds: int | None = None
+        if validator.end_s is not None:
+            seconds = max(0, validator.end_s - as_of_s)
+            if seconds >= HORIZON_S:
+                seconds = None
+        elif validator.balance_navax == 0:
+            seconds = 0
+        elif validator.balance_navax is not None and curve is not None:
+            seconds = curve.seconds_covered(validator.balance_navax)
+        seconds_left.append(seconds)
+    return tuple(seconds_left)
 
 
 def _follow_course(
@@ -228,13 +230,18 @@ def _follow_course(
     top_up_s: int,
     step: Callable[[], None],
 ) -> Course:
-    """Return the course of validators that leave after `seconds_left`."""
+    """Return the course of a quorum.
+
+    seconds_left: seconds after which each validator leaves; None for a validator that stays.
+    curve: fee of L1 validators; None if the subnet has none, so that no top-up helps.
+    """
     leaving: dict[int, list[ForecastValidator]] = defaultdict(list)
     for validator, seconds in zip(validators, seconds_left, strict=True):
         if validator.is_active and seconds is not None:
             leaving[seconds].append(validator)
     total_weight = sum(validator.weight for validator in validators)
     active_weight = sum(validator.weight for validator in validators if validator.can_sign)
+    # By the second from which on they hold: the weight that can sign, and all weight.
     weights = {0: (active_weight, total_weight)}
     losses: list[WeightLoss] = []
     for seconds, leavers in sorted(leaving.items()):
@@ -246,31 +253,36 @@ def _follow_course(
         ids = tuple(sorted(validator.id for validator in leavers))
         losses.append(WeightLoss(as_of_s + seconds, ids, weight_lost, active_weight, total_weight))
         weights[seconds] = (active_weight, total_weight)
-    # Without any weight there is no signer.
-    shortfalls = {
-        seconds: max(1, required_weight(total, DEFAULT_QUORUM)) - active
-        for seconds, (active, total) in weights.items()
-    }
-    impossible_after = next((seconds for seconds, weight in shortfalls.items() if weight > 0), None)
+    shortfalls: dict[int, int] = {}
+    for seconds, (active, total) in weights.items():
+        # Without any weight there is no signer.
+        required = max(1, required_weight(total, DEFAULT_QUORUM))
+        if active < required:
+            shortfalls[seconds] = required - active
+    # Seconds stand in ascending order, so that the first shortfall is the earliest.
+    impossible_at_s = next((as_of_s + seconds for seconds in shortfalls), None)
     top_ups: tuple[TopUp, ...] | None = ()
     if curve is not None:
-        totals = {total: seconds for seconds, (_, total) in weights.items() if seconds <= top_up_s}
-        # While the total stays, its last second needs the most.
+        # While the total stays, its last second needs the most weight: the others do not count.
+        last_seconds = {
+            total: seconds for seconds, (_, total) in weights.items() if seconds <= top_up_s
+        }
         needs = {
-            seconds: shortfalls[seconds] for seconds in totals.values() if shortfalls[seconds] > 0
+            seconds: shortfalls[seconds]
+            for seconds in last_seconds.values()
+            if seconds in shortfalls
         }
         if needs:
-            top_ups = _choose_top_ups(
-                _find_candidates(validators, seconds_left, curve, top_up_s, step), needs, step
-            )
-    return Course(
-        tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups
-    )
+            candidates = _find_candidates(validators, seconds_left, curve, top_up_s)
+            top_ups = _choose_top_ups(candidates, needs, step)
+    return Course(tuple(losses), impossible_at_s, top_ups)
 
 
 class _Candidate(Struct, frozen=True):
-    """A top-up, the weight that it keeps, and the second from which that weight is missing without
-    it.
+    """A possible top-up.
+
+    weight: weight that the top-up keeps.
+    missing_from: second from which on that weight is missing without the top-up.
     """
 
     top_up: TopUp
@@ -279,9 +291,8 @@ class _Candidate(Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, bytes]:
-        """The order of candidates: the amount by weight, with as many bits as distinguish weights
-        of 64 bits.
-        """
+        """Return the key that sorts candidates, the cheapest weight first."""
+        # As many bits as distinguish quotients of weights of 64 bits.
         return (self.top_up.amount_navax << 128) // self.weight, self.top_up.validation_id
 
 
@@ -290,33 +301,32 @@ def _find_candidates(
     seconds_left: Sequence[int | None],
     curve: FeeCurve,
     top_up_s: int,
-    step: Callable[[], None],
 ) -> list[_Candidate]:
-    """Return L1 validators that leave within `top_up_s`, the cheapest weight first; none if no
-    balance lasts longer.
+    """Return top-ups of L1 validators that leave within `top_up_s`, the cheapest weight first.
+
+    The list is empty if no balance lasts longer.
     """
     # Behind the transactions of a block, a validator needs the price of the next second.
-    target_navax = max(1, curve.cost(top_up_s + 1, step))
+    target_navax = max(1, curve.cost(top_up_s + 1))
     if target_navax >= _MAX_BALANCE_NAVAX:
         return []
-    candidates = [
-        _Candidate(
-            TopUp(ValidationID(validator.id), target_navax - validator.balance_navax),
-            validator.weight,
-            seconds,
-        )
-        for validator, seconds in zip(validators, seconds_left, strict=True)
-        if validator.balance_navax is not None and validator.has_key and validator.weight
-        if seconds is not None and seconds <= top_up_s
-    ]
+    candidates: list[_Candidate] = []
+    for validator, seconds in zip(validators, seconds_left, strict=True):
+        if seconds is None or seconds > top_up_s:
+            continue
+        if validator.balance_navax is not None and validator.has_key and validator.weight:
+            amount_navax = target_navax - validator.balance_navax
+            top_up = TopUp(ValidationID(validator.id), amount_navax)
+            candidates.append(_Candidate(top_up, validator.weight, seconds))
     return sorted(candidates, key=lambda candidate: candidate.rank)
 
 
 def _choose_top_ups(
     candidates: Sequence[_Candidate], needs: Mapping[int, int], step: Callable[[], None]
 ) -> tuple[TopUp, ...] | None:
-    """Return a cheap choice that has the needed weight from each second on, by validation ID; None
-    if there is none.
+    """Return a cheap choice, in order of validation IDs; None if all candidates are too few.
+
+    needs: weight that the choice has to keep, by the second from which on it is needed.
     """
     needs = _find_decisive_needs(candidates, needs)
     if not _is_enough(candidates, needs):
@@ -326,9 +336,8 @@ def _choose_top_ups(
         chosen = _choose_least(candidates, needs)
     elif len(candidates) * len(needs) <= _MOST_PAIRS:
         chosen = _choose_greedily(candidates, needs, step)
-    return tuple(
-        sorted((candidate.top_up for candidate in chosen), key=lambda top_up: top_up.validation_id)
-    )
+    top_ups = [candidate.top_up for candidate in chosen]
+    return tuple(sorted(top_ups, key=lambda top_up: top_up.validation_id))
 
 
 def _find_decisive_needs(
@@ -350,6 +359,7 @@ def _find_decisive_needs(
 
 
 def _is_enough(chosen: Sequence[_Candidate], needs: Mapping[int, int]) -> bool:
+    """Return whether the chosen candidates keep the weight that each second needs."""
     ordered = sorted(chosen, key=lambda candidate: candidate.missing_from)
     starts = [candidate.missing_from for candidate in ordered]
     weights = list(accumulate((candidate.weight for candidate in ordered), initial=0))
@@ -359,22 +369,21 @@ def _is_enough(chosen: Sequence[_Candidate], needs: Mapping[int, int]) -> bool:
 def _choose_least(
     candidates: Sequence[_Candidate], needs: Mapping[int, int]
 ) -> Sequence[_Candidate]:
-    """Return the least sum; of equal sums the one of fewest validators."""
-    choices = (
-        choice for size in range(len(candidates) + 1) for choice in combinations(candidates, size)
-    )
-    enough = (choice for choice in choices if _is_enough(choice, needs))
-    return min(
-        enough, key=lambda choice: sum(candidate.top_up.amount_navax for candidate in choice)
-    )
+    """Return the choice of the least sum; of equal sums the choice of fewest validators."""
+
+    def sum_of(choice: Sequence[_Candidate]) -> int:
+        return sum(candidate.top_up.amount_navax for candidate in choice)
+
+    # Small choices come first, and min keeps the first of equal sums.
+    sizes = range(len(candidates) + 1)
+    choices = chain.from_iterable(combinations(candidates, size) for size in sizes)
+    return min((choice for choice in choices if _is_enough(choice, needs)), key=sum_of)
 
 
 def _choose_greedily(
     candidates: Sequence[_Candidate], needs: Mapping[int, int], step: Callable[[], None]
 ) -> Sequence[_Candidate]:
-    """Choose in the given order while weight is missing, then drop the superfluous, the largest
-    amount first.
-    """
+    """Choose in order while weight is missing, then drop superfluous ones, the largest first."""
     missing = dict(needs)
     chosen: list[_Candidate] = []
     for candidate in candidates:
@@ -385,9 +394,10 @@ def _choose_greedily(
             for second in helped:
                 missing[second] -= candidate.weight
     superfluous: set[bytes] = set()
-    for candidate in sorted(
+    largest_first = sorted(
         chosen, key=lambda candidate: candidate.top_up.amount_navax, reverse=True
-    ):
+    )
+    for candidate in largest_first:
         step()
         helped = [second for second in missing if candidate.missing_from <= second]
         if all(missing[second] + candidate.weight <= 0 for second in helped):

@@ -64,8 +64,7 @@ _MAX_VALIDATORS: Final = 2_500
 _FIRST_S: Final = 10.0
 # After a failure, and while validators were not observed yet.
 _RETRY_S: Final = 5.0
-# While the excess changes with each block, every forecast computes for so long: it may take 5 % of
-# a core.
+# Forecasts in the background take 5 % of a core at most: new curves are made for each excess.
 _REST_FACTOR: Final = 20
 _MAX_CONCURRENCY: Final = 4
 
