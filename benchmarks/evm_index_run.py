@@ -214,8 +214,8 @@ async def until_height(index: EvmIndex, height: int, process: Process) -> None:
         while True:
             fresh = None
             with suppress(StoreDown):
-                fresh = await index.freshness()
-            if fresh is not None and fresh.height >= height:
+                fresh = await index.progress()
+            if fresh is not None and (fresh.height or 0) >= height:
                 return
             if fresh is not None and fresh.stopped:
                 raise RuntimeError(f"{fresh.stopped}: {process.log.read_text()[-2_000:]}")

@@ -51,7 +51,8 @@ from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.checks import quorum_check
 from warpseal.ops.health.registry import HealthCheck, HealthRegistry
 from warpseal.ops.settings import HealthSettings
-from warpseal.resources.chains import FollowerState, PrimaryChains
+from warpseal.resources.chains import PrimaryChains
+from warpseal.resources.progress import FollowerState
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage

@@ -24,9 +24,10 @@ from tests.indexer.rows import query, rows
 from tests.integration.process import run_command, start_command
 from warpseal.cli.index import describe_chain
 from warpseal.cli.main import main
-from warpseal.index.checkpoint import ChainStatus
 from warpseal.indexer.verify import IndexFinding
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.progress import NOT_BEGUN, ChainProgress
+
+P_CHAIN = ChainProgress(chain="p-chain", height=50, node_height=100, block_time=1_000)
 
 
 def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
@@ -156,10 +157,7 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
 
 
 def test_a_chain_that_waits_for_minutes_has_the_time_in_its_line() -> None:
-    note = ChainStatus(PrimaryChain.P, 100, False, waiting="no node answers", waiting_since=880)
-    description = describe_chain(
-        PrimaryChain.P, ChainFreshness(PrimaryChain.P, 50, 100, 1_000), note
-    )
+    description = describe_chain(replace(P_CHAIN, waiting="no node answers", waiting_since=880))
     assert (description["waiting"], description["waitingSince"]) == (
         "no node answers",
         "1970-01-01T00:14:40Z",
@@ -167,18 +165,17 @@ def test_a_chain_that_waits_for_minutes_has_the_time_in_its_line() -> None:
 
 
 def test_the_pace_of_an_indexer_that_no_longer_reports_is_not_shown() -> None:
-    fresh = ChainFreshness(PrimaryChain.P, 50, 100, 1_000)
-    running = ChainStatus(
-        PrimaryChain.P, 100, False, rate_blocks_s=5.0, eta_s=10.0, written_at=int(time.time())
-    )
-    description = describe_chain(PrimaryChain.P, fresh, running)
+    now = int(time.time())
+    running = replace(P_CHAIN, blocks_per_s=5.0, eta_s=10.0, updated_at=now)
+    description = describe_chain(running)
     assert (description["blocksPerSecond"], description["etaSeconds"]) == (5.0, 10)
-    stopped = describe_chain(
-        PrimaryChain.P, fresh, replace(running, written_at=int(time.time()) - 120)
-    )
+    stopped = describe_chain(replace(running, updated_at=now - 120))
     assert "blocksPerSecond" not in stopped
     assert stopped["waiting"].startswith("the indexer does not run: its last report is 12")
-    assert describe_chain(PrimaryChain.X, None, None) == {
+
+
+def test_a_chain_that_the_indexer_has_not_begun_with_waits_for_it() -> None:
+    assert describe_chain(ChainProgress(chain="x-chain", waiting=NOT_BEGUN)) == {
         "chain": "x-chain",
         "waiting": "the indexer has not begun with this chain",
     }

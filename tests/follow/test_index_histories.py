@@ -24,13 +24,13 @@ from tests.ledger.made_up_network import PARAMS
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block
 from warpseal.follow.chain_follower import ChainFollower
-from warpseal.follow.progress import ChainProgress
 from warpseal.follow.sources import PChainSource
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.consumers import PChainConsumer
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Worker
+from warpseal.resources.progress import ChainProgress
 from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable

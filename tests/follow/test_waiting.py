@@ -12,11 +12,11 @@ import pytest
 from tests.aggregation.virtual_time import run
 from tests.follow.worlds import RoughBlocks, RoughNode
 from tests.l1.follower.fixtures import Chain, MemoryStore, SettableLeadership
-from warpseal.follow.progress import ChainProgress
 from warpseal.l1.follower import PChainFollower
 from warpseal.l1.settings import FollowerSettings
 from warpseal.ops.health.chains import FollowedChain, chain_check
 from warpseal.ops.health.registry import CheckOutcome
+from warpseal.resources.progress import ChainProgress
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 

@@ -213,7 +213,7 @@ def _read_sets(session: ReadSession) -> Any:
 async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
     """Return all results of an index to queries without filters, and to some by owner and node."""
     async with open_index(url, network) as index:
-        results: dict[str, Any] = {"fresh": index.freshness()}
+        results: dict[str, Any] = {"fresh": index.progress()}
         nodes: set[NodeID] = set()
         for chain in PrimaryChain:
             txs = await all_pages(index.transactions, TransactionQuery(chain), 100)

@@ -141,7 +141,7 @@ async def test_pre_linearization_transactions_have_approximate_times(any_index_u
 async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     async with open_index(url, made_up_params()) as index:
-        assert index.freshness() == ()
+        assert index.progress() == ()
         history = [record for record, _ in made_up_history(3, 40)]
         with open_writer(url, made_up_params()) as writer:
             writer.write(history)
@@ -149,12 +149,12 @@ async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: 
                 ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41)
             )
         await index.refresh()
-        (fresh,) = index.freshness()
+        (fresh,) = index.progress()
         last = history[-1]
         assert isinstance(last, PRecord)
         assert (fresh.height, fresh.node_height, fresh.is_node_behind) == (40, 55, True)
-        assert fresh.time == last.effects.time_s
-        assert index.chain_statuses()[PrimaryChain.P].stopped_at == 41
+        assert fresh.block_time == last.effects.time_s
+        assert fresh.stopped_at == 41
 
 
 def test_balances_computed_from_the_rows_equal_the_nodes(tmp_path: Path) -> None:

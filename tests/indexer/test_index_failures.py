@@ -31,17 +31,16 @@ from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import StartupError
 from warpseal.follow import chain_follower
 from warpseal.follow.chain_follower import ChainFollower
-from warpseal.follow.progress import ChainProgress
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.consumers import status_row
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import load_genesis
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import ChainProgress
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.warp.ids import id_text
 
@@ -249,12 +248,12 @@ async def test_a_chain_is_reported_as_behind_if_no_node_was_polled_for_a_minute(
     async with Index(
         index_url(settings, tmp_path), text, settings, lambda: reported_at + later_s[0]
     ) as index:
-        assert [freshness.lag_s(reported_at) for freshness in index.freshness()] == [0, 0, 0]
+        assert [chain.lag_s(reported_at) for chain in index.progress()] == [0, 0, 0]
         later_s[0] = 62.0
         await index.refresh()
-        times = [freshness.time for freshness in index.freshness()]
-        assert [freshness.is_node_behind for freshness in index.freshness()] == [True] * 3
-        assert index.freshness()[0].lag_s(times[0] + 100) == 100
+        times = [chain.block_time for chain in index.progress()]
+        assert [chain.is_node_behind for chain in index.progress()] == [True] * 3
+        assert index.progress()[0].lag_s(times[0] + 100) == 100
 
 
 @pytest.mark.parametrize(
@@ -371,7 +370,7 @@ def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(
     statuses: list[ChainStatus] = []
 
     async def report(progress: ChainProgress) -> None:
-        statuses.append(status_row(progress))
+        statuses.append(ChainStatus.of(progress))
 
     async def main() -> list[float]:
         consumer: Any = DamagedConsumer()

@@ -53,10 +53,10 @@ async def test_a_missing_index_is_not_logged_as_a_warning(
         (tmp_path / "index.db").touch()
     async with refreshed_index(tmp_path / "index.db") as index, serving(ReplayNode()) as node:
         await until(lambda: index.reads > 3)
-        assert index.freshness() == ()
+        assert index.progress() == ()
         assert "index" not in caplog.text
         await index_all(tmp_path, node, settings=only(PrimaryChain.P))
-        await until(lambda: [chain.height for chain in index.freshness()] == [19])
+        await until(lambda: [chain.height for chain in index.progress()] == [19])
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 

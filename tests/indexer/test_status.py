@@ -28,8 +28,9 @@ from warpseal.ops.health.checks import indexer_check
 from warpseal.ops.health.registry import CheckOutcome
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.base import UNSET
-from warpseal.resources.chains import ChainFreshness, IndexedChainState, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.evm import CollectibleQuery
+from warpseal.resources.progress import ChainProgress, IndexedChainState
 from warpseal.resources.queries import PageRequest
 from warpseal.warp.ids import id_text
 
@@ -39,17 +40,18 @@ X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
 class CatchingUpIndex:
     """An index whose P-Chain catches up and whose X-Chain stopped before its first block."""
 
-    def freshness(self) -> Sequence[ChainFreshness]:
-        return (ChainFreshness(PrimaryChain.P, 70, 100, 1_000, first_height=5),)
+    def __init__(self, *statuses: ChainStatus) -> None:
+        self._statuses = statuses or (
+            ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
+            ChainStatus(PrimaryChain.X, 13, False, "wrong_genesis", 0),
+        )
+
+    def progress(self) -> Sequence[ChainProgress]:
+        p_chain, *others = (status.as_progress() for status in self._statuses)
+        return (replace(p_chain, height=70, block_time=1_000, first_height=5), *others)
 
     def damage(self) -> str | None:
         return None
-
-    def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
-        return {
-            PrimaryChain.P: ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
-            PrimaryChain.X: ChainStatus(PrimaryChain.X, 13, False, "wrong_genesis", 0),
-        }
 
     def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
         return {PrimaryChain.P: Counter(blocks=3)}
@@ -87,23 +89,20 @@ def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta()
 
 
 def test_a_chain_without_blocks_reports_why_it_waits() -> None:
-    index = CatchingUpIndex()
+    running = ChainStatus(PrimaryChain.P, 100, False)
     waiting = ChainStatus(PrimaryChain.C, 0, False, waiting="no node answers")
-    statuses = {**index.chain_statuses(), PrimaryChain.C: waiting}
-    index.chain_statuses = lambda: statuses  # type: ignore[method-assign]
-    states = states_of(status_of(index))
+    states = states_of(status_of(CatchingUpIndex(running, waiting)))
     assert states["c-chain"] == IndexedChainState(waiting="no node answers")
     assert states["p-chain"].waiting is UNSET
 
 
 def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> None:
-    index = CatchingUpIndex()
     last = ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0, written_at=960)
-    index.chain_statuses = lambda: {PrimaryChain.P: last}  # type: ignore[method-assign]
-    status = status_of(index)
+    status = status_of(CatchingUpIndex(last))
     waiting = "the indexer does not run: its last report is 70 s old"
     (sample,) = status.samples()
-    assert (sample.rate, sample.eta_s, sample.waiting) == (None, None, waiting)
+    assert (sample.rate, sample.eta_s) == (None, None)
+    assert status.chains()["p-chain"].waiting == waiting
     state = states_of(status)["p-chain"]
     assert (state.waiting, state.blocks_per_second) == (waiting, UNSET)
 
@@ -114,13 +113,11 @@ def test_a_stopped_chain_without_blocks_is_named() -> None:
 
 
 def test_a_chain_that_waits_for_minutes_is_named_with_what_its_nodes_replied() -> None:
-    index = CatchingUpIndex()
     reason = "no node answers: node 0: HTTP 403 (HTML): the provider refuses this key or address"
     last = ChainStatus(
         PrimaryChain.P, 100, False, waiting=reason, written_at=1_000, waiting_since=880
     )
-    index.chain_statuses = lambda: {PrimaryChain.P: last}  # type: ignore[method-assign]
-    status = status_of(index)
+    status = status_of(CatchingUpIndex(last))
     assert status.stalled_chains() == [
         f"indexing the p-chain waits since 1970-01-01T00:14:40Z: {reason}"
     ]
@@ -145,9 +142,8 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(
         status = EvmIndexStatus(lambda: now)
         status.indexes = lambda: {name: index}
         await status.refresh_if_old()
-        assert list(status.samples()) == [
-            IndexSample(name, waiting="the indexer has not begun with this chain")
-        ]
+        assert list(status.samples()) == [IndexSample(name)]
+        assert status.chains[name].waiting == "the indexer has not begun with this chain"
         with h.open_writer(tmp_path) as writer:
             h.write_history(writer)
             writer.write_status(h.status_of(h.CHAIN, stopped="another_hash", stopped_at=7))
@@ -159,6 +155,7 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(
             clock.advance(5.0)
             await status.refresh_if_old()
         (sample,) = status.samples()
+        progress = status.chains[name]
     tip, requested = h.CHAIN.tip, {"contract": 0, "shown_token": 0, "reindex": 0}
     assert (sample.height, sample.node_height, sample.lag_s, sample.traced_height) == (
         tip,
@@ -166,7 +163,7 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(
         0,
         tip,
     )
-    assert (sample.stopped, sample.waiting, sample.evm_chain_id) == (
+    assert (sample.stopped, progress.waiting, progress.evm_chain_id) == (
         "another_hash",
         "",
         h.CHAIN.evm_chain_id,

@@ -16,14 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from warpseal.cli.index_queries import (
     EvmIndexLocation,
     describe_damage,
     find_evm_indexes,
     find_index,
-    read_evm_status,
-    read_index_status,
+    read_evm_progress,
     read_parameters,
+    read_primary_progress,
     readable,
     rebuild_rows,
     resolve_chain,
@@ -38,7 +40,7 @@ from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load
 from warpseal.config.keys import Config
 from warpseal.daemon.index_core import LOCK_NAME, locked_primary
 from warpseal.errors import StartupError
-from warpseal.index.checkpoint import MAX_STATUS_AGE_S, ChainStatus, decode_status
+from warpseal.index.checkpoint import decode_status
 from warpseal.index.database import INDEX_NAME, UNDECODABLE, index_url, translate_bad_rows
 from warpseal.index.database import MIGRATIONS as PRIMARY_MIGRATIONS
 from warpseal.index.errors import IndexDamaged
@@ -46,11 +48,19 @@ from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadSession
 from warpseal.index.rebuild import RebuildFailed
-from warpseal.indexer.status import indexed_progress
+from warpseal.indexer.status import is_damaged
 from warpseal.indexer.verify import IndexFinding
 from warpseal.peers.data_dir import find_files
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
-from warpseal.resources.evm import EvmFreshness, describe_trace_gap
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.evm import describe_trace_gap
+from warpseal.resources.progress import (
+    MAX_REPORT_AGE_S,
+    NOT_BEGUN,
+    ChainProgress,
+    progress_at,
+    rounded_eta_s,
+    rounded_rate,
+)
 from warpseal.runtime.process import error_words
 from warpseal.store.access import open_read_only
 from warpseal.store.connection import Connection
@@ -112,69 +122,75 @@ def _format_field(name: str, value: object) -> str:
 
 def _describe_primary_index(url: StoreUrl, config: Config) -> dict[str, Any]:
     with readable(url):
-        freshness, notes = run_on_loop(read_index_status(url, config))
-    fresh = {chain.chain: chain for chain in freshness}
+        progress = run_on_loop(read_primary_progress(url, config))
     chains = [
-        chain
-        for chain in PrimaryChain
-        if chain in fresh or chain in notes or chain in config.indexer.chains
+        chain for chain in PrimaryChain if chain in progress or chain in config.indexer.chains
     ]
-    content = [describe_chain(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
+    content = [describe_chain(progress.get(chain, _not_begun(chain))) for chain in chains]
     return {"index": url.redacted, "chains": content}
 
 
+def _not_begun(chain: PrimaryChain) -> ChainProgress:
+    return ChainProgress(chain=chain.value, waiting=NOT_BEGUN)
+
+
 def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str, Any]:
-    report = run_on_loop(read_evm_status(location, config))
-    content = describe_chain(id_text(location.chain_id), report.freshness, report.status)
-    if isinstance(report.freshness, EvmFreshness):
-        internal = report.freshness.traced_height
+    progress = run_on_loop(read_evm_progress(location, config))
+    content = describe_chain(replace(progress, chain=id_text(location.chain_id)))
+    if progress.evm_chain_id is not None:
+        internal = progress.traced_height
         content["internalHeight"] = "none" if internal is None else internal
-        if report.freshness.trace_gap is not None:
-            content["internalGap"] = describe_trace_gap(report.freshness.trace_gap)
+        if progress.trace_gap is not None:
+            content["internalGap"] = describe_trace_gap(progress.trace_gap)
         content = {
             "chain": content.pop("chain"),
-            "evmChainId": report.freshness.chain_id,
+            "evmChainId": progress.evm_chain_id,
             **content,
         }
     path = location.url.path
-    if report.error.startswith(IndexDamaged.code) or (path is not None and path.is_dir()):
-        return {**content, "stopped": IndexDamaged.code, "detail": report.error}
-    return {**content, "waiting": report.error} if report.error else content
+    if is_damaged(progress) or (path is not None and path.is_dir()):
+        content.pop("waiting", None)
+        return {**content, "stopped": IndexDamaged.code, "detail": progress.waiting}
+    return content
 
 
 def _chain_text(chain: PrimaryChain | ChainID) -> str:
     return chain.value if isinstance(chain, PrimaryChain) else id_text(chain)
 
 
-def describe_chain(
-    chain: str, fresh: ChainFreshness | EvmFreshness | None, note: ChainStatus | None
-) -> dict[str, Any]:
+def describe_chain(progress: ChainProgress) -> dict[str, Any]:
     """Return the line of a chain: how far it is indexed, its pace, and what it waits for or why it
     stopped.
     """
-    content: dict[str, Any] = {"chain": str(chain)}
-    if fresh is not None:
-        content["height"] = fresh.height
-        content["nodeHeight"] = fresh.node_height
-        content["lagSeconds"] = fresh.lag_s(time.time())
-        if fresh.first_height:
-            content["firstHeight"] = fresh.first_height
-        if fresh.is_node_behind:
-            content["nodeIsBehind"] = True
-    if note is None:
-        return {**content, "waiting": "the indexer has not begun with this chain"}
-    progress = indexed_progress(chain, fresh, note.at(time.time()))
+    progress = progress_at(progress, time.time())
+    content = {"chain": progress.chain, **_describe_blocks(progress)}
     if progress.stop is not None:
-        place = {} if progress.stop.height is None else {"stoppedAt": progress.stop.height}
-        return {**content, "stopped": progress.stop.reason, **place, "detail": progress.stop.detail}
+        stop = progress.stop
+        place = {} if stop.height is None else {"stoppedAt": stop.height}
+        return {**content, "stopped": stop.reason, **place, "detail": stop.detail}
     if progress.waiting:
         content["waiting"] = progress.waiting
     if progress.waiting_since is not None:
         content["waitingSince"] = rfc3339(progress.waiting_since)
     if progress.blocks_per_s is not None:
-        content["blocksPerSecond"] = round(progress.blocks_per_s, 1)
+        content["blocksPerSecond"] = rounded_rate(progress)
     if progress.eta_s is not None:
-        content["etaSeconds"] = round(progress.eta_s)
+        content["etaSeconds"] = rounded_eta_s(progress)
+    return content
+
+
+def _describe_blocks(progress: ChainProgress) -> dict[str, Any]:
+    if progress.height is None:
+        return {}
+    content: dict[str, Any] = {
+        "height": progress.height,
+        "nodeHeight": progress.node_height,
+        "lagSeconds": progress.lag_s(time.time()),
+    }
+    if progress.first_height:
+        content["firstHeight"] = progress.first_height
+    if progress.is_node_behind:
+        content["nodeIsBehind"] = True
     return content
 
 
@@ -326,8 +342,8 @@ def _require_no_writer(url: StoreUrl) -> None:
         _require_version(connection, url, PRIMARY_MIGRATIONS)
         rows = connection.fetch("SELECT body FROM chain_status") if url.path is None else ()
     age_s = int(time.time()) - max((decode_status(row[0]).written_at for row in rows), default=0)
-    if age_s <= MAX_STATUS_AGE_S:
-        advice = f"stop it, and try again {MAX_STATUS_AGE_S} s later"
+    if age_s <= MAX_REPORT_AGE_S:
+        advice = f"stop it, and try again {MAX_REPORT_AGE_S} s later"
         raise StartupError(f"{url.redacted}: an indexer reported {age_s} s ago: {advice}")
 
 

@@ -21,7 +21,6 @@ from warpseal.daemon.index_core import open_upstream
 from warpseal.daemon.primary_indexer import read_genesis
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.served_l1s import served_chain
-from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import (
     INDEX_NAME,
     index_url,
@@ -44,13 +43,14 @@ from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.network import fetch_network
 from warpseal.indexer.settings import primary_chain
-from warpseal.indexer.status import ChainReport, EvmIndexStatus
+from warpseal.indexer.status import EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.ledger.params import Parameters
 from warpseal.node.upstream import Upstream
 from warpseal.peers.data_dir import find_files
 from warpseal.resources.aliases import read_aliases
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import ChainProgress, EvmChainProgress
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.errors import StoreDown
@@ -94,16 +94,16 @@ def find_index(config: Config, network: int | None) -> StoreUrl:
     return StoreUrl.for_file(files[0])
 
 
-async def read_index_status(
+async def read_primary_progress(
     url: StoreUrl, config: Config
-) -> tuple[tuple[ChainFreshness, ...], Mapping[PrimaryChain, ChainStatus]]:
-    """Return how far each chain is indexed, and the status that the indexer wrote last.
+) -> Mapping[PrimaryChain, ChainProgress]:
+    """Return the progress of each primary chain that has a block or a status.
 
     Raises StoreDown.
     """
     async with Index(url, None, config.index) as index:
         await index.refresh()
-        return tuple(index.freshness()), index.chain_statuses()
+        return {PrimaryChain(progress.chain): progress for progress in index.progress()}
 
 
 class EvmIndexLocation(Struct, frozen=True):
@@ -141,13 +141,13 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
     )
 
 
-async def read_evm_status(location: EvmIndexLocation, config: Config) -> ChainReport:
-    """Return what the index of an EVM chain says."""
+async def read_evm_progress(location: EvmIndexLocation, config: Config) -> EvmChainProgress:
+    """Return the progress of an EVM chain."""
     status, name = EvmIndexStatus(), id_text(location.chain_id)
     async with EvmIndex(location.url, config.index) as index:
         status.indexes = lambda: {name: index}
         await status.refresh()
-    return status.reports[name]
+    return status.chains[name]
 
 
 def resolve_chain(config: Config, name: str, network: int | None = None) -> PrimaryChain | ChainID:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from warpseal.api.status.document import ChainSummary
+from warpseal.indexer.status import stop_reason
+from warpseal.resources.progress import (
+    ChainProgress,
+    EvmChainProgress,
+    rounded_eta_s,
+    rounded_rate,
+)
 
 if TYPE_CHECKING:
     from warpseal.l1.follower import PChainFollower
-    from warpseal.metrics.samples import IndexSample
     from warpseal.upstream.pool import NodePool
 
 
@@ -17,40 +25,33 @@ def describe_follower(follower: PChainFollower) -> list[ChainSummary]:
     if follower.is_off:
         return []
     progress = follower.progress()
-    row = ChainSummary(
-        kind="follower",
-        name="p-chain",
+    row = _describe_progress("follower", progress.chain, progress)
+    return [replace(row, waiting_for=progress.waiting_for, stopped=progress.stopped)]
+
+
+def describe_index(chain: str, progress: ChainProgress) -> ChainSummary:
+    """Return the row of an indexed chain."""
+    row = _describe_progress("index", chain, progress)
+    row = replace(row, waiting=progress.waiting or None, stopped=stop_reason(progress))
+    if not isinstance(progress, EvmChainProgress) or progress.evm_chain_id is None:
+        return row
+    return replace(
+        row,
+        evm_chain_id=progress.evm_chain_id,
+        internal_height=height_text(progress.traced_height) or "none",
+        internal_gap=height_text(progress.trace_gap),
+    )
+
+
+def _describe_progress(kind: str, name: str, progress: ChainProgress) -> ChainSummary:
+    return ChainSummary(
+        kind=kind,
+        name=name,
         height=height_text(progress.height),
         node_height=height_text(progress.node_height),
         lag_blocks=progress.lag_blocks,
-        blocks_per_second=_rate(progress.blocks_per_s),
-        eta_seconds=_whole(progress.eta_s),
-        waiting_for=progress.waiting_for,
-        stopped=progress.stopped,
-    )
-    return [row]
-
-
-def describe_index(sample: IndexSample) -> ChainSummary:
-    """Return the row of an indexed chain."""
-    is_comparable = sample.height is not None and sample.node_height is not None
-    return ChainSummary(
-        kind="index",
-        name=sample.chain,
-        height=height_text(sample.height),
-        node_height=height_text(sample.node_height),
-        lag_blocks=(
-            max(0, (sample.node_height or 0) - (sample.height or 0)) if is_comparable else None
-        ),
-        blocks_per_second=_rate(sample.rate),
-        eta_seconds=_whole(sample.eta_s),
-        waiting=sample.waiting or None,
-        stopped=sample.stopped,
-        evm_chain_id=sample.evm_chain_id,
-        internal_height=(
-            None if sample.evm_chain_id is None else height_text(sample.traced_height) or "none"
-        ),
-        internal_gap=height_text(sample.trace_gap),
+        blocks_per_second=rounded_rate(progress),
+        eta_seconds=rounded_eta_s(progress),
     )
 
 

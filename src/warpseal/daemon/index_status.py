@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 from warpseal.daemon.chain_rows import describe_index
@@ -26,7 +27,7 @@ async def open_index_status(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterat
     evm = index_status.evm
 
     async def status(request: StatusRequest) -> Mapping[str, Any]:
-        return {"chains": [describe_index(sample) for sample in index_status.samples()]}
+        return {"chains": list(starmap(describe_index, index_status.chains().items()))}
 
     core.registries.refreshers.append(evm.refresh_if_old)
     core.metrics.samples.register(IndexSample, index_status.samples)

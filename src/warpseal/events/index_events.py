@@ -101,11 +101,11 @@ class IndexEvents:
         try:
             if position is None and (position := await self._log.position(source)) is None:
                 # A new chain begins behind the last block that its nodes have, once they say so.
-                freshness = await index.freshness()
-                if freshness is not None and not freshness.is_node_behind:
-                    await self._log.add_from_source(
-                        source, None, block_key(freshness.node_height + 1) - 1, ()
-                    )
+                progress = await index.progress()
+                has_blocks = progress is not None and progress.height is not None
+                if progress is not None and has_blocks and not progress.is_node_behind:
+                    next_height = (progress.node_height or 0) + 1
+                    await self._log.add_from_source(source, None, block_key(next_height) - 1, ())
                 return False
             upto, occurrences = await index.icm_after(position, _MAX_ROWS)
             if occurrences or upto - position > _MAX_LAG:

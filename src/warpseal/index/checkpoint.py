@@ -5,16 +5,12 @@ API.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from warpseal.resources.blocks import Proposer
-
-MAX_STATUS_AGE_S: Final = 60
-"""The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy."""
+from warpseal.resources.progress import ChainProgress, ChainStop
 
 
 class Checkpoint(Struct, frozen=True):
@@ -33,22 +29,23 @@ class Checkpoint(Struct, frozen=True):
 
 
 class ChainStatus(Struct, frozen=True):
-    """The status of indexing a chain.
+    """The row in which the indexer stores the progress of a chain.
 
-    chain: the name of a primary chain, or the blockchain id of an EVM chain.
+    It stays beside `ChainProgress`, because databases of earlier versions hold its fields: any
+    other process reads the row, and makes a `ChainProgress` of it.
 
-    node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or
-        behind another one.
-    reported_at: unix seconds of that report. The indexer writes it periodically, so an old one
-        means that it is stopped or reaches no node.
-    stopped, stopped_at, detail, raw: of a failure, else "" and None; a damaged index has no
-        stopped_at.
-    rate_blocks_s, eta_s: of catching up.
-    waiting: what the chain waits for, else "".
+    chain: name of a primary chain, or blockchain id of an EVM chain.
+    node_height: highest height that a node reported at `reported_at`, unix seconds. An old report
+        means that the indexer is stopped or reaches no node.
+    is_node_behind: whether the node is not bootstrapped, or behind another one.
+    stopped, stopped_at, detail, raw: reason, height, text and bytes of a stop, else "" and None; a
+        damaged index has no height.
+    rate_blocks_s, eta_s: pace of catching up.
+    waiting: sentence with the reason of a wait, else "".
     written_at: unix seconds of this status.
-    waiting_since: unix seconds since when it waits below the last block of its nodes; 0 if it does
-        not, or only for a moment.
-    documents: outcomes of the metadata fetches of an EVM chain since the start of the indexer, by
+    waiting_since: unix seconds since when the chain waits below the last block of its nodes; 0 in
+        the first two minutes.
+    documents: number of metadata fetches of an EVM chain since the start of the indexer, by
         `MetadataStatus`.
     """
 
@@ -67,15 +64,42 @@ class ChainStatus(Struct, frozen=True):
     waiting_since: int = 0
     documents: Mapping[str, int] = field(default_factory=dict)
 
-    def at(self, now: float) -> ChainStatus:
-        """Return the status at a later time: without rate and ETA, and waiting, if the indexer
-        reports no more.
-        """
-        age_s = int(now) - self.written_at
-        if self.stopped or not self.written_at or age_s <= MAX_STATUS_AGE_S:
-            return self
-        waiting = f"the indexer does not run: its last report is {age_s} s old"
-        return replace(self, waiting=waiting, waiting_since=0, rate_blocks_s=None, eta_s=None)
+    @classmethod
+    def of(cls, progress: ChainProgress) -> ChainStatus:
+        """Return the row of a progress; a stopped chain has no pace."""
+        stop = progress.stop or ChainStop("")
+        is_running = progress.stop is None
+        return cls(
+            progress.chain,
+            progress.node_height or 0,
+            progress.is_node_behind,
+            stopped=stop.reason,
+            stopped_at=stop.height,
+            detail=stop.detail,
+            raw=stop.raw,
+            rate_blocks_s=progress.blocks_per_s if is_running else None,
+            eta_s=progress.eta_s if is_running else None,
+            reported_at=progress.reported_at,
+            waiting=progress.waiting,
+            written_at=progress.updated_at,
+            waiting_since=progress.waiting_since or 0,
+        )
+
+    def as_progress(self) -> ChainProgress:
+        """Return the progress without heights of blocks, which are those of the checkpoint."""
+        stop = ChainStop(self.stopped, self.stopped_at, self.detail, self.raw)
+        return ChainProgress(
+            chain=self.chain,
+            node_height=self.node_height,
+            is_node_behind=self.is_node_behind,
+            reported_at=self.reported_at,
+            updated_at=self.written_at,
+            blocks_per_s=self.rate_blocks_s,
+            eta_s=self.eta_s,
+            waiting=self.waiting,
+            waiting_since=self.waiting_since or None,
+            stop=stop if self.stopped else None,
+        )
 
 
 def decode_status(raw: bytes) -> ChainStatus:

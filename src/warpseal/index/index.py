@@ -1,4 +1,4 @@
-"""The reader of the index: queries run in a reading thread, the freshness of the chains comes from
+"""The reader of the index: queries run in a reading thread, the progress of the chains comes from
 memory.
 """
 
@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,7 +24,8 @@ from warpseal.index.read_session import ReadSession, ReplicatedReader
 from warpseal.index.settings import IndexSettings
 from warpseal.index.validator_sets import ValidatorSetReader
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import NOT_BEGUN, ChainProgress
 from warpseal.resources.queries import (
     BlockQuery,
     Page,
@@ -74,8 +75,7 @@ class Index:
             url, half, MIGRATIONS, _read_heights, self._reader.damage
         )
         self.validator_sets = ValidatorSetReader(self._signing_reader)
-        self._freshness: tuple[ChainFreshness, ...] = ()
-        self._statuses: dict[PrimaryChain, ChainStatus] = {}
+        self._progress: tuple[ChainProgress, ...] = ()
         self._page_counts: dict[PrimaryChain, Counter[str]] = {}
 
     async def __aenter__(self) -> Index:
@@ -88,7 +88,7 @@ class Index:
         self._signing_reader.close()
 
     async def run(self) -> None:
-        """Refresh the freshness of the chains periodically, until cancelled."""
+        """Refresh the progress of the chains periodically, until cancelled."""
         failures = 0
         while True:
             # Until the indexer has created the index, a failure to read it is no news; nor is one
@@ -107,34 +107,32 @@ class Index:
             await asyncio.sleep(self._settings.refresh_s)
 
     async def refresh(self) -> None:
-        """Load the freshness of the chains. Raises StoreDown."""
-        before, (chains, statuses) = self._freshness, await self._reader.read(_read_chains)
+        """Load the progress of the chains. Raises StoreDown."""
+        before, chains = self._progress, await self._reader.read(_read_progress)
         self._reader.damage.forget()
-        self._statuses = statuses
-        # An old status means that the indexer is stopped, or reaches no node.
+        # An old report means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
-        recent = {status.chain for status in statuses.values() if status.reported_at >= oldest}
-        self._freshness = tuple(
-            replace(chain, is_node_behind=True) if chain.chain not in recent else chain
+        self._progress = tuple(
+            replace(chain, is_node_behind=True)
+            if chain.height is not None and chain.reported_at < oldest
+            else chain
             for chain in chains
         )
-        heights = {chain.chain: chain.height for chain in self._freshness}
-        if any(heights.get(chain.chain, -1) < chain.height for chain in before):
+        heights = {chain.chain: _height(chain) for chain in self._progress}
+        if any(heights.get(chain.chain, -1) < _height(chain) for chain in before):
             # The indexer rebuilds the rows: keys have another meaning now.
             self._reader.cache.clear()
             self._signing_reader.cache.clear()
 
-    def freshness(self) -> Sequence[ChainFreshness]:
-        """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
-        return self._freshness
+    def progress(self) -> Sequence[ChainProgress]:
+        """Return the progress of each chain that has a block or a status, in the order P, X, C;
+        from memory.
+        """
+        return self._progress
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""
         return self._reader.damage.reason
-
-    def chain_statuses(self) -> Mapping[PrimaryChain, ChainStatus]:
-        """Return the status of each chain that the indexer wrote last."""
-        return self._statuses
 
     def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
         """Return the number of pages that were requested since the start, by chain and by the kind
@@ -207,6 +205,10 @@ class Index:
         return await self._reader.read(query)
 
 
+def _height(chain: ChainProgress) -> int:
+    return -1 if chain.height is None else chain.height
+
+
 def _read_heights(session: ReadSession) -> Mapping[str, int]:
     """Return the height of each primary chain, -1 before its first block, so that a chain is never
     left out.
@@ -215,29 +217,46 @@ def _read_heights(session: ReadSession) -> Mapping[str, int]:
     return {chain.value: heights.get(number, -1) for number, chain in enumerate(CHAINS)}
 
 
-def _read_chains(
-    session: ReadSession,
-) -> tuple[tuple[ChainFreshness, ...], dict[PrimaryChain, ChainStatus]]:
-    text = (
-        "SELECT c.chain, c.height, coalesce(n.node_height, 0), c.time, coalesce(n.is_node_behind, 0), c.first_height,"
-        " c.block_id FROM chains c LEFT JOIN chain_status n ON n.chain = c.chain WHERE c.height >= 0 ORDER BY c.chain"
+def _read_progress(session: ReadSession) -> tuple[ChainProgress, ...]:
+    """Return the progress of each chain that has a block or a status, in the order P, X, C."""
+    rows = session.rows("SELECT chain, body FROM chain_status")
+    statuses = {number: decode_status(body) for number, body in rows}
+    rows = session.rows(
+        "SELECT chain, height, time, first_height, block_id FROM chains WHERE height >= 0"
     )
-    fresh = [
+    blocks = {number: _BlockRow(*row) for number, *row in rows}
+    return tuple(
+        _combine(chain, blocks.get(number), statuses.get(number))
+        for number, chain in enumerate(CHAINS)
+        if number in blocks or number in statuses
+    )
+
+
+class _BlockRow(NamedTuple):
+    """The newest indexed block of a chain, and the height of its first one."""
+
+    height: int
+    time: int
+    first_height: int
+    block_id: bytes
+
+
+def _combine(
+    chain: PrimaryChain, block: _BlockRow | None, status: ChainStatus | None
+) -> ChainProgress:
+    if status is None:
+        progress = ChainProgress(chain=chain.value, waiting=NOT_BEGUN)
+    else:
+        progress = status.as_progress()
+    if block is None:
+        return progress
+    return replace(
+        progress,
         # A damaged row may hold text in a column of numbers, which must not reach a caller's
         # arithmetic.
-        ChainFreshness(
-            CHAINS[number],
-            height,
-            max(height, node),
-            int(time),
-            bool(is_behind),
-            int(first_height),
-            bytes(block_id),
-        )
-        for number, height, node, time, is_behind, first_height, block_id in session.rows(text)
-    ]
-    statuses = [
-        decode_status(row[0])
-        for row in session.rows("SELECT body FROM chain_status ORDER BY chain")
-    ]
-    return tuple(fresh), {PrimaryChain(status.chain): status for status in statuses}
+        first_height=int(block.first_height),
+        height=block.height,
+        block_id=bytes(block.block_id),
+        block_time=int(block.time),
+        node_height=max(block.height, progress.node_height or 0),
+    )

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar
 from warpseal.chains.ids import TxID
 from warpseal.follow.blocks import RawBlock
 from warpseal.follow.chain_follower import ChainConsumer
-from warpseal.follow.progress import ChainProgress
 from warpseal.follow.sources import BlockSource
-from warpseal.index.checkpoint import ChainStatus, Checkpoint
+from warpseal.index.checkpoint import Checkpoint
 from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainProcessor
 from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, Stream, XChainClient
@@ -150,23 +149,3 @@ class CChainConsumer(PrimaryConsumer[CChainBlock]):
 
     async def write(self, first_height: int, blocks: Sequence[CChainBlock]) -> None:
         await self._worker.run(self.chain, CChainProcessor.write, blocks)
-
-
-def status_row(progress: ChainProgress) -> ChainStatus:
-    """Return the progress of a chain as the index stores it."""
-    stop = progress.stop
-    return ChainStatus(
-        progress.chain,
-        progress.node_height or 0,
-        progress.is_node_behind,
-        stopped="" if stop is None else stop.reason,
-        stopped_at=None if stop is None else stop.height,
-        detail="" if stop is None else stop.detail,
-        raw=b"" if stop is None else stop.raw,
-        rate_blocks_s=progress.blocks_per_s if stop is None else None,
-        eta_s=progress.eta_s if stop is None else None,
-        reported_at=progress.reported_at,
-        waiting=progress.waiting,
-        written_at=progress.updated_at,
-        waiting_since=progress.waiting_since or 0,
-    )

@@ -17,18 +17,18 @@ from warpseal.chains.x_blocks import parse_x_block
 from warpseal.follow.blocks import StopReason
 from warpseal.follow.c_chain_source import CChainSource
 from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
-from warpseal.follow.progress import ChainProgress
 from warpseal.follow.sources import ContainerSource, LinearSource, PChainSource
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.consumers import CChainConsumer, PChainConsumer, XChainConsumer, status_row
+from warpseal.indexer.consumers import CChainConsumer, PChainConsumer, XChainConsumer
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream
 from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import ChainProgress
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
@@ -118,7 +118,7 @@ class Indexer:
         )
 
     async def _report(self, progress: ChainProgress) -> None:
-        await self._write_status(status_row(progress))
+        await self._write_status(ChainStatus.of(progress))
 
     async def _write_status(self, status: ChainStatus) -> None:
         await self._worker.run(IndexWriter, IndexWriter.write_status, status)

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from warpseal.follow.blocks import ChainStopped, RawBlock, StopReason, check_parent, decode_block
 from warpseal.follow.chain_follower import ChainConsumer
-from warpseal.follow.progress import Backfill, ChainProgress
 from warpseal.follow.sources import PChainSource
 from warpseal.l1.followed_block import DecodeBlock, FollowedBlock
 from warpseal.node.blocks import PBlocksClient
 from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import Backfill, ChainProgress
 from warpseal.runtime.retry import Retrier
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.store.errors import BlockRangesMismatch

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from warpseal.follow.blocks import ChainStopped
 from warpseal.follow.chain_follower import ChainFollower
-from warpseal.follow.progress import Backfill, ChainProgress, log_fields
 from warpseal.follow.sources import PChainSource
 from warpseal.l1.consumer import FollowerStore, L1Consumer, Listener
 from warpseal.l1.errors import FollowerProgress
@@ -25,7 +24,13 @@ from warpseal.l1.settings import FollowerSettings
 from warpseal.metrics.samples import FollowerSample
 from warpseal.node.blocks import PBlocksClient
 from warpseal.resources.base import UNSET, UnsetType, or_unset
-from warpseal.resources.chains import FollowerState
+from warpseal.resources.progress import (
+    Backfill,
+    ChainProgress,
+    FollowerState,
+    log_fields,
+    rounded_eta_s,
+)
 from warpseal.runtime.retry import Retrier
 from warpseal.store.errors import StoreDown
 from warpseal.store.locks import Leadership
@@ -146,24 +151,7 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Awaitable[None]) -> N
 
 def follower_state(follower: PChainFollower) -> FollowerState:
     """Return the known fields for the body of /ready."""
-    if follower.is_off:
-        return FollowerState(off=True)
-    progress = follower.progress()
-    backfill, rate = progress.backfill, progress.blocks_per_s
-    return FollowerState(
-        height=_text(progress.height),
-        node_height=_text(progress.node_height),
-        lag_blocks=or_unset(progress.lag_blocks),
-        first_height=_text(progress.first_height),
-        target_height=_text(None if backfill is None else backfill.target_height),
-        backfilled=0.0 if backfill is None else round(backfill.fraction, 4),
-        blocks_per_second=UNSET if rate is None else round(rate, 1),
-        eta_seconds=UNSET if progress.eta_s is None else round(progress.eta_s),
-        leader=progress.is_leader,
-        stopped=or_unset(progress.stopped),
-        stopped_at=_text(progress.stopped_at),
-        waiting_for=or_unset(progress.waiting_for),
-    )
+    return FollowerState(off=True) if follower.is_off else FollowerState.of(follower.progress())
 
 
 def follower_detail(follower: PChainFollower) -> FollowerProgress:
@@ -176,7 +164,7 @@ def follower_detail(follower: PChainFollower) -> FollowerProgress:
         from_=_text(progress.first_height),
         to=_text(None if backfill is None else backfill.target_height),
         percent=0.0 if backfill is None else round(100 * backfill.fraction, 1),
-        eta=UNSET if progress.eta_s is None else round(progress.eta_s),
+        eta=or_unset(rounded_eta_s(progress)),
         stopped=or_unset(progress.stopped),
     )
 

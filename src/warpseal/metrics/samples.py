@@ -192,13 +192,12 @@ class FollowerSample(Sample, frozen=True):
 
 
 class IndexSample(Sample, frozen=True):
-    """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
+    """One indexed chain, as the indexer last reported it.
 
-    rate, eta_s: None if there is nothing to catch up with.
-    pages: read from the index by this process.
-    waiting: what the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height,
-        trace_gap, documents, requests and icm_stuck, the messages of ICM that are stuck, by
-        destination.
+    rate, eta_s: pace of catching up, None if no block is missing.
+    pages: number of pages that this process read from the index.
+    traced_height, documents, requests, icm_stuck: of EVM chains only; icm_stuck counts the stuck
+        messages of ICM by destination.
     """
 
     chain: str
@@ -239,9 +238,6 @@ class IndexSample(Sample, frozen=True):
     pages: Mapping[str, int] = metric(
         {}, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
     )
-    waiting: str = ""
-    evm_chain_id: int | None = None
-    trace_gap: int | None = None
     traced_height: int | None = metric(
         None,
         "warpseal_index_internal_height",

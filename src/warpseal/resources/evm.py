@@ -25,40 +25,6 @@ class ErcType(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class EvmFreshness(Struct, frozen=True):
-    """How far one EVM chain is indexed.
-
-    node_height: the head that its nodes reported last; time: of block `height`.
-
-    is_node_behind: no node reported lately, or the nodes lag.
-    first_height: no block below it is indexed.
-    traced_height: internal creations are complete up to it; None: no node traces.
-    trace_gap: the lowest block that no node could trace, because they were pruned; None without
-        one.
-    stopped: the reason why indexing stopped, "" while it runs.
-    icm_first: messages of ICM are known from this block on; -1: they are not kept.
-    """
-
-    chain_id: int
-    height: int
-    node_height: int
-    time: int
-    is_node_behind: bool = False
-    first_height: int = 0
-    traced_height: int | None = None
-    trace_gap: int | None = None
-    stopped: str = ""
-    icm_first: int = -1
-
-    def lag_s(self, now: float) -> int:
-        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has
-        no newer one.
-        """
-        if self.height >= self.node_height and not self.is_node_behind:
-            return 0
-        return max(0, int(now) - self.time)
-
-
 def describe_trace_gap(height: int | str) -> str:
     """Return why internal creations are not complete, and what an operator does about it."""
     return (

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from warpseal.chains.ids import Address
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.outputs import Asset
+from warpseal.resources.progress import ChainProgress
 from warpseal.resources.queries import (
     BlockQuery,
     Page,
@@ -31,8 +32,10 @@ class PrimaryNetworkIndex(Protocol):
     Pages are stable: later items never shift earlier positions.
     """
 
-    def freshness(self) -> Sequence[ChainFreshness]:
-        """Return the freshness of each indexed chain, in the order P, X, C; from memory."""
+    def progress(self) -> Sequence[ChainProgress]:
+        """Return the progress of each chain that has a block or a status, in the order P, X, C;
+        from memory.
+        """
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""

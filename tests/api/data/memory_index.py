@@ -25,9 +25,10 @@ from warpseal.index.settings import IndexSettings
 from warpseal.resources import transactions as resources
 from warpseal.resources.base import SortOrder
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.resources.outputs import Asset
 from warpseal.resources.ports import Connectivity, ObservedUptime
+from warpseal.resources.progress import ChainProgress
 from warpseal.resources.queries import (
     BlockQuery,
     Page,
@@ -66,7 +67,7 @@ _STATES: Mapping[str, type[Any]] = {
 class MemoryIndex:
     """Everything in the order in which it happened."""
 
-    chains: list[ChainFreshness] = field(default_factory=list)
+    chains: list[ChainProgress] = field(default_factory=list)
     txs: list[Transaction] = field(default_factory=list)
     all_blocks: list[Block] = field(default_factory=list)
     blockchains: list[Blockchain] = field(default_factory=list)
@@ -78,7 +79,7 @@ class MemoryIndex:
     # Queries of rows read an index; the default one is empty.
     url: str | None = None
 
-    def freshness(self) -> Sequence[ChainFreshness]:
+    def progress(self) -> Sequence[ChainProgress]:
         return self.chains
 
     def damage(self) -> str | None:

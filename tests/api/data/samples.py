@@ -24,8 +24,9 @@ from tests.api.data.values import (
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
 from warpseal.resources.base import UNSET, RewardType
 from warpseal.resources.blocks import Blockchain, Proposer
-from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.resources.outputs import Asset
+from warpseal.resources.progress import ChainProgress
 from warpseal.resources.transactions import (
     ActiveState,
     BlsCredentials,
@@ -334,7 +335,7 @@ PENDING = _validation(5, PendingState())
 VALIDATIONS = [COMPLETED, UNREWARDED, REMOVED, ACTIVE, PENDING]
 
 FRESH = [
-    ChainFreshness(PrimaryChain.P, 90, 90, NOW - 100),
-    ChainFreshness(PrimaryChain.X, 60, 65, NOW - 40),
-    ChainFreshness(PrimaryChain.C, 71, 71, NOW - 3),
+    ChainProgress(chain=PrimaryChain.P, height=90, node_height=90, block_time=NOW - 100),
+    ChainProgress(chain=PrimaryChain.X, height=60, node_height=65, block_time=NOW - 40),
+    ChainProgress(chain=PrimaryChain.C, height=71, node_height=71, block_time=NOW - 3),
 ]

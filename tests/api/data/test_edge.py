@@ -15,7 +15,8 @@ from tests.api.fixtures import exchange, serving
 from warpseal.api.data.primary_context import header_of
 from warpseal.api.http.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import ChainProgress
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)
@@ -57,7 +58,7 @@ async def test_errors_have_the_freshness_header_and_no_response_without_an_index
 
 
 def test_the_lag_is_the_age_of_the_newest_block_unless_a_reliable_node_has_no_newer_one() -> None:
-    chain = ChainFreshness(PrimaryChain.P, 10, 10, 1000)
+    chain = ChainProgress(chain=PrimaryChain.P, height=10, node_height=10, block_time=1000)
     assert chain.lag_s(1500.9) == 0
     assert replace(chain, node_height=11).lag_s(1500.9) == 500
     assert replace(chain, is_node_behind=True).lag_s(1500.9) == 500
@@ -83,7 +84,7 @@ async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
 
 
 async def test_rewards_without_an_indexed_p_chain_are_an_error() -> None:
-    x_only = [freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.X]
+    x_only = [freshness for freshness in s.FRESH if freshness.chain == PrimaryChain.X]
     setup = DataApiSetup(index=MemoryIndex(chains=x_only))
     body = await get(setup, f"{NETWORK}/rewards", 404, nodeIds=node_id_text(s.NODE))
     assert (body["code"], body["detail"]["missing"]) == ("index_not_enabled", "the p-chain")

@@ -99,7 +99,7 @@ async def test_filters_take_ids_of_both_spellings_and_name_what_is_malformed(
 async def test_the_list_needs_an_index_of_the_p_chain(url: str) -> None:
     assert (await get(DataApiSetup(index=None), PATH, 404))["code"] == "index_not_enabled"
     without_p = MemoryIndex(
-        chains=[chain for chain in s.FRESH if chain.chain is not PrimaryChain.P], url=url
+        chains=[chain for chain in s.FRESH if chain.chain != PrimaryChain.P], url=url
     )
     assert (await get(DataApiSetup(index=without_p), PATH, 404))["code"] == "index_not_enabled"
     assert (await get(setup_of(url, error=StoreDown("disk full")), PATH, 503))[

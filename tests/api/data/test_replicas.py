@@ -104,7 +104,7 @@ async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_h
         # Reads outside of requests go to the primary, and what they show is never older later.
         (evm_chain,) = second.evm
         assert evm_chain.index is not None
-        fresh = await evm_chain.index.freshness()
+        fresh = await evm_chain.index.progress()
         assert fresh is not None
         assert fresh.height == h.CHAIN.tip
         new = await ask(second, TOKENS, pageSize=1)
@@ -138,7 +138,7 @@ async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_h
             assert (reply.status, reply.body["tokens"]) == (200, next_page.body["tokens"])
             with request_context():
                 page = await primary_chains.blocks(BlockQuery(PrimaryChain.P), PageRequest(1))
-                assert page.items[0].block_number == str(primary_chains.freshness()[0].height)
+                assert page.items[0].block_number == str(primary_chains.progress()[0].height)
             with pytest.raises(StoreDown):
                 await primary_chains.refresh()
         await primary_chains.__aexit__()

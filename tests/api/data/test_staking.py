@@ -287,9 +287,7 @@ async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> 
         indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE])
     )
     assert setup.index is not None
-    setup.index.chains = [
-        freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P
-    ]
+    setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain != PrimaryChain.P]
     assert [item["validationStatus"] for item in (await get(setup, NODE))["validators"]] == [
         "active"
     ]
@@ -316,7 +314,7 @@ def partial_setup(
     )
     assert setup.index is not None
     setup.index.chains = [
-        replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH
+        replace(chain, **freshness) if chain.chain == PrimaryChain.P else chain for chain in s.FRESH
     ]
     return setup
 
@@ -350,7 +348,7 @@ async def test_the_node_s_validations_are_merged_in_order_and_paged() -> None:
     # Validations 1 and 2 began before the first block of the index, 6 and 7 after its last one.
     validations = several_validations(100, 200, 300, 400, 400, 600, 700)
     setup = partial_setup(
-        (3, 4, 5), validations, first_height=50, time=500, height=70, node_height=100
+        (3, 4, 5), validations, first_height=50, block_time=500, height=70, node_height=100
     )
     newest_first = [id_text(s.tx_id(number)) for number in (7, 6, 5, 4, 3, 2, 1)]
     assert await listed_hashes(setup, pageSize=2, sortOrder="desc") == newest_first
@@ -396,7 +394,9 @@ async def test_without_the_node_the_rows_of_the_index_have_what_this_daemon_obse
 
 
 async def test_a_list_of_the_node_does_not_go_on_with_the_index_while_the_node_is_down() -> None:
-    setup = partial_setup((1,), several_validations(100, 600, 700, 800), first_height=50, time=500)
+    setup = partial_setup(
+        (1,), several_validations(100, 600, 700, 800), first_height=50, block_time=500
+    )
     setup = dataclasses.replace(setup, uptime_source=FixedReach(ObservedUptime(87.5, 50.0)))
     token = (await get(setup, NODE, pageSize=2))["nextPageToken"]
     setup.node.error = NodeUnavailable("validations")

@@ -425,7 +425,7 @@ async def test_another_blockchain_has_no_transactions_here() -> None:
 async def test_a_chain_that_is_not_indexed_is_an_error() -> None:
     setup = indexed(txs=[s.p_tx(1)])
     assert setup.index is not None
-    setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain is PrimaryChain.P]
+    setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain == PrimaryChain.P]
     assert (await get(setup, X_TXS, 404))["code"] == "index_not_enabled"
     assert hashes(await get(setup, P_TXS)) == ids(1)
 

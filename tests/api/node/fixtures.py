@@ -22,7 +22,6 @@ from warpseal.api.node.admin import AdminMethods
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.errors import CallRefused
-from warpseal.follow.progress import ChainProgress
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import FollowedChain, chain_check
 from warpseal.ops.health.checks import (
@@ -39,6 +38,7 @@ from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.ops.profiles.profiler import Profiler
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.progress import ChainProgress
 from warpseal.store.values import StoreStatus
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, parse_id

@@ -23,7 +23,7 @@ from warpseal.l1.errors import (
 )
 from warpseal.l1.request import L1Request, PresentStatement, SupersededStatement
 from warpseal.messages.errors import NoMessage
-from warpseal.resources.chains import IndexedChainState
+from warpseal.resources.progress import IndexedChainState
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text
 from warpseal.warp.quorum_shortfall import Verdict

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.api.fixtures import BACKGROUND, SUBNET, ApiSetup, ScriptedReadiness, client_of
 from warpseal.api.status import probes
 from warpseal.node.p_chain import CurrentValidation
-from warpseal.resources.chains import FollowerState
+from warpseal.resources.progress import FollowerState
 from warpseal.validators.balances import describe_underfunded
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text

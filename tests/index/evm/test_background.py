@@ -103,11 +103,11 @@ async def test_freshness_names_the_first_block_that_no_node_could_trace(
     async with open_index(file_url) as index:
         for untraced in ([], [3, 4]):
             writer.traces.write(writer.traces.height() + 1, 6 if untraced else 1, [], untraced)
-            freshness = await index.freshness()
+            freshness = await index.progress()
             assert freshness is not None
             gaps.append((freshness.traced_height, freshness.trace_gap))
         writer.traces.write(3, 4, [])
-        freshness = await index.freshness()
+        freshness = await index.progress()
     assert gaps == [(1, None), (2, 3)]
     assert freshness is not None
     assert (freshness.traced_height, freshness.trace_gap) == (6, None)
@@ -456,7 +456,7 @@ async def test_requests_are_bounded(
 
 async def test_without_an_index_requests_fail_and_make_no_file(file_url: str) -> None:
     async with open_index(file_url) as index:
-        assert await index.freshness() is None
+        assert await index.progress() is None
         with pytest.raises(StoreDown):
             await index.request(MissingResults(tokens=frozenset({1})))
         with pytest.raises(StoreDown):

@@ -52,7 +52,7 @@ def index_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reads(index: EvmIndex) -> Iterator[Awaitable[Any]]:
     """Yield every kind of read, of some blocks and of all contracts and some holders."""
-    yield index.status()
+    yield index.progress()
     yield index.waiting_requests()
     yield index.daily_tps(0, 20_000)
     for number in range(0, 20, 5):
@@ -109,7 +109,7 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
     copy_with_damaged_schema(index_file, file_of(tmp_path))
     async with open_index(url_of(tmp_path)) as index:
         with pytest.raises(IndexDamaged, match="the schema is damaged"):
-            await index.freshness()
+            await index.progress()
         assert index.damage() is not None
     with pytest.raises(IndexDamaged), open_writer(url_of(tmp_path)):
         pass

@@ -83,14 +83,14 @@ async def test_another_start_of_the_index_drops_everything(any_index_url: str) -
         before = await index.block(12)
         assert before is not None
         with open_writer(any_index_url, first=12) as writer:
-            assert await index.freshness() is None
+            assert await index.progress() is None
             writer.begin(12, blocks[11].hash)
             writer.write(blocks[12:])
         assert await index.block(11) is None
         after = await index.block(12)
         assert after is not None
         assert (after.block_hash, after.parent_hash) == (before.block_hash, before.parent_hash)
-        assert (await index.freshness()).first_height == 12  # type: ignore[union-attr]
+        assert (await index.progress()).first_height == 12  # type: ignore[union-attr]
     with open_writer(any_index_url, first=12) as writer:
         assert writer.start(replace(IDENTITY, first=12, genesis_hash=hash_of(3))) is None
 
@@ -109,25 +109,25 @@ async def test_freshness_names_heights_status_and_gaps(any_index_url: str) -> No
     blocks = History(6, is_consistent=True).blocks(10)
     now = START + 100
     async with open_index(any_index_url, lambda: now) as index:
-        assert (await index.freshness(), await index.status()) == (None, None)
+        assert await index.progress() is None
         with open_writer(any_index_url) as writer:
-            assert (await index.freshness(), await index.status()) == (None, None)
+            assert await index.progress() is None
             writer.write(blocks)
-            fresh = await index.freshness()
+            fresh = await index.progress()
             assert fresh is not None
-            assert (fresh.chain_id, fresh.height, fresh.node_height, fresh.time) == (
+            assert (fresh.evm_chain_id, fresh.height, fresh.node_height, fresh.block_time) == (
                 43_112,
                 9,
                 9,
                 START + 18,
             )
-            assert (fresh.is_node_behind, fresh.traced_height, fresh.stopped) == (True, None, "")
+            assert (fresh.is_node_behind, fresh.traced_height, fresh.stopped) == (True, None, None)
             status = ChainStatus(PrimaryChain.C, 12, False, "contradiction", reported_at=now - 10)
             writer.write_status(status)
             writer.traces.write(0, 7, [], [5])
-            fresh, row = await index.freshness(), await index.status()
+            fresh = await index.progress()
     assert fresh is not None
-    assert row == status
+    assert fresh.reported_at == status.reported_at
     assert (fresh.node_height, fresh.is_node_behind, fresh.traced_height) == (12, False, 4)
     assert fresh.stopped == "contradiction"
 

@@ -600,7 +600,7 @@ async def test_a_file_that_is_deleted_is_made_again_and_readers_follow(tmp_path:
         EvmIndex(url, INDEX) as reader,
     ):
         await index.until_at(chain, chain.tip)
-        before = await reader.freshness()
+        before = await reader.progress()
         assert before is not None
         assert before.height == chain.tip
         node.tip = 20
@@ -608,7 +608,7 @@ async def test_a_file_that_is_deleted_is_made_again_and_readers_follow(tmp_path:
         url.path.unlink()
 
         async def is_made_again() -> bool:
-            freshness = await reader.freshness()
+            freshness = await reader.progress()
             return freshness is not None and freshness.height == 20
 
         await until(is_made_again)

@@ -140,7 +140,7 @@ async def until_indexed(indexed: Indexed, chain: AnvilChain, *, is_traced: bool 
     head = int(await chain.rpc("eth_blockNumber"), 16)
 
     async def is_indexed() -> bool:
-        freshness = await indexed.index.freshness()
+        freshness = await indexed.index.progress()
         return (
             freshness is not None
             and freshness.height == head

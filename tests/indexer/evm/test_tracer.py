@@ -67,7 +67,7 @@ class Traced:
     index: EvmIndex
 
     async def traced_height(self) -> int | None:
-        freshness = await self.index.freshness()
+        freshness = await self.index.progress()
         return None if freshness is None else freshness.traced_height
 
     async def created(self) -> list[int]:

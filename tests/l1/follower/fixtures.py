@@ -18,12 +18,12 @@ from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.follow.index_source import IndexedBlocks
-from warpseal.follow.progress import ChainProgress
 from warpseal.l1.consumer import FollowerStore
 from warpseal.l1.followed_block import DecodeBlock, parse_followed_block
 from warpseal.l1.follower import PChainFollower
 from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
+from warpseal.resources.progress import ChainProgress
 from warpseal.store.errors import StoreDown
 from warpseal.store.locks import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin

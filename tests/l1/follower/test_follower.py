@@ -29,7 +29,7 @@ from tests.l1.follower.fixtures import (
 )
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.follower import PChainFollower, follower_detail, follower_state
-from warpseal.resources.chains import FollowerState
+from warpseal.resources.progress import FollowerState
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from warpseal.follow.progress import Backfill, ChainProgress, ChainStop
 from warpseal.ops.health.chains import FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.checks import (
     PeerTraffic,
@@ -25,6 +24,7 @@ from warpseal.ops.health.checks import (
 )
 from warpseal.ops.health.registry import CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
+from warpseal.resources.progress import Backfill, ChainProgress, ChainStop
 from warpseal.store.values import StoreStatus
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text

@@ -19,7 +19,8 @@ from warpseal.chains.ids import BlockID
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price
 from warpseal.ledger.params import MAINNET, L1FeeConfig
 from warpseal.node.p_chain import L1FeeState
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import ChainProgress
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
@@ -84,7 +85,9 @@ def p_index(active: int | None, time: int = RECORDED_AT, first_height: int = 0) 
             active_l1_validators=active,
         )
 
-    fresh = ChainFreshness(PrimaryChain.P, 19, 19, time, first_height=first_height)
+    fresh = ChainProgress(
+        chain=PrimaryChain.P, height=19, node_height=19, block_time=time, first_height=first_height
+    )
     return MemoryIndex(chains=[fresh], all_blocks=[block(18, 9), block(19, active)])
 
 

@@ -61,9 +61,8 @@ async def list_blocks(context: PrimaryNetworkContext) -> Response:
     times = time_range_in(query.values)
     blocks = await index.blocks(BlockQuery(chain, times), query.page)
     # The newest page can change at any time, all others cannot.
-    indexed_until = next(
-        freshness.time for freshness in context.freshness if freshness.chain is chain
-    )
+    progress = context.progress_of(chain)
+    indexed_until = 0 if progress is None else progress.block_time
     is_final = query.position is not None or (
         times.until is not None and times.until < indexed_until
     )
@@ -160,7 +159,7 @@ def blockchain_details(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails
 async def _find_blockchain(context: PrimaryNetworkContext, chain_id: ChainID) -> Blockchain | None:
     """Ask the index, and the node for a blockchain that an incomplete index cannot have."""
     index = context.services.index
-    p_chain = next((chain for chain in context.freshness if chain.chain is PrimaryChain.P), None)
+    p_chain = context.progress_of(PrimaryChain.P)
     if index is None or p_chain is None:
         return await context.services.node.blockchain(chain_id)
     context.require_fresh([PrimaryChain.P])

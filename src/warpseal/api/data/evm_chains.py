@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from warpseal.api.data.contract_info import ContractInfoFolder, DescribedContracts
 from warpseal.resources.aliases import ChainAliases
-from warpseal.resources.evm import EvmFreshness
+from warpseal.resources.progress import EvmChainProgress
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.endpoint import EvmChain, MetadataMode
@@ -76,21 +76,22 @@ class EvmChainService:
         """Whether the metadata of NFTs is fetched."""
         return self.entry.index is not None and self.entry.index.metadata is not MetadataMode.OFF
 
-    async def freshness(self) -> EvmFreshness | None:
-        """Return how far the chain is indexed; None without an index, or before the first block.
+    async def progress(self) -> EvmChainProgress | None:
+        """Return the progress of the chain; None without an index, or before the first block.
 
         Raises StoreDown.
         """
-        freshness = None if self.index is None else await self.index.freshness()
-        if freshness is not None:
-            self._chain_id = freshness.chain_id
-        return freshness
+        progress = None if self.index is None else await self.index.progress()
+        if progress is None or progress.height is None:
+            return None
+        self._chain_id = progress.evm_chain_id
+        return progress
 
     async def chain_id(self) -> int | None:
         """Return the EVM chain id as the index or a node has it; None while neither does."""
         if self._chain_id is None:
             with suppress(StoreDown):
-                await self.freshness()
+                await self.progress()
         if self._chain_id is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(NODE_WAIT_S):

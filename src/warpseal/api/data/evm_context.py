@@ -18,9 +18,9 @@ from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale
 from warpseal.api.data.evm_chains import EvmChainService
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.parameters import read_account, read_uint256
-from warpseal.api.data.request_context import HEADER, RequestContext
+from warpseal.api.data.request_context import HEADER, RequestContext, header_item
 from warpseal.api.http.responses import response_headers
-from warpseal.resources.evm import EvmFreshness
+from warpseal.resources.progress import EvmChainProgress
 from warpseal.store.errors import StoreDown
 from warpseal.validators.errors import UnknownChain
 
@@ -40,17 +40,17 @@ P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 class EvmContext(RequestContext, frozen=True):
     """One request about an EVM chain.
 
-    freshness: None if no block is indexed.
-    index_error: why reads of it fail.
+    progress: progress of the chain, None if no block is indexed.
+    index_error: error of reading the index.
     """
 
     chain: EvmChainService
-    freshness: EvmFreshness | None
+    progress: EvmChainProgress | None
     index_error: StoreDown | None
 
     @classmethod
     async def of(cls, context: RequestContext) -> EvmContext:
-        """Return the context, the chain's freshness among the response headers.
+        """Return the context, the chain's progress among the response headers.
 
         Raises UnknownChain.
         """
@@ -62,19 +62,19 @@ class EvmContext(RequestContext, frozen=True):
 
     @classmethod
     async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmContext:
-        """Return the context of a chain, its freshness among the response headers behind that of
+        """Return the context of a chain, its progress among the response headers behind that of
         other chains.
         """
-        freshness, index_error = None, None
+        progress, index_error = None, None
         try:
-            freshness = await chain.freshness()
+            progress = await chain.progress()
         except StoreDown as error:
             index_error = error
-        if freshness is not None:
+        if progress is not None:
             headers = response_headers(context.request.scope)
-            item = freshness_item(freshness, context.now)
+            item = evm_header_item(progress, context.now)
             headers[HEADER] = f"{headers[HEADER]}, {item}" if HEADER in headers else item
-        return cls(**asdict(context), chain=chain, freshness=freshness, index_error=index_error)
+        return cls(**asdict(context), chain=chain, progress=progress, index_error=index_error)
 
     def index(self) -> EvmIndex:
         """Return the index of the chain.
@@ -85,9 +85,9 @@ class EvmContext(RequestContext, frozen=True):
             raise IndexNotEnabled(f"EVM chain {self.chain.name}", SETTING, ENABLE_INDEX)
         if self.index_error is not None:
             raise self.index_error
-        if self.freshness is None:
+        if self.progress is None:
             raise IndexNotReady(f"EVM chain {self.chain.name}")
-        lag_s, limit_s = self.freshness.lag_s(self.now), self.settings.max_index_lag_s
+        lag_s, limit_s = self.progress.lag_s(self.now), self.settings.max_index_lag_s
         if limit_s and lag_s > limit_s:
             raise IndexStale(f"EVM chain {self.chain.name}", lag_s, limit_s)
         return self.chain.index
@@ -95,7 +95,7 @@ class EvmContext(RequestContext, frozen=True):
     @property
     def is_indexer_heard(self) -> bool:
         """Whether the indexer reports heights of nodes; else it does not run, or reaches no node."""
-        return self.freshness is not None and not self.freshness.is_node_behind
+        return self.progress is not None and not self.progress.is_node_behind
 
     @property
     def wording(self) -> EvmWording:
@@ -117,24 +117,25 @@ async def indexed_contexts(
     """Return the contexts of indexed chains; of those without a block only if all are."""
     contexts = [await EvmContext.of_chain(context, chain) for chain in chains]
     return [
-        chain for chain in contexts if chain.freshness is not None or chain.index_error is not None
+        chain for chain in contexts if chain.progress is not None or chain.index_error is not None
     ] or contexts
 
 
-def freshness_item(chain: EvmFreshness, now: float) -> str:
-    """Return the header's value: `first` if the beginning is missing, `stale` if the nodes are
-    behind.
+def evm_header_item(chain: EvmChainProgress, now: float) -> str:
+    """Return the header's item of an EVM chain.
 
-    internal: the height up to which creations inside of transactions are complete; none: no node
-    traces. gap: the first block that no node can trace. icm: the block from which on messages are
-    known, if it is not the first one.
+    internal: height up to which creations inside of transactions are complete; none: no node
+        traces.
+    gap: first block that no node can trace.
+    icm: first block whose messages are stored, if it is not the first one of the chain.
     """
-    item = f"{chain.chain_id};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
-    first = f";first={chain.first_height}" if chain.first_height else ""
-    stale = ";stale" if chain.is_node_behind else ""
-    gap = "" if chain.trace_gap is None else f";gap={chain.trace_gap}"
-    icm = f";icm={chain.icm_first}" if chain.icm_first > 0 else ""
-    return f"{item}{first}{stale};internal={'none' if chain.traced_height is None else chain.traced_height}{gap}{icm}"
+    internal = "none" if chain.traced_height is None else chain.traced_height
+    item = f"{header_item(str(chain.evm_chain_id), chain, now)};internal={internal}"
+    if chain.trace_gap is not None:
+        item += f";gap={chain.trace_gap}"
+    if chain.icm_first > 0:
+        item += f";icm={chain.icm_first}"
+    return item
 
 
 async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -> P:

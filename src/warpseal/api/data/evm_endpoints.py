@@ -85,7 +85,7 @@ async def get_block(context: EvmContext) -> Response:
     block_id = read_block_id("blockId", text)
     wording = context.wording
     block = None
-    if context.chain.index is not None and context.freshness is not None:
+    if context.chain.index is not None and context.progress is not None:
         with suppress(StoreDown):
             block = await context.chain.index.block(block_id)
     if block is not None:
@@ -179,10 +179,10 @@ def _network_token(chain: EvmChainService, *, is_c_chain: bool) -> NetworkToken:
 async def _status(chain: EvmChainService) -> EvmChainStatus:
     """Return UNAVAILABLE if no node of the chain answers, or if indexing stopped."""
     try:
-        freshness = await chain.freshness()
+        progress = await chain.progress()
     except StoreDown:
         return EvmChainStatus.UNAVAILABLE
-    if freshness is not None and freshness.stopped:
+    if progress is not None and progress.stop is not None:
         return EvmChainStatus.UNAVAILABLE
     return EvmChainStatus.OK if await chain.is_up() else EvmChainStatus.UNAVAILABLE
 
@@ -235,7 +235,7 @@ async def list_collectibles(context: EvmContext) -> Response:
     criteria = CollectibleQuery(address, values.get("contractAddress"), described.hidden)
     page = await complete_page(context, lambda: index.collectibles(criteria, query.page))
     items = page.items
-    if context.freshness is not None and context.freshness.first_height:
+    if context.progress is not None and context.progress.first_height:
         items = await _with_amounts(context, address, items)
     balances = map(context.wording.token, items)
     return await context.respond_page(query, balances, page.next)
@@ -268,8 +268,8 @@ async def reindex(context: EvmContext) -> Response:
     if not context.chain.has_metadata:
         change = 'set "index": {"metadata": "asked"} for the chain'
         raise IndexNotEnabled(f"NFT metadata of EVM chain {context.chain.name}", SETTING, change)
-    status = await index.status()
-    if status is None or context.now - status.written_at > INDEXER_SILENCE_S:
+    reported_at = 0 if context.progress is None else context.progress.updated_at
+    if context.now - reported_at > INDEXER_SILENCE_S:
         raise ReindexUnavailable("the indexer has been silent for too long")
     result = await index.reindex(contract, token_id)
     if result.outcome is ReindexOutcome.NO_INDEXER:
@@ -287,9 +287,9 @@ def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> Warps
     """Return the error about a token that the index does not have: it may be in a block that the
     index lacks.
     """
-    chain = context.freshness
+    chain = context.progress
     if chain is not None and chain.lag_s(context.now):
-        return IndexBehind(str(chain.chain_id), chain.height, chain.node_height)
+        return IndexBehind(str(chain.evm_chain_id), chain.height or 0, chain.node_height or 0)
     return TokenNotFound(account_text(contract), str(token_id))
 
 

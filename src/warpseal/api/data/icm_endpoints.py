@@ -106,9 +106,10 @@ async def get_message(context: RequestContext) -> Response:
         sides = await _find_sides(indexes, other_id)
     if not sides:
         for chain in chains:
-            freshness = chain.freshness
-            if freshness is not None and freshness.lag_s(context.now):
-                raise IndexBehind(chain.chain.name, freshness.height, freshness.node_height)
+            progress = chain.progress
+            if progress is not None and progress.lag_s(context.now):
+                height, node_height = progress.height or 0, progress.node_height or 0
+                raise IndexBehind(chain.chain.name, height, node_height)
         raise MessageNotFound(hex_text(message_id))
     # The source knows more than a destination that was indexed before it.
     side = next((side for side in sides if isinstance(side, SentMessage)), sides[0])
@@ -137,11 +138,12 @@ async def _read_facts(
     changes: Sequence[MessageChange] = ()
     block_gas = None
     for chain in chains:
-        chain_id, freshness = chain.chain.entry.blockchain_id, chain.freshness
+        chain_id = chain.chain.entry.blockchain_id
+        height = None if chain.progress is None else chain.progress.height
         if chain_id == message.side.source and isinstance(message.side, SentMessage):
             changes = await chain.index().icm_changes(message.side.key)
-        if chain_id == message.side.destination and freshness is not None:
-            block = await chain.index().block(freshness.height)
+        if chain_id == message.side.destination and height is not None:
+            block = await chain.index().block(height)
             block_gas = None if block is None else int(block.gas_limit)
     return changes, block_gas
 

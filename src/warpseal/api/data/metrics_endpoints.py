@@ -104,9 +104,9 @@ def _newest_day(chain: EvmContext) -> int:
     """Return the day of the last point: today, or that of the newest block while the index may lack
     newer ones.
     """
-    assert chain.freshness is not None
-    newest = chain.freshness.time // _DAY_S
-    return newest if chain.freshness.lag_s(chain.now) else max(newest, int(chain.now) // _DAY_S)
+    assert chain.progress is not None
+    newest = chain.progress.block_time // _DAY_S
+    return newest if chain.progress.lag_s(chain.now) else max(newest, int(chain.now) // _DAY_S)
 
 
 def _requested_days(query: PageQuery) -> tuple[int, int]:
@@ -130,7 +130,7 @@ async def list_token_holders(context: EvmContext) -> Response:
     holder_query = HolderQuery(contract, values["threshold"], time_range_in(values))
     index = context.index()
     entry = context.chain.entry.index
-    is_complete = context.freshness is not None and context.freshness.first_height == 0
+    is_complete = context.progress is not None and context.progress.first_height == 0
     if entry is None or not entry.has_holders or entry.first_height or not is_complete:
         missing = f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on"
         raise IndexNotEnabled(

@@ -11,12 +11,13 @@ from typing import Final
 from msgspec.structs import asdict
 
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale, NotAPrimaryChain
-from warpseal.api.data.request_context import HEADER, RequestContext
+from warpseal.api.data.request_context import HEADER, RequestContext, header_item
 from warpseal.api.http.responses import response_headers
 from warpseal.errors import InvalidRequest
 from warpseal.index.errors import IndexDamaged
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.ports import PrimaryNetworkIndex
+from warpseal.resources.progress import ChainProgress
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 INDEX_CHAINS: Final = "index-chains"
@@ -25,26 +26,27 @@ INDEX_CHAINS: Final = "index-chains"
 class PrimaryNetworkContext(RequestContext, frozen=True):
     """One request about the primary chains.
 
-    network: as the path names it.
-    freshness: of each indexed chain.
+    network: name of the network in the path.
+    progress: progress of each chain with an indexed block.
     """
 
     network: str
-    freshness: tuple[ChainFreshness, ...]
+    progress: tuple[ChainProgress, ...]
 
     @classmethod
     async def of(cls, context: RequestContext) -> PrimaryNetworkContext:
-        """Return the context, the index's freshness among the response headers.
+        """Return the context, the index's progress among the response headers.
 
         Raises NetworkNotServed.
         """
         services = context.services
         network = context.request.path_params["network"]
         context.api_settings.require_network(network, services.network_id)
-        freshness = tuple(services.index.freshness()) if services.index is not None else ()
-        if freshness:
-            response_headers(context.request.scope)[HEADER] = header_of(freshness, context.now)
-        return cls(**asdict(context), network=network, freshness=freshness)
+        chains = services.index.progress() if services.index is not None else ()
+        progress = tuple(chain for chain in chains if chain.height is not None)
+        if progress:
+            response_headers(context.request.scope)[HEADER] = header_of(progress, context.now)
+        return cls(**asdict(context), network=network, progress=progress)
 
     def chain(self) -> PrimaryChain:
         """Return the primary chain that the path names.
@@ -77,13 +79,17 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
     def require_fresh(self, chains: Iterable[PrimaryChain]) -> None:
         """Raise IndexStale if one of the chains lags further behind than the settings allow."""
         required, limit_s = frozenset(chains), self.settings.max_index_lag_s
-        for chain in self.freshness if limit_s else ():
+        for chain in self.progress if limit_s else ():
             if chain.chain in required and chain.lag_s(self.now) > limit_s:
                 raise IndexStale(chain.chain, chain.lag_s(self.now), limit_s)
 
     def is_indexed(self, chain: PrimaryChain) -> bool:
         """Return whether the index has a chain."""
-        return any(freshness.chain is chain for freshness in self.freshness)
+        return self.progress_of(chain) is not None
+
+    def progress_of(self, chain: PrimaryChain) -> ChainProgress | None:
+        """Return the progress of a chain; None if no block of it is indexed."""
+        return next((progress for progress in self.progress if progress.chain == chain), None)
 
     def chain_id(self) -> ChainID:
         """Return the id of the blockchain that the path names, by id or alias.
@@ -115,15 +121,6 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         return self.services.index
 
 
-def header_of(chains: Iterable[ChainFreshness], now: float) -> str:
-    """Return the header's value: `first` if the beginning is missing, `stale` if the node is
-    behind.
-    """
-    items = []
-    for chain in chains:
-        item = (
-            f"{chain.chain};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
-        )
-        first = f";first={chain.first_height}" if chain.first_height else ""
-        items.append(item + first + (";stale" if chain.is_node_behind else ""))
-    return ", ".join(items)
+def header_of(chains: Iterable[ChainProgress], now: float) -> str:
+    """Return the header's value, one item a chain."""
+    return ", ".join(header_item(chain.chain, chain, now) for chain in chains)

@@ -31,6 +31,7 @@ from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
 from warpseal.api.signing.request_fields import known_parameters
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.resources.progress import ChainProgress
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
@@ -284,3 +285,15 @@ class ContextFactory:
             request.headers.get("user-agent", "").startswith(_SDK_AGENT)
             or component in _SDK_COMPONENTS
         )
+
+
+def header_item(name: str, chain: ChainProgress, now: float) -> str:
+    """Return the item of a chain in the freshness header.
+
+    first: first indexed block, if older ones are missing.
+    stale: the nodes are behind, or silent.
+    """
+    item = f"{name};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
+    if chain.first_height:
+        item += f";first={chain.first_height}"
+    return item + (";stale" if chain.is_node_behind else "")

@@ -182,10 +182,8 @@ async def _find_in_index_and_node(
     query: ValidationQuery,
     page: PageRequest,
 ) -> Page[Validation]:
-    chain = next(freshness for freshness in context.freshness if freshness.chain is PrimaryChain.P)
-    is_complete = (
-        not chain.first_height and chain.height >= chain.node_height and not chain.is_node_behind
-    )
+    progress = context.progress_of(PrimaryChain.P)
+    is_complete = progress is not None and progress.has_every_block
     has_active = query.status in (None, ValidationStatusType.ACTIVE)
     if not has_active or (is_complete and page.after is not None and not _is_of_node(page.after)):
         return await index.validations(query, page)
@@ -210,7 +208,7 @@ async def _find_in_index_and_node(
         index,
         query,
         page,
-        chain.time,
+        0 if progress is None else progress.block_time,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import field
 
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.resources.chains import FollowerState, IndexedChainState
+from warpseal.resources.progress import FollowerState, IndexedChainState
 from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 

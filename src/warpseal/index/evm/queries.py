@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from warpseal.errors import DAY_S
 from warpseal.index.checkpoint import ChainStatus, decode_status
@@ -35,6 +36,7 @@ from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.resources import evm
 from warpseal.resources.base import SortOrder
+from warpseal.resources.progress import NOT_BEGUN, EvmChainProgress
 from warpseal.resources.queries import Heights, Page, PageRequest
 
 T_co = TypeVar("T_co", covariant=True)
@@ -141,25 +143,30 @@ def count_requests(session: ReadSession) -> Mapping[str, int]:
     return {kind.name.lower(): counts.get(kind, 0) for kind in RequestKind}
 
 
-def freshness(session: ReadSession, oldest: float) -> evm.EvmFreshness | None:
-    """Return how far the chain is indexed; None without blocks.
+def read_progress(session: ReadSession, oldest: float) -> EvmChainProgress | None:
+    """Return the progress of the chain; None without a block and a status.
 
-    oldest: a node must have reported its height since.
+    oldest: unix seconds before which a report of a node proves nothing.
     """
     state, status = read_state(session), read_status(session)
+    if status is None:
+        progress = EvmChainProgress(chain="", waiting=NOT_BEGUN)
+    else:
+        common = asdict(status.as_progress())
+        progress = EvmChainProgress(**common, documents=status.documents)
     if state is None:
-        return None
-    return evm.EvmFreshness(
-        unpack(state.chain.evm_chain_id),
-        state.height,
-        state.height if status is None else max(state.height, status.node_height),
-        state.time,
-        status is None or status.is_node_behind or status.reported_at < oldest,
-        state.chain.first_height,
-        state.traced,
-        state.trace_gap,
-        "" if status is None else status.stopped,
-        state.chain.icm_first,
+        return None if status is None else progress
+    return replace(
+        progress,
+        first_height=state.chain.first_height,
+        height=state.height,
+        block_time=state.time,
+        node_height=max(state.height, progress.node_height or 0),
+        is_node_behind=(status is None or status.is_node_behind or status.reported_at < oldest),
+        evm_chain_id=unpack(state.chain.evm_chain_id),
+        traced_height=state.traced,
+        trace_gap=state.trace_gap,
+        icm_first=state.chain.icm_first,
     )
 
 

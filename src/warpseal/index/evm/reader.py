@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import holder_queries, icm_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
@@ -15,7 +14,8 @@ from warpseal.index.evm.records import MissingResults, ReindexOutcome, ReindexRe
 from warpseal.index.evm.requests import RequestWriter
 from warpseal.index.read_session import ReadSession, ReplicatedReader
 from warpseal.index.settings import IndexSettings
-from warpseal.resources.evm import DailyTps, EvmBlock, EvmFreshness
+from warpseal.resources.evm import DailyTps, EvmBlock
+from warpseal.resources.progress import EvmChainProgress
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
@@ -76,16 +76,12 @@ class EvmIndex:
         """Return why the index is damaged; None if it is not, as far as is known."""
         return self._reader.damage.reason
 
-    async def freshness(self) -> EvmFreshness | None:
-        """Return how far the chain is indexed; None before its first block, or while there is no
-        index.
+    async def progress(self) -> EvmChainProgress | None:
+        """Return the progress of the chain; None before the indexer has begun with it, or while
+        there is no index.
         """
         oldest = self._now() - self._settings.node_height_ttl_s
-        return await self._read_or_none(lambda session: queries.freshness(session, oldest))
-
-    async def status(self) -> ChainStatus | None:
-        """Return the status that the indexer wrote last; None if it wrote none."""
-        return await self._read_or_none(queries.read_status)
+        return await self._read_or_none(lambda session: queries.read_progress(session, oldest))
 
     async def waiting_requests(self) -> Mapping[str, int]:
         """Return the number of requests that wait for the indexer, by kind; empty while there is no

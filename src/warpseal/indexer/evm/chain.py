@@ -15,11 +15,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from warpseal.follow.progress import ChainProgress
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.indexer.consumers import status_row
 from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.resources.progress import ChainProgress
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing
 from warpseal.warp.ids import ChainID, id_text
 
@@ -88,7 +87,7 @@ class EvmChainContext:
 
     async def report(self, progress: ChainProgress) -> None:
         """Write the progress of the chain."""
-        await self.write_status(status_row(progress))
+        await self.write_status(ChainStatus.of(progress))
 
     async def write_status(self, status: ChainStatus) -> None:
         """Write the status of the chain."""

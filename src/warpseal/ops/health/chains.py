@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from warpseal.follow.progress import ChainProgress
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
+from warpseal.resources.progress import ChainProgress
 from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.upstream.replies import find_quorum_height

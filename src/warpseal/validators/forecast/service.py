@@ -203,10 +203,13 @@ class ForecastReader:
         index = self._index()
         if index is None:
             return None
-        fresh = next((chain for chain in index.freshness() if chain.chain is PrimaryChain.P), None)
-        if fresh is None or fresh.first_height or abs(state.time_s - fresh.time) > _MAX_INDEX_AGE_S:
+        chains = index.progress()
+        progress = next((chain for chain in chains if chain.chain == PrimaryChain.P), None)
+        if progress is None or progress.height is None or progress.first_height:
             return None
-        if self._indexed is not None and self._indexed[0] == fresh.height:
+        if abs(state.time_s - progress.block_time) > _MAX_INDEX_AGE_S:
+            return None
+        if self._indexed is not None and self._indexed[0] == progress.height:
             return self._indexed[1]
         try:
             page = await index.blocks(BlockQuery(PrimaryChain.P, TimeRange()), PageRequest(1))
@@ -215,7 +218,7 @@ class ForecastReader:
         active = page.items[0].active_l1_validators if page.items else None
         if not isinstance(active, int):
             return None
-        self._indexed = fresh.height, active
+        self._indexed = progress.height, active
         return active
 
 
