@@ -66,7 +66,7 @@ from warpseal.api.http.errors import (
     UnknownField,
     UnknownTransferCoding,
 )
-from warpseal.api.openapi.describe import COMPONENT
+from warpseal.api.http.operations import COMPONENT
 from warpseal.api.signing.errors import (
     FieldTooLarge,
     InvalidQuorum,

@@ -10,7 +10,7 @@ import msgspec
 from tests.api.openapi.documented_responses import assert_valid
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import ValidatorServices
-from warpseal.api.openapi.describe import COMPONENT
+from warpseal.api.http.operations import COMPONENT
 from warpseal.delivery.destination import Destinations
 from warpseal.delivery.preflight import Preflight, PreflightRequest
 from warpseal.delivery.statement import StatementChecker

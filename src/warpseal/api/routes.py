@@ -24,15 +24,17 @@ from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.request_body import DiscardUnread
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.openapi.explorer import EXPLORER_PATH, ApiExplorer
-from warpseal.api.signing.endpoints import AggregatorEndpoints
+from warpseal.api.signing.endpoints import (
+    KEBAB_AGGREGATE,
+    V1_AGGREGATE,
+    V1_L1_MESSAGE,
+    V1_VERIFY,
+    AggregatorEndpoints,
+)
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import MetricsPage, ProbeEndpoints
 from warpseal.metrics.registry import Metrics
 
-V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"
-V1_L1_MESSAGE = V1_AGGREGATE + "/{tx_hash}"
-V1_VERIFY = "/v1/signatureAggregator/{network}/verify"
-KEBAB_AGGREGATE = "/aggregate-signatures"
 _COMPARED_CHARACTERS: Final = 128
 _MIN_SIMILARITY: Final = 0.5
 _MAX_CACHED_PATHS: Final = 256
@@ -51,9 +53,8 @@ def api_app(
     keyed = data.access.require_key
     routes = [
         Route(V1_AGGREGATE, keyed(aggregator.v1), methods=["POST"]),
-        Route(
-            KEBAB_AGGREGATE, aggregator.kebab, methods=()
-        ),  # All methods: the endpoint answers each.
+        # All methods: the endpoint answers each.
+        Route(KEBAB_AGGREGATE, aggregator.kebab, methods=()),
         Route(V1_L1_MESSAGE, keyed(aggregator.l1_message), methods=["GET"]),
         Route(V1_VERIFY, keyed(aggregator.verify), methods=["POST"]),
         Route("/health", probes.health),

@@ -26,8 +26,9 @@ from tests.api.data.test_icm import history_of, icm_setup, write_chains
 from tests.api.fixtures import serving
 from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B
 from warpseal.api.data import evm_context
-from warpseal.api.data.endpoints import ENDPOINTS, EVENT_LOG, EVM, ICM, METRICS_API, SIGNING
+from warpseal.api.data.endpoints import ENDPOINTS, EVENT_LOG, EVM, ICM, METRICS_API
 from warpseal.api.data.settings import Compat
+from warpseal.api.http.operations import SIGNING
 from warpseal.api.openapi.document import document
 from warpseal.chains.ids import bech32_text
 from warpseal.resources.text import hex_text

@@ -18,14 +18,14 @@ import pytest
 from tests.api.fixtures import DESTINATION, KEBAB, MESSAGE, SIGNED, V1, ApiSetup, client_of
 from tests.api.openapi.documented_responses import assert_valid
 from tests.api.openapi.sample_requests import DOCUMENT, operations
-from warpseal.api import routes
 from warpseal.api.data.endpoints import ENDPOINTS
 from warpseal.api.data.parameters import read_value, schema_of
 from warpseal.api.http import error_bodies
 from warpseal.api.http.error_response import kebab_name
+from warpseal.api.http.operations import COMPONENT, refer_to
 from warpseal.api.node.admin import AdminMethods
-from warpseal.api.openapi.describe import COMPONENT, refer_to
 from warpseal.api.openapi.examples import load_examples, make_example
+from warpseal.api.signing.endpoints import V1_AGGREGATE, V1_L1_MESSAGE
 from warpseal.api.signing.request_fields import BODY_FIELDS
 from warpseal.api.signing.requests import QUERY_FIELDS, VERIFY_FIELDS
 from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
@@ -105,7 +105,7 @@ def test_documented_aggregation_bodies_are_the_parsed_ones() -> None:
         assert set(schemas[name]["properties"]) == {
             field.name for field in fields.spellings.values()
         }
-    path = DOCUMENT["paths"][routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
+    path = DOCUMENT["paths"][V1_L1_MESSAGE.replace("tx_hash", "txHash")]["get"]
     parameters = {item["name"] for item in path["parameters"] if item["in"] == "query"}
     assert parameters == {field.name for field in QUERY_FIELDS.spellings.values()}
 
@@ -262,10 +262,10 @@ def untyped_parts(part: Any, path: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("method", "path", "documented"),
     [
-        ("POST", V1, routes.V1_AGGREGATE),
+        ("POST", V1, V1_AGGREGATE),
         ("POST", KEBAB, KEBAB),
         ("PUT", KEBAB, KEBAB),
-        ("GET", f"{V1}/{id_text(bytes(32))}", routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")),
+        ("GET", f"{V1}/{id_text(bytes(32))}", V1_L1_MESSAGE.replace("tx_hash", "txHash")),
     ],
 )
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from warpseal.api.http.operations import SIGNING
+
 ParameterKind = Literal[
     "account",
     "addresses",
@@ -137,7 +139,6 @@ ICM: Final = "ICM messages"
 METRICS_API: Final = "Metrics API"
 USAGE: Final = "Usage"
 EVENT_LOG: Final = "Events"
-SIGNING: Final = "Signature Aggregator"
 
 _NETWORK: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORK + "/blockchains/{blockchainId}"

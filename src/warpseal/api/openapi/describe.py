@@ -8,69 +8,51 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Any, Final
 
 from warpseal.api.http.error_response import kebab_name
+from warpseal.api.http.operations import COMPONENT, JSON, Content, OperationRow, refer_to
 
-JSON: Final = "application/json"
 METHODS: Final = ("get", "post", "put", "delete")
-COMPONENT: Final = "#/components/schemas/{name}"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _KEBAB: Final = "Kebab"
 _PREFIX: Final = COMPONENT.format(name="")
 
-Content = type[msgspec.Struct] | Mapping[str, Any] | str | None
-"""The body of a response: a resource or another schema as JSON, a text of a media type, or none."""
 Paths = dict[str, dict[str, Any]]
 """Descriptions of operations by path and method."""
 
 
-class OperationRow(NamedTuple):
-    """An operation, as a row of a table.
-
-    name: its id.
-    body: the schema of the request's JSON; None: it has none.
-    """
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    responses: Mapping[int, Content]
-    query_parameters: Iterable[dict[str, Any]] = ()
-    body: Mapping[str, Any] | None = None
-
-    def describe(self, tag: str) -> dict[str, Any]:
-        """Return the description of the operation."""
-        in_path = [
-            {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]}
-            for name in _IN_PATH.findall(self.path)
-        ]
-        body = (
-            {"requestBody": {"required": True, "content": describe_json(self.body)}}
-            if self.body
-            else {}
-        )
-        return {
-            "operationId": self.name,
-            "summary": self.summary,
-            "tags": [tag],
-            "parameters": [*in_path, *self.query_parameters],
-            "responses": {
-                str(status): _describe_content(status, content)
-                for status, content in self.responses.items()
-            },
-            **body,
-        }
+def describe_operation(row: OperationRow) -> dict[str, Any]:
+    """Return the description of an operation."""
+    in_path = [
+        {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]}
+        for name in _IN_PATH.findall(row.path)
+    ]
+    described: dict[str, Any] = {
+        "operationId": row.name,
+        "summary": row.summary,
+        "tags": [row.tag],
+        "parameters": [*in_path, *row.parameters],
+        "responses": {
+            str(status): _describe_content(status, content)
+            for status, content in row.responses.items()
+        },
+    }
+    if row.body is not None:
+        described["requestBody"] = {"required": True, "content": describe_json(row.body)}
+    if row.security is not None:
+        described["security"] = row.security
+    return described
 
 
-def describe_paths(tag: str, operations: Iterable[OperationRow]) -> Paths:
-    """Return the descriptions of operations with this tag."""
+def describe_paths(rows: Iterable[OperationRow]) -> Paths:
+    """Return the descriptions of operations by path and method."""
     paths: Paths = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method] = operation.describe(tag)
+    for row in rows:
+        item = paths.setdefault(row.path, {})
+        item[row.method] = describe_operation(row)
+        if row.servers is not None:
+            item["servers"] = row.servers
     return paths
 
 
@@ -82,16 +64,6 @@ def describe_json(schema: Mapping[str, Any]) -> dict[str, Any]:
 def describe_response(status: int, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a response."""
     return {"description": HTTPStatus(status).phrase, **({"content": content} if content else {})}
-
-
-def refer_to(resource: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return a reference to the schema of a resource."""
-    return {"$ref": COMPONENT.format(name=resource.__name__)}
-
-
-def describe_query(name: str, description: str, **schema: Any) -> dict[str, Any]:
-    """Return the description of a query parameter that may be left out."""
-    return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
 def describe_text(description: str) -> dict[str, Any]:
@@ -120,9 +92,7 @@ def with_plain_types(schema: Any) -> Any:
 
 
 def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schemas in which all that a schema named Kebab...
-
-    has, and refers to, has keys in kebab case.
+    """Return the schemas; those named Kebab..., and all that they refer to, have kebab-case keys.
 
     Responses get their keys by the same function, `with_kebab_names`.
     """

@@ -1,12 +1,13 @@
-"""The OpenAPI document of the API port, made from the resources and from the table of endpoints.
+"""The OpenAPI document of the API port, made of the table of endpoints of the Data API and of the
+tables of operations of the other rooms.
 
-Source of truth: OpenAPI 3.1; docs/node-interfaces.md and docs/gateway.md for the paths under
-`/ext`.
+Source of truth: OpenAPI 3.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,6 @@ from warpseal.api.data.endpoints import (
     ICM,
     METRICS_API,
     PRIMARY_NETWORK,
-    SIGNING,
     SUBNETS,
     USAGE,
     EndpointRow,
@@ -29,19 +29,26 @@ from warpseal.api.data.parameters import schema_of
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.error_bodies import Error, KebabError, MetricsApiError
-from warpseal.api.openapi.describe import (
+from warpseal.api.http.operations import (
+    ADMIN_TOKEN,
     COMPONENT,
-    JSON,
-    METHODS,
-    Content,
+    ERRORS,
+    SIGNING,
     OperationRow,
+    Responses,
+    describe_query,
+    refer_to,
+)
+from warpseal.api.node import operations as node_operations
+from warpseal.api.node.operations import GATEWAY, NODE
+from warpseal.api.openapi.describe import (
+    METHODS,
     Paths,
     describe_json,
+    describe_operation,
     describe_paths,
-    describe_query,
     describe_response,
     describe_text,
-    refer_to,
     with_kebab_twins,
     with_plain_types,
 )
@@ -51,52 +58,19 @@ from warpseal.api.openapi.examples import (
     make_example,
     with_example,
 )
-from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
-from warpseal.api.signing.endpoints import (
-    KebabSignedMessage,
-    RunningNetwork,
-    SignedL1Message,
-    SignedMessage,
-)
-from warpseal.api.signing.request_fields import BODY_FIELDS
-from warpseal.api.signing.requests import CALL_FIELDS, QUERY_FIELDS, VERIFY_FIELDS
-from warpseal.api.status.document import StatusDocument
-from warpseal.api.status.probe_bodies import Health, Readiness
-from warpseal.delivery.preflight import PreflightAnswer
-from warpseal.forwarding.primary.methods import ROUTES
-from warpseal.l1.explain import Explanation
-from warpseal.ops.health.registry import NodeHealth
-from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.api.signing import operations as signing_operations
+from warpseal.api.signing.endpoints import RunningNetwork
+from warpseal.api.signing.operations import REQUEST_BODIES
+from warpseal.api.status import operations as status_operations
+from warpseal.api.status.operations import PAGES, SERVICE
 from warpseal.version import __version__
 
-_ADMIN: Final = "/ext/admin"
-_ADMIN_TOKEN: Final = "admin-token"
-_TEXT: Final = "text/plain"
-_HTML: Final = "text/html"
-_V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
-_V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
-_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
-_METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys(
+_METRICS_API_ERRORS: Final[Responses] = dict.fromkeys(
     (400, 404, 429, 500, 502, 503), MetricsApiError
 )
-_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys(
-    (400, 403, 404, 413, 429, 500, 502, 503, 504), KebabError
-)
-_CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys(
-    (400, 403, 404, 413, 415, 500, 503), _TEXT
-)
-_ADMIN_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT}
-_FORWARDING_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT, 429: JsonRpcReply}
-_API_KEY: Final = describe_query(
-    "apikey", "An API key, for clients that cannot set headers.", type="string"
-)
-_SERVICE: Final = "Service"
-_NODE: Final = "Node Interfaces"
-_GATEWAY: Final = "Primary Network RPC"
-_PAGES: Final = "Pages"
 _TAGS: Final = {
     SIGNING: "Signed messages, by message or by P-Chain transaction.",
-    _SERVICE: "State of the daemon.",
+    SERVICE: "State of the daemon.",
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
     SUBNETS: "Forecasts of the quorum of subnets and L1s, from a node.",
     EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
@@ -104,9 +78,9 @@ _TAGS: Final = {
     EVENT_LOG: "What happens to messages, validators and L1s, pushed.",
     USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
-    _NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
-    _GATEWAY: "Nodes of the primary network, if gateway-nodes names some: calls are forwarded.",
-    _PAGES: "Pages, streams and metrics.",
+    NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
+    GATEWAY: "Nodes of the primary network, if gateway-nodes names some: calls are forwarded.",
+    PAGES: "Pages, streams and metrics.",
 }
 _ABOUT: Final = (
     "Signed Warp messages, and the history of the three primary chains and of EVM chains. Amounts"
@@ -115,13 +89,12 @@ _ABOUT: Final = (
 )
 
 
-class JsonRpcCall(Resource, frozen=True, gc=False, kw_only=True):
-    """A JSON-RPC 2.0 request."""
-
-    jsonrpc: str
-    id: int | str
-    method: str
-    params: dict[str, Any] | list[Any] | UnsetType = UNSET
+_ROWS_BEFORE_DATA: Final = (*signing_operations.OPERATIONS, *status_operations.SERVICE_OPERATIONS)
+_ROWS_BEHIND_DATA: Final = (
+    *node_operations.NODE_OPERATIONS,
+    *node_operations.GATEWAY_OPERATIONS,
+    *status_operations.PAGE_OPERATIONS,
+)
 
 
 def document(network: RunningNetwork | None = None) -> dict[str, Any]:
@@ -132,12 +105,9 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
     examples = load_examples() if network is None else examples_of(network)
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
     paths = {
-        **_signing_paths(),
-        **_service_paths(),
+        **describe_paths(_ROWS_BEFORE_DATA),
         **_data_paths(),
-        **_node_paths(),
-        **_gateway_paths(),
-        **_page_paths(),
+        **describe_paths(_ROWS_BEHIND_DATA),
     }
     keys = {name: {"type": "apiKey", "in": "header", "name": name} for name in KEY_HEADERS}
     schemas = with_kebab_twins(with_plain_types(components))
@@ -162,36 +132,31 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         "components": {
             "schemas": {
                 **schemas,
-                **{name: {"title": name, **schema} for name, schema in _REQUEST_BODIES.items()},
+                **{name: {"title": name, **schema} for name, schema in REQUEST_BODIES.items()},
             },
-            "securitySchemes": {**keys, _ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _success_bodies(rows: Iterable[OperationRow]) -> Iterator[type[msgspec.Struct]]:
+    """Yield the resources of the responses that are no errors."""
+    for row in rows:
+        for status, content in row.responses.items():
+            if status < HTTPStatus.BAD_REQUEST and isinstance(content, type):
+                yield content
 
 
 _RESOURCES: Final = dict.fromkeys(
     (
         *(body for endpoint in ENDPOINTS for body in body_classes(endpoint)),
-        *(SignedMessage, SignedL1Message, Explanation, KebabSignedMessage, PreflightAnswer),
-        *(Health, Readiness),
-        *(StatusDocument, Error, KebabError, MetricsApiError),
-        *(JsonRpcCall, JsonRpcReply, NodeHealth),
+        *_success_bodies(_ROWS_BEFORE_DATA),
+        *(Error, KebabError, MetricsApiError),
+        *node_operations.RESOURCES,
+        *_success_bodies(_ROWS_BEHIND_DATA),
     )
 )
 """The resources of all responses, and of other bodies."""
-
-_REQUEST_BODIES: Final = {
-    "AggregateSignaturesRequest": BODY_FIELDS.schema(
-        "A message to be signed, a justification, or both. Keys in kebab case mean the same."
-    ),
-    "VerifyRequest": VERIFY_FIELDS.schema(
-        "A signed message and the chain that is to verify it. Keys in kebab case mean the same."
-    ),
-    "CallToTest": CALL_FIELDS.schema(
-        "A call of a contract at the destination, executed without being sent."
-    ),
-}
-"""Schemas of the bodies that are parsed by tables of fields."""
 
 
 def _data_paths() -> Paths:
@@ -208,13 +173,10 @@ def _data_paths() -> Paths:
 def _describe(endpoint: EndpointRow) -> dict[str, Any]:
     """Return the description of an endpoint for callers."""
     parameters = [_parameter(parameter) for parameter in endpoint.parameters]
-    errors = _METRICS_API_ERRORS if endpoint.admission == "metrics" else _ERRORS
+    errors = _METRICS_API_ERRORS if endpoint.admission == "metrics" else ERRORS
     if endpoint.tag == EVENT_LOG:
         errors = {200: "text/event-stream", **errors}
-    row = OperationRow(
-        endpoint.method, endpoint.path, endpoint.name, endpoint.summary, errors, parameters
-    )
-    described = row.describe(endpoint.tag)
+    described = describe_operation(_operation_row(endpoint, errors, parameters))
     units = {"x-compute-units": endpoint.units}
     if endpoint.tag == EVENT_LOG:
         return described | units
@@ -242,88 +204,37 @@ def _describe_admin(endpoint: EndpointRow) -> dict[str, Any]:
     are its body.
     """
     (resource,) = body_classes(endpoint)
-    responses = {endpoint.status: resource, **_ERRORS}
+    responses = {endpoint.status: resource, **ERRORS}
     body = {
         "type": "object",
         "properties": {field.name: schema_of(field) for field in endpoint.parameters},
         "required": [field.name for field in endpoint.parameters if field.required],
     }
-    row = OperationRow(
+    row = _operation_row(endpoint, responses, body=body if endpoint.parameters else None)
+    return {
+        **describe_operation(row),
+        "security": [{ADMIN_TOKEN: []}],
+        "x-compute-units": endpoint.units,
+    }
+
+
+def _operation_row(
+    endpoint: EndpointRow,
+    responses: Responses,
+    parameters: Sequence[Mapping[str, Any]] = (),
+    body: Mapping[str, Any] | None = None,
+) -> OperationRow:
+    """Return the row of an operation with the texts of an endpoint's row."""
+    return OperationRow(
+        endpoint.tag,
         endpoint.method,
         endpoint.path,
         endpoint.name,
         endpoint.summary,
         responses,
-        body=body if endpoint.parameters else None,
+        parameters,
+        body,
     )
-    return {
-        **row.describe(endpoint.tag),
-        "security": [{_ADMIN_TOKEN: []}],
-        "x-compute-units": endpoint.units,
-    }
-
-
-def _signing_paths() -> Paths:
-    """Return the descriptions of the aggregation endpoints."""
-    v1, as_reference = {201: SignedMessage, **_ERRORS}, {200: KebabSignedMessage, **_KEBAB_ERRORS}
-    l1: dict[int, Content] = {201: SignedL1Message, 200: Explanation, **_ERRORS}
-    preflight: dict[int, Content] = {200: PreflightAnswer, **_ERRORS}
-    body, verify_body = (
-        {"$ref": COMPONENT.format(name=name)}
-        for name in ("AggregateSignaturesRequest", "VerifyRequest")
-    )
-    parameters = [
-        describe_query(field.name, field.description, **field.schema)
-        for field in QUERY_FIELDS.fields
-    ]
-    aggregate = "Aggregate the signatures over a message."
-    l1_message = "The signed message of a P-Chain transaction about an L1."
-    reference = "The same as the reference aggregator answers: keys in kebab case, status 200."
-    verify = "Whether the next block of a destination would accept a signed message, and why not."
-    kebab = "/aggregate-signatures"
-    operations = (
-        OperationRow("post", _V1_AGGREGATE, "aggregateSignatures", aggregate, v1, body=body),
-        OperationRow(
-            "get",
-            _V1_AGGREGATE + "/{txHash}",
-            "getAggregatedSignatures",
-            l1_message,
-            l1,
-            parameters,
-        ),
-        OperationRow(
-            "post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body
-        ),
-        OperationRow(
-            "put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body
-        ),
-        OperationRow(
-            "post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body
-        ),
-    )
-    return describe_paths(SIGNING, operations)
-
-
-def _service_paths() -> Paths:
-    """Return the descriptions of the state of the daemon."""
-    status_summary = (
-        "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
-    )
-    ready_summary = "Whether enough weight is connected to sign."
-    subnet = describe_query(
-        "subnetId", "The only subnet that counts; without it, those of ready-subnets."
-    )
-    ready: dict[int, Content] = {200: Readiness, 503: Readiness, 400: KebabError}
-    operations = (
-        OperationRow(
-            "get", "/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}
-        ),
-        OperationRow("get", "/ready", "ready", ready_summary, ready, (subnet,)),
-        OperationRow(
-            "get", "/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}
-        ),
-    )
-    return describe_paths(_SERVICE, operations)
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
@@ -346,159 +257,4 @@ _HEADERS: Final = {
     ),
     "ratelimit-limit": describe_text("Compute units of that limit."),
     "ratelimit-remaining": describe_text("Compute units that are left."),
-}
-
-
-def _node_paths() -> Paths:
-    """Return the node interfaces."""
-    liveness: dict[int, Content] = {200: NodeHealth, 403: _TEXT}
-    report: dict[int, Content] = {**liveness, 503: NodeHealth}
-    tag = describe_query(
-        "tag", "Only checks with this tag, and global ones; may be repeated.", type="string"
-    )
-    health, chain = "/ext/health", "/ext/bc/{blockchainId}"
-    checks_summary = "The latest results of all health checks."
-    readiness_summary = "Whether the daemon has started up."
-    liveness_summary = "Whether the process runs; for liveness probes."
-    admin_summary = "Administration: aliases, loggers, plugins, profiles."
-    health_summary = (
-        "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
-    )
-    validators_summary = (
-        "The current validators of a chain's subnet: validators.getCurrentValidators."
-    )
-    evm_summary = "Calls of an EVM chain, single or as a batch, forwarded to its nodes."
-    socket_summary = "The same calls and subscriptions by WebSocket, which this page cannot open."
-    evm_call, evm_reply = (
-        {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
-        for resource in (JsonRpcCall, JsonRpcReply)
-    )
-    evm_responses: dict[int, Content] = {200: evm_reply, **_FORWARDING_ERRORS}
-    denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
-    operations = (
-        OperationRow("get", health, "getNodeHealth", checks_summary, report, (tag,)),
-        OperationRow("get", f"{health}/health", "getHealthChecks", checks_summary, report, (tag,)),
-        OperationRow(
-            "get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)
-        ),
-        OperationRow("get", f"{health}/liveness", "getLiveness", liveness_summary, liveness),
-        _calls(health, "callHealth", health_summary),
-        _calls(_ADMIN, "callAdmin", admin_summary, _ADMIN_ERRORS),
-        _calls(f"{chain}/validators", "callValidators", validators_summary),
-        OperationRow(
-            "post", f"{chain}/rpc", "callEvm", evm_summary, evm_responses, (_API_KEY,), evm_call
-        ),
-        OperationRow(
-            "get",
-            f"{chain}/ws",
-            "openEvmSocket",
-            socket_summary,
-            {101: None, **denials},
-            (_API_KEY,),
-        ),
-    )
-    paths = describe_paths(_NODE, operations)
-    paths[_ADMIN]["post"]["security"] = [{}, {_ADMIN_TOKEN: []}]
-    return paths
-
-
-def _gateway_paths() -> Paths:
-    """Return the routes of the primary network's gateway: API keys and limits count."""
-    calls = (
-        _calls(route.path, *_GATEWAY_OPERATIONS[route.path], _FORWARDING_ERRORS, (_API_KEY,))
-        for route in ROUTES
-    )
-    return describe_paths(_GATEWAY, calls)
-
-
-def _page_paths() -> Paths:
-    """Return the pages for people and monitoring."""
-    version = describe_query(
-        "version", "The version of the page that the client has.", type="string"
-    )
-    events_summary = (
-        "The changes of the landing page as server-sent events; the stream does not end."
-    )
-    events: dict[int, Content] = {200: "text/event-stream", 404: KebabError, 429: KebabError}
-    asset: dict[int, Content] = {200: "text/css", 304: None, 404: KebabError}
-    link: dict[int, Content] = {307: None, 404: KebabError}
-    metrics_summary = "All metrics, on the metrics port, to which this page sends nothing."
-    operations = (
-        OperationRow("get", "/", "getPage", "The landing page.", {200: _HTML, 404: KebabError}),
-        OperationRow("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
-        OperationRow("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
-        OperationRow(
-            "get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}
-        ),
-        OperationRow(
-            "get",
-            "/api-json",
-            "getDocumentAsHosted",
-            "Same as `/openapi.json`.",
-            {200: JSON, 304: None},
-        ),
-        OperationRow(
-            "get", "/status/events", "getStatusEvents", events_summary, events, (version,)
-        ),
-        OperationRow(
-            "get",
-            "/status/metrics",
-            "findMetrics",
-            "Redirects to /metrics on the metrics port.",
-            link,
-        ),
-        OperationRow("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),
-    )
-    paths = describe_paths(_PAGES, operations)
-    paths["/metrics"]["servers"] = [_METRICS_SERVER]
-    return paths
-
-
-def _calls(
-    path: str,
-    name: str,
-    summary: str,
-    errors: Mapping[int, Content] = _CALL_ERRORS,
-    parameters: Iterable[dict[str, Any]] = (),
-) -> OperationRow:
-    """Return a JSON-RPC service."""
-    return OperationRow(
-        "post",
-        path,
-        name,
-        summary,
-        {200: JsonRpcReply, **errors},
-        parameters,
-        refer_to(JsonRpcCall),
-    )
-
-
-_INDEXED: Final = "of the {} in the order of acceptance: index.*, if the node has them."
-_GATEWAY_OPERATIONS: Final = {
-    "/ext/info": ("callInfo", "The node and its network: info.*."),
-    "/ext/bc/P": ("callPChain", "The P-Chain: platform.*."),
-    "/ext/bc/X": ("callXChain", "The X-Chain: avm.*."),
-    "/ext/bc/C/avax": ("callCChainAtomic", "Atomic transactions of the C-Chain: avax.*."),
-    **{
-        f"/ext/bc/{chain}/proposervm": (
-            f"call{chain}ChainProposervm",
-            f"Epochs of the {chain}-Chain: proposervm.*.",
-        )
-        for chain in "PXC"
-    },
-    **{
-        f"/ext/index/{chain}/block": (
-            f"call{chain}ChainBlocks",
-            "Blocks " + _INDEXED.format(f"{chain}-Chain"),
-        )
-        for chain in "PXC"
-    },
-    "/ext/index/X/tx": ("callXChainTransactions", "Transactions " + _INDEXED.format("X-Chain")),
-    "/ext/index/X/vtx": ("callXChainVertices", "Vertices " + _INDEXED.format("X-Chain")),
-}
-"""Operation id and summary of each route of the gateway."""
-_METRICS_SERVER: Final = {
-    "url": "http://{host}:{port}",
-    "description": "api-host and metrics-port",
-    "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "8081"}},
 }

@@ -70,6 +70,10 @@ from warpseal.warp.ids import MessageID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
+V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
+V1_L1_MESSAGE: Final = V1_AGGREGATE + "/{tx_hash}"
+V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
+KEBAB_AGGREGATE: Final = "/aggregate-signatures"
 UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
 _KEBAB_METHODS: Final = ("POST", "PUT")
 # The validator sets whose headers are cached.
