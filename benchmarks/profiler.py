@@ -15,8 +15,7 @@ from benchmarks.decode import mainnet_blocks
 from benchmarks.report import Aim, Figure, Report, quantile
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.cli.process import run_on_loop
-from warpseal.ops.profiles.profiler import LoopStalls
-from warpseal.ops.profiles.samples import CpuSampler
+from warpseal.ops.profiles.cpu import CpuSampler
 
 TURNS = 30
 QUICK_TURNS = 2
@@ -58,10 +57,7 @@ def run(quick: bool) -> Report:
             f"{TASKS} tasks and {THREADS} threads, {CALL_DEPTH} calls deep; {len(pairs)} pairs of"
             " turns"
         ),
-        (
-            "the second figure includes signals, beats of the event loop, caches and the noise of"
-            " both turns"
-        ),
+        ("the second figure includes signals, caches and the noise of both turns"),
     )
     return Report("profiler", quick, figures, notes, {"pairs": pairs})
 
@@ -87,13 +83,11 @@ async def _plain(blocks: Sequence[bytes]) -> Turn:
 
 
 async def _profiled(blocks: Sequence[bytes]) -> Turn:
-    sampler, stalls = CpuSampler(), LoopStalls()
+    sampler = CpuSampler()
     started = time.process_time()
-    stalls.start()
     sampler.start()
     await _work(blocks)
     sampler.stop()
-    stalls.stop()
     return Turn(time.process_time() - started, sampler.own_cpu_ns / 1e9)
 
 

@@ -47,12 +47,12 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_with_counted_threads(work))
-    return uvloop.run(_with_counted_threads(work))
+        return asyncio.run(_with_threads(work))
+    return uvloop.run(_with_threads(work))
 
 
-async def _with_counted_threads(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` with an executor that counts the waits of asyncio.to_thread."""
+async def _with_threads(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` with the daemon's number of threads for asyncio.to_thread."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "asyncio"))
     return await work
 

@@ -1,5 +1,4 @@
-"""Small primitives that every package may use: locks, single flight, backoff, request ids, stack
-samples.
+"""Small primitives that every package may use: single flight, backoff, retry, request ids.
 
 No I/O.
 """

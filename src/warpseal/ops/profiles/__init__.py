@@ -1,4 +1,4 @@
-"""CPU, memory and contention profiles of the process in the format of pprof.
+"""CPU, memory and wait profiles of the process, in the format of pprof.
 
 Start with profiler.py.
 """
