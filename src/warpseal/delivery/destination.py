@@ -156,7 +156,7 @@ class Destinations:
         self._epochs_seen: LRUCache[ChainID, LRUCache[int, Epoch]] = LRUCache(_MAX_CHAINS)
         self._epoch_duration_s: int | None = None
 
-    def known(self, chain_id: ChainID) -> Destination | None:
+    def cached(self, chain_id: ChainID) -> Destination | None:
         """Return what `resolve` would return without asking a node; None if it would ask one, or
         raise.
         """
@@ -312,9 +312,6 @@ class Destinations:
         )
         self._rules[chain_id] = rules
         return rules
-
-    async def _x_chain_id(self) -> ChainID:
-        return (await self._upstream.view.primary_chains(self._network_id)).x
 
     async def _last_block_s(self, chain_id: ChainID) -> int:
         """Return the time of the last block, Unix seconds; 0 if it is not known."""

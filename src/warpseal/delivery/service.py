@@ -1,5 +1,4 @@
-"""The use case: a message that the next block of its destination accepts, and a report on what
-decides that.
+"""The use case: a message that the next block of its destination accepts, with a report.
 
 Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`.
 """
@@ -9,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from collections.abc import AsyncIterator, Callable, Set
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -29,9 +28,9 @@ from warpseal.delivery.report import (
     DestinationQuorum,
     DestinationReport,
     HeightLabel,
-    QuorumSource,
     RawHeaders,
     SignedSet,
+    WeightAtHeight,
     advise,
     weigh,
 )
@@ -43,32 +42,34 @@ from warpseal.delivery.request import (
     S,
 )
 from warpseal.delivery.settings import DeliverySettings
-from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
+from warpseal.delivery.signers import (
+    MessageSigner,
+    SignedResult,
+    Signer,
+    SigningTerms,
+    TransactionSigner,
+    aggregate,
+)
+from warpseal.delivery.warp_rules import choose_signing_subnet
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import Explanation
-from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
+from warpseal.l1.request import L1SignedMessage
 from warpseal.l1.service import L1MessageService
 from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.resources.base import UNSET
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
-from warpseal.validators.errors import HeightTooNew
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
-from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum
 
 log = logging.getLogger(__name__)
 
-MAX_PERCENTAGE: Final = 100
 MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 # How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
-# The lookups of a destination and of the height by transaction note a new epoch at most this long
-# after each other.
-_EPOCH_LAG_S: Final = 0.25
 _LATEST_TIMEOUT_S: Final = 1.0
 _MAX_LOADS: Final = 64
 _LOAD_TIMEOUT_S: Final = 10.0
@@ -77,33 +78,18 @@ _MAX_RECENT: Final = 2_048
 _MAX_RECENT_BYTES: Final = 2_048
 
 
-class _Terms(Struct, frozen=True):
-    """How a message is signed for a destination.
-
-    verifying_subnet_id: whose set the destination takes.
-    """
-
-    signing_subnet_id: SubnetID
-    signed_by: SignerSource
-    verifying_subnet_id: SubnetID
-    height: int
-    height_source: HeightSource
-    quorum: int
-    quorum_source: QuorumSource
-
-
 _DeliveryKey = tuple[Any, ...]
 
 
 class _CachedDelivery(Struct, frozen=True):
     """The outcome of a request. It has no validator set, so that none outlives its cache.
 
-    proposed_height: the proposed height of the P-Chain at that time.
-    set_digest: the digest of the validator set that signed.
+    proposed_height: proposed height of the P-Chain at the time of the request.
+    set_digest: digest of the validator set that signed.
     """
 
     destination: Destination
-    terms: _Terms
+    terms: SigningTerms
     proposed_height: int | None
     aggregation_request: AggregationRequest
     signed_message: bytes
@@ -112,10 +98,25 @@ class _CachedDelivery(Struct, frozen=True):
     headers: RawHeaders
 
 
-class DeliveryService:
-    """Used from one event loop.
+class _Outcome(Struct, Generic[S], frozen=True):
+    """A message that was signed in its destination's epoch.
 
-    unix_now: Unix seconds, which are compared with the times of epochs.
+    destination: destination as it was before the message was signed.
+    latest: destination as it was afterwards.
+    proposed_height: proposed height of the P-Chain at the time of the report.
+    """
+
+    signed: SignedResult[S]
+    destination: Destination
+    latest: Destination
+    proposed_height: int | None
+    report: DestinationReport
+
+
+class DeliveryService:
+    """Signs messages for their destinations. Used from one event loop.
+
+    unix_now: clock in Unix seconds, with which the times of epochs are compared.
     """
 
     def __init__(
@@ -150,114 +151,120 @@ class DeliveryService:
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises;
         a missed quorum has `advice` in its detail if the destination verifies with an old set.
         """
-        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(
-            request.aggregation.timeout_s
-        )
-        destination = self._destinations.known(request.destination_id)
-        recent = None if destination is None or request.wants_report else self._find_recent(request)
-        if recent is None or (recent.destination, recent.proposed_height) != (
-            destination,
-            self._proposed_height.last,
-        ):
-            return await self._sign(request, deadline)
+        timeout_s = self._limits.timeout_s(request.aggregation.timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        destination = self._destinations.cached(request.destination_id)
+        if destination is not None and not request.wants_report:
+            delivery = await self._sign_recent(request, destination, deadline)
+            if delivery is not None:
+                return delivery
+        return await self._sign_new(request, deadline)
+
+    async def _sign_recent(
+        self, request: DeliveryRequest, destination: Destination, deadline: float
+    ) -> Delivery[Aggregation] | None:
+        """Return the delivery of an equal request of late, if it still holds; None otherwise.
+
+        It holds if the aggregation returns the same message from the same set at the same
+        destination: then the report is the same as well, and need not be made again.
+        """
+        recent = self._find_recent(request)
+        # The report has the proposed height.
+        heights = self._proposed_height
+        if recent is None or recent.destination != destination:
+            return None
+        if recent.proposed_height != heights.last:
+            return None
         try:
-            aggregation = await self._aggregate(recent.aggregation_request)
+            aggregation = await aggregate(self._aggregator, recent.aggregation_request)
         except MISSED as error:
             latest = await self._latest(recent.destination, deadline)
-            if recent.terms.height_source == "epoch" and _has_moved(
-                recent.destination, latest, deadline
-            ):
-                return await self._sign(request, deadline)
+            is_epoch_height = recent.terms.height_source == "epoch"
+            if is_epoch_height and _has_moved(recent.destination, latest, deadline):
+                return None
             await self._add_advice(error, latest, recent.terms)
             raise
-        # The epoch may have ended while validators were asked.
+        # The epoch may have ended while validators were asked; for a cached message none was.
         is_current = (
-            aggregation.cached or self._destinations.known(request.destination_id) == destination
+            aggregation.cached or self._destinations.cached(request.destination_id) == destination
         )
-        is_same = (
-            aggregation.signed_message == recent.signed_message
-            and aggregation.members.digest == recent.set_digest
-        )
-        if not (is_current and is_same):
-            return await self._sign(request, deadline)
+        is_same_message = aggregation.signed_message == recent.signed_message
+        is_same_set = aggregation.members.digest == recent.set_digest
+        if not (is_current and is_same_message and is_same_set):
+            return None
         return Delivery(aggregation, recent.report, recent.headers)
 
-    async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery[Aggregation]:
-        """Sign a message at the height at which its destination verifies now, and report on the
-        result.
-
-        The destination is looked up before the message is signed, since it decides the height, the
-        set and the quorum; and once more afterwards, since its epoch may have ended while
-        validators were asked. If the signature does not verify in the new epoch, all is done again
-        with the new height, at most `_MAX_EPOCHS` times in all: the shares are in the cache by
-        then, so a repetition asks only validators that are new. A missed quorum is treated in the
-        same way before it becomes an error, because the new epoch may have the quorum that the old
-        one lacked.
-
-        The sets of the heights in question are loaded while the round runs. They are awaited only
-        after it, for a bounded time: a report with fewer heights is better than none. The next
-        epoch's message is made last, from what is left of the caller's time, so that it never
-        delays or fails the message that was asked for.
-        """
+    async def _sign_new(self, request: DeliveryRequest, deadline: float) -> Delivery[Aggregation]:
         original = request.aggregation
         source_chain_id = P_CHAIN if original.message is None else original.message.source_chain_id
         async with _bounded(deadline, NodeUnavailable("the subnet of the message's chain")):
             source_subnet_id = await self._chains.subnet_of(source_chain_id)
-        latest = await self._resolve(request.destination_id, deadline)
-        for epochs_left in reversed(range(_MAX_EPOCHS)):
-            destination = latest
-            terms = _terms(request, destination, source_chain_id, source_subnet_id)
-            signing = replace(
-                original,
-                signing_subnet_id=terms.signing_subnet_id,
-                quorum=terms.quorum,
-                buffer=min(original.buffer, MAX_PERCENTAGE - terms.quorum),
-                height=terms.height,
-                is_epoch_height=terms.height_source != "request",
-                timeout_s=self._remaining_s(deadline),
+        signer = MessageSigner(self._aggregator, request, source_chain_id, source_subnet_id)
+        # The destination decides the height, the set and the quorum, so its lookup comes first.
+        destination = await self._resolve(request.destination_id, deadline)
+        outcome = await self._sign_in_epoch(
+            signer, destination, deadline, is_whole=request.wants_report
+        )
+        if request.wants_report:
+            return await self._deliver_whole(signer, outcome, deadline)
+        aggregation, report = outcome.signed.result, outcome.report
+        headers = report.headers()
+        if outcome.latest == outcome.destination:
+            terms = outcome.signed.terms
+            aggregation_request = signer.build_request(terms, original.timeout_s)
+            recent = _CachedDelivery(
+                outcome.latest,
+                terms,
+                outcome.proposed_height,
+                replace(aggregation_request, is_ahead=False),
+                aggregation.signed_message,
+                aggregation.members.digest,
+                report,
+                headers,
             )
+            self._remember(request, recent)
+        return Delivery(aggregation, report, headers)
+
+    async def _sign_in_epoch(
+        self, signer: Signer[S], destination: Destination, deadline: float, *, is_whole: bool
+    ) -> _Outcome[S]:
+        """Sign a message at the height at which its destination verifies now, and report on it.
+
+        destination: destination as it is now.
+        is_whole: whether the report waits for the sets of all heights.
+        """
+        latest = destination
+        epochs_left = _MAX_EPOCHS
+        while True:
+            epochs_left -= 1
+            destination = latest
+            terms = signer.choose_terms(destination)
+            # The sets of the heights in the report load while the round runs.
             self._prefetch(destination, terms.verifying_subnet_id)
             try:
-                aggregation = await self._aggregate(signing)
+                signed = await signer.sign(terms, self._remaining_s(deadline))
             except MISSED as error:
+                # The destination is looked up before the miss becomes an error: the new epoch may
+                # have the quorum that the old one lacked.
                 latest = await self._latest(destination, deadline)
-                if (
-                    epochs_left
-                    and terms.height_source == "epoch"
-                    and _has_moved(destination, latest, deadline)
-                ):
-                    continue
-                await self._add_advice(error, latest, terms)
-                raise
-            latest = await self._latest(destination, deadline)
-            await self._load_sets(latest, terms.verifying_subnet_id, is_whole=request.wants_report)
-            signed = SignedSet(
-                aggregation.signed_message, aggregation.members, aggregation.signed_weight
-            )
-            proposed_height = self._proposed_height.last
-            report = self._report(latest, terms, signed)
-            if not _is_outrun(latest, report, deadline):
-                break
-        if not request.wants_report:
-            delivery = Delivery(aggregation, report, report.headers())
-            if latest == destination:
-                again = replace(signing, timeout_s=original.timeout_s, is_ahead=False)
-                digest, message = aggregation.members.digest, aggregation.signed_message
-                recent = _CachedDelivery(
-                    latest, terms, proposed_height, again, message, digest, report, delivery.headers
-                )
-                self._remember(request, recent)
-            return delivery
-
-        async def sign_again(height: int, timeout_s: float) -> bytes:
-            return (
-                await self._aggregate(replace(signing, height=height, timeout_s=timeout_s))
-            ).signed_message
-
-        subnet_id = terms.verifying_subnet_id
-        return await self._deliver_whole(
-            aggregation, latest, report, subnet_id, deadline, sign_again
-        )
+                is_epoch_height = terms.height_source == "epoch"
+                has_moved = is_epoch_height and _has_moved(destination, latest, deadline)
+                if not epochs_left or not has_moved:
+                    await self._add_advice(error, latest, terms)
+                    raise
+            else:
+                # Its epoch may have ended while validators were asked.
+                latest = await self._latest(destination, deadline)
+                # The sets are awaited only after the round, and for a bounded time: a report with
+                # fewer heights is better than none.
+                await self._load_sets(latest, terms.verifying_subnet_id, is_whole=is_whole)
+                proposed_height = self._proposed_height.last
+                report = self._report(latest, signed.terms, signed.signed_set)
+                if not epochs_left or not _is_outrun(latest, report, deadline):
+                    return _Outcome(signed, destination, latest, proposed_height, report)
+            # All is done again with the new height. The shares are in the cache by now, so that a
+            # repetition asks only validators that are new.
+            await asyncio.sleep(signer.epoch_lag_s)
 
     async def signing_set(
         self, source_chain_id: ChainID, destination_id: ChainID
@@ -277,31 +284,16 @@ class DeliveryService:
         )
         return await self._sets.at(subnet_id, destination.height, is_chosen=True, epoch=True)
 
-    async def _aggregate(self, request: AggregationRequest) -> Aggregation:
-        """Aggregate.
-
-        Raises NodeUnavailable if nodes do not know a height that the caller did not choose.
-        """
-        try:
-            return await self._aggregator.aggregate(request)
-        except HeightTooNew:
-            if not request.is_epoch_height:
-                raise
-            raise NodeUnavailable(f"the validator set at P-Chain height {request.height}") from None
-
     async def _resolve(self, chain_id: ChainID, deadline: float) -> Destination:
         late = DestinationUnavailable(id_text(chain_id), "its nodes did not answer in time")
         async with _bounded(deadline, late):
             return await self._destinations.resolve(chain_id)
 
     async def _latest(self, destination: Destination, deadline: float) -> Destination:
-        """Return the destination as it is now: its epoch may have ended while validators were
-        asked.
-
-        The lookup has some time after the deadline, at which a quorum is missed.
-        """
+        """Return the destination as it is now; as it was if the lookup fails."""
+        # A quorum is missed at the deadline, so the lookup has some time after it.
+        earliest = asyncio.get_running_loop().time() + _LATEST_TIMEOUT_S
         try:
-            earliest = asyncio.get_running_loop().time() + _LATEST_TIMEOUT_S
             return await self._resolve(destination.chain_id, max(deadline, earliest))
         except WarpsealError:
             return destination
@@ -313,19 +305,18 @@ class DeliveryService:
             return None
 
     def _remember(self, request: DeliveryRequest, recent: _CachedDelivery) -> None:
-        """Keep the outcome of a request, so that an equal one only has to find the same signed
-        message again.
-        """
-        aggregation, candidates = request.aggregation, len(self._heights(recent.destination))
-        size_bytes = len(aggregation.justification) + (
-            0 if aggregation.message is None else len(aggregation.message.raw)
-        )
-        if size_bytes <= _MAX_RECENT_BYTES and len(recent.report.heights) == candidates:
+        """Keep the outcome of a request for `_sign_recent`."""
+        aggregation = request.aggregation
+        size_bytes = len(aggregation.justification)
+        if aggregation.message is not None:
+            size_bytes += len(aggregation.message.raw)
+        # A report that lacks a height may have it next time.
+        is_complete = len(recent.report.heights) == len(self._heights(recent.destination))
+        if size_bytes <= _MAX_RECENT_BYTES and is_complete:
             self._recent[_delivery_key(request)] = recent
 
     async def sign_l1(self, request: L1DeliveryRequest) -> Delivery[L1SignedMessage]:
-        """Return the signed message of a transaction with a report; its destination is the chain of
-        the L1's manager.
+        """Return the signed message of a transaction for the chain of its L1's manager.
 
         Raises DestinationMismatch, WarpDisabled, DestinationUnavailable, and what
         L1MessageService.get raises.
@@ -335,42 +326,14 @@ class DeliveryService:
         async with _bounded(deadline, NodeUnavailable("the transaction")):
             chain_id = await self._l1_messages.manager_chain(original)
         _require_manager_chain(request, id_text(chain_id))
-        latest = await self._resolve(chain_id, deadline)
-        for epochs_left in reversed(range(_MAX_EPOCHS)):
-            destination, subnet_id = latest, latest.subnet_id
-            self._prefetch(destination, subnet_id)
-            try:
-                signed = await self._l1_messages.get(
-                    replace(original, timeout_s=self._remaining_s(deadline))
-                )
-            except MISSED as error:
-                latest = await self._latest(destination, deadline)
-                if (
-                    epochs_left
-                    and original.height is None
-                    and _has_moved(destination, latest, deadline)
-                ):
-                    await asyncio.sleep(_EPOCH_LAG_S)
-                    continue
-                source: HeightSource = "request" if original.height else "epoch"
-                await self._add_advice(
-                    error, latest, _l1_terms(original, latest, subnet_id, latest.height, source)
-                )
-                raise
-            latest = await self._latest(destination, deadline)
-            await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
-            report = await self._l1_report(original, latest, signed)
-            if not epochs_left or not _is_outrun(latest, report, deadline):
-                break
-            await asyncio.sleep(_EPOCH_LAG_S)
-        if not request.wants_report:
-            return Delivery(signed, report, report.headers())
-
-        async def sign_again(height: int, timeout_s: float) -> bytes:
-            again = replace(original, height=height, timeout_s=timeout_s)
-            return (await self._l1_messages.get(again)).signed_message
-
-        return await self._deliver_whole(signed, latest, report, subnet_id, deadline, sign_again)
+        signer = TransactionSigner(self._l1_messages, self._sets, original)
+        destination = await self._resolve(chain_id, deadline)
+        outcome = await self._sign_in_epoch(
+            signer, destination, deadline, is_whole=request.wants_report
+        )
+        if request.wants_report:
+            return await self._deliver_whole(signer, outcome, deadline)
+        return Delivery(outcome.signed.result, outcome.report, outcome.report.headers())
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         """Return the explanation of a transaction's message.
@@ -382,18 +345,10 @@ class DeliveryService:
             _require_manager_chain(request, explanation.message.manager_chain_id)
         return explanation
 
-    async def _l1_report(
-        self, l1_request: L1Request, destination: Destination, signed: L1SignedMessage
-    ) -> DestinationReport:
-        subnet_id, height = signed.signing_subnet_id, signed.height
-        terms = _l1_terms(l1_request, destination, subnet_id, height, signed.height_source)
-        members = await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
-        weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
-        return self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
-
     # Validator sets of the heights at which the destination may verify.
 
     def _heights(self, destination: Destination) -> list[tuple[HeightLabel, int]]:
+        """Return the heights that a report has, in its order."""
         heights: list[tuple[HeightLabel, int]] = [("current", destination.height)]
         if destination.epoch != NO_EPOCH:
             heights.append(("next", destination.proposed_height))
@@ -404,19 +359,16 @@ class DeliveryService:
     def _prefetch(
         self, destination: Destination, subnet_id: SubnetID
     ) -> dict[int, asyncio.Task[None]]:
-        """Load the sets that are not known; return the loads by height.
+        """Load the sets that are not in the cache; return the loads by height.
 
-        They go on when their callers have left.
+        A load goes on when its callers have left: the next request needs the same set.
         """
         loads: dict[int, asyncio.Task[None]] = {}
         for _, height in self._heights(destination):
             key = (subnet_id, height)
             load = self._loads.get(key)
-            if (
-                load is None
-                and len(self._loads) < _MAX_LOADS
-                and self._sets.known(subnet_id, height) is None
-            ):
+            has_room = len(self._loads) < _MAX_LOADS
+            if load is None and has_room and self._sets.known(subnet_id, height) is None:
                 load = self._loads[key] = asyncio.create_task(self._load(subnet_id, height))
             if load is not None:
                 loads[height] = load
@@ -435,8 +387,9 @@ class DeliveryService:
     async def _load_sets(
         self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True
     ) -> None:
-        """Wait for the sets that are not known, or for the current epoch's only; a load may take
-        too long.
+        """Wait for the sets of the heights that a report has, for a bounded time.
+
+        is_whole: False waits only for the set at the destination's height.
         """
         loads = self._prefetch(destination, subnet_id)
         awaited = [
@@ -446,13 +399,14 @@ class DeliveryService:
             await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
 
     def _report(
-        self, destination: Destination, terms: _Terms, signed: SignedSet
+        self, destination: Destination, terms: SigningTerms, signed: SignedSet
     ) -> DestinationReport:
-        heights = tuple(
-            weigh(label, height, members, signed, destination.rules.quorum)
-            for label, height in self._heights(destination)
-            if (members := self._sets.known(terms.verifying_subnet_id, height)) is not None
-        )
+        """Return the report on a signed message, with the heights whose sets are in the cache."""
+        heights: list[WeightAtHeight] = []
+        for label, height in self._heights(destination):
+            members = self._sets.known(terms.verifying_subnet_id, height)
+            if members is not None:
+                heights.append(weigh(label, height, members, signed, destination.rules.quorum))
         verifies = {weight.epoch: weight.verifies for weight in heights}
         return DestinationReport(
             destination_blockchain_id=id_text(destination.chain_id),
@@ -461,7 +415,7 @@ class DeliveryService:
             p_chain_height=str(terms.height),
             p_chain_height_source=terms.height_source,
             quorum=DestinationQuorum(percentage=terms.quorum, source=terms.quorum_source),
-            heights=heights,
+            heights=tuple(heights),
             epoch=destination.describe_epoch(),
             verifies_now=verifies.get("current", UNSET),
             serves_next=verifies.get("next", UNSET),
@@ -470,61 +424,59 @@ class DeliveryService:
     # The next epoch, and advice.
 
     async def _deliver_whole(
-        self,
-        result: S,
-        destination: Destination,
-        report: DestinationReport,
-        subnet_id: SubnetID,
-        deadline: float,
-        sign_again: Callable[[int, float], Awaitable[bytes]],
+        self, signer: Signer[S], outcome: _Outcome[S], deadline: float
     ) -> Delivery[S]:
-        """Return a delivery with its whole report: with advice, and with a second message for the
-        next epoch.
-
-        sign_again: returns the message signed at a height, within some seconds.
-        """
+        """Return a delivery with advice, and with a second message for the next epoch if needed."""
+        destination, report, signed = outcome.latest, outcome.report, outcome.signed
         verifies_at_present = any(
             weight.verifies for weight in report.heights if weight.epoch == "proposed"
         )
         if report.verifies_now is False and verifies_at_present:
-            report = replace(report, advice=await self._advise(destination, subnet_id) or UNSET)
-        sealed_from, following = destination.sealed_from, None
+            advice = await self._advise(destination, signed.terms.verifying_subnet_id)
+            report = replace(report, advice=advice or UNSET)
+        sealed_from = destination.sealed_from
         is_ending = (
             sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
         )
+        following = None
         if is_ending and report.serves_next is False and report.p_chain_height_source != "request":
-            timeout_s = min(self._remaining_s(deadline), self._settings.next_timeout_s)
-            following = NextSignedMessage(
-                predicted=True, p_chain_height=str(destination.proposed_height)
-            )
-            try:
-                signed_message = await sign_again(destination.proposed_height, timeout_s)
-                following = replace(following, signed_message=signed_message.hex())
-            except WarpsealError as error:
-                following = replace(following, error=error.code)
-        return Delivery(result, report, report.headers(), True, following)
+            following = await self._sign_following(signer, outcome, deadline)
+        return Delivery(signed.result, report, report.headers(), True, following)
+
+    async def _sign_following(
+        self, signer: Signer[S], outcome: _Outcome[S], deadline: float
+    ) -> NextSignedMessage:
+        """Return the message for the next epoch, or the error that it ended with.
+
+        It is signed last, from the rest of the caller's time, so that it never delays or fails the
+        message that the caller asked for.
+        """
+        height = outcome.latest.proposed_height
+        following = NextSignedMessage(predicted=True, p_chain_height=str(height))
+        timeout_s = min(self._remaining_s(deadline), self._settings.next_timeout_s)
+        try:
+            signed = await signer.sign(outcome.signed.terms, timeout_s, height)
+        except WarpsealError as error:
+            return replace(following, error=error.code)
+        return replace(following, signed_message=signed.signed_set.signed_message.hex())
 
     def _remaining_s(self, deadline: float) -> float:
         return self._limits.remaining_s(deadline, asyncio.get_running_loop().time())
 
     async def _add_advice(
-        self, error: WarpsealError, destination: Destination, terms: _Terms
+        self, error: WarpsealError, destination: Destination, terms: SigningTerms
     ) -> None:
-        """Add the advice to the detail of an error, unless the present set would lack the quorum as
-        well.
-        """
+        """Add the advice to an error, unless the present set would lack the quorum as well."""
         if terms.height_source == "request":
             return
-        failed = (
-            error.shortfall.failed_keys
-            if isinstance(error, QuorumNotReached | QuorumImpossible)
-            else frozenset()
-        )
-        advice = await self._advise(
-            destination,
-            terms.verifying_subnet_id,
-            lambda now: _can_reach(now, terms.quorum, failed),
-        )
+        failed_keys: Set[bytes] = frozenset()
+        if isinstance(error, QuorumNotReached | QuorumImpossible):
+            failed_keys = error.shortfall.failed_keys
+
+        def suffices(members: CanonicalValidatorSet) -> bool:
+            return _can_reach(members, terms.quorum, failed_keys)
+
+        advice = await self._advise(destination, terms.verifying_subnet_id, suffices)
         if advice is not None:
             error.detail["advice"] = advice
 
@@ -532,30 +484,37 @@ class DeliveryService:
         self,
         destination: Destination,
         subnet_id: SubnetID,
-        suffices: Callable[[CanonicalValidatorSet], bool] = lambda now: True,
+        suffices: Callable[[CanonicalValidatorSet], bool] | None = None,
     ) -> DeliveryAdvice | None:
-        """Return the advice if the destination verifies with another set than the present one, as
-        far as known.
+        """Return the advice if the destination verifies with another set than the present one.
 
-        suffices: whether the present set can sign the message.
+        Without one of the two sets there is none.
+        suffices: function that returns whether the present set can sign the message.
         """
         await self._load_sets(destination, subnet_id)
-        sets, pinned, present = self._sets, destination.height, self._proposed_height.last
-        before = sets.known(subnet_id, pinned)
-        now = None if present is None else sets.known(subnet_id, present)
-        if before is None or now is None or present is None or present <= pinned:
+        pinned_height, present_height = destination.height, self._proposed_height.last
+        if present_height is None or present_height <= pinned_height:
             return None
-        if before is now or before.digest == now.digest or not suffices(now):
+        pinned = self._sets.known(subnet_id, pinned_height)
+        present = self._sets.known(subnet_id, present_height)
+        if pinned is None or present is None or pinned.digest == present.digest:
             return None
-        timeout_s = self._settings.advice_timeout_s
-        height = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
+        if suffices is not None and not suffices(present):
+            return None
+        height = await self._needed_heights.find(
+            subnet_id,
+            pinned_height,
+            present_height,
+            present.digest,
+            self._settings.advice_timeout_s,
+        )
         return advise(destination, height, self._unix_now())
 
 
 def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
-    """Return what is equal for equal requests.
+    """Return a key that is equal for equal requests.
 
-    A tuple is compared in a fifth of the time of a request.
+    A tuple is compared in a fifth of the time that a request takes.
     """
     aggregation = request.aggregation
     message = None if aggregation.message is None else aggregation.message.raw
@@ -572,10 +531,7 @@ def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
 
 
 def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
-    """Check that the message of a transaction is for its destination.
-
-    chain: the chain of the L1's manager.
-    """
+    """Raise DestinationMismatch if a request names another chain than that of the L1's manager."""
     if request.destination_id is not None and id_text(request.destination_id) != chain:
         reason = (
             f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
@@ -589,83 +545,19 @@ def _has_moved(before: Destination, latest: Destination, deadline: float) -> boo
 
 
 def _is_outrun(destination: Destination, report: DestinationReport, deadline: float) -> bool:
-    """Return whether the epoch ended while the message was signed, which does not verify any more."""
-    has_time = asyncio.get_running_loop().time() < deadline
-    has_moved = report.p_chain_height_source == "epoch" and report.p_chain_height != str(
-        destination.height
-    )
-    return has_time and has_moved and report.verifies_now is False
+    """Return whether a message does not verify any more, since its epoch has ended, and time is left."""
+    if report.p_chain_height_source != "epoch" or report.verifies_now is not False:
+        return False
+    has_moved = report.p_chain_height != str(destination.height)
+    return has_moved and asyncio.get_running_loop().time() < deadline
 
 
 def _can_reach(members: CanonicalValidatorSet, quorum: int, failed_keys: Set[bytes]) -> bool:
-    """Return whether a set reaches a quorum, in percent, without the validators that failed to
-    sign.
-    """
+    """Return whether a set reaches a quorum, in percent, without the keys that failed to sign."""
     weight = sum(
         member.weight for member in members.validators if member.public_key not in failed_keys
     )
     return has_quorum(weight, members.total_weight, quorum)
-
-
-def _l1_terms(
-    l1_request: L1Request,
-    destination: Destination,
-    subnet_id: SubnetID,
-    height: int,
-    source: HeightSource,
-) -> _Terms:
-    quorum, quorum_source = _quorum(
-        None if l1_request.is_default_quorum else l1_request.quorum, destination.rules
-    )
-    return _Terms(
-        subnet_id, "destination", destination.subnet_id, height, source, quorum, quorum_source
-    )
-
-
-def _terms(
-    request: DeliveryRequest,
-    destination: Destination,
-    source_chain_id: ChainID,
-    source_subnet_id: SubnetID,
-) -> _Terms:
-    aggregation = request.aggregation
-    verifying_subnet_id, signed_by = choose_signing_subnet(
-        source_chain_id,
-        source_subnet_id,
-        destination.chain_id,
-        destination.subnet_id,
-        destination.rules,
-    )
-    signing_subnet_id = aggregation.signing_subnet_id
-    if signing_subnet_id is None:
-        signing_subnet_id = verifying_subnet_id
-    else:
-        signed_by = "request"
-    height_source: HeightSource = "proposed" if destination.epoch == NO_EPOCH else "epoch"
-    height = destination.height
-    if aggregation.height is not None:
-        height, height_source = aggregation.height, "request"
-    quorum, quorum_source = _quorum(
-        aggregation.quorum if request.names_quorum else None, destination.rules
-    )
-    return _Terms(
-        signing_subnet_id,
-        signed_by,
-        verifying_subnet_id,
-        height,
-        height_source,
-        quorum,
-        quorum_source,
-    )
-
-
-def _quorum(percent: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
-    """Return the quorum and its source: the caller's quorum if it is higher than the destination's."""
-    return (
-        (percent, "request")
-        if percent is not None and percent > rules.quorum
-        else (rules.quorum, rules.source)
-    )
 
 
 @asynccontextmanager
