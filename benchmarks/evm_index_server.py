@@ -18,7 +18,7 @@ import uvloop
 from benchmarks.evm_index_made_up import CHAIN_ID, MESSAGE_CHAINS
 from benchmarks.index_made_up import PARAMS
 from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
-from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory, EvmChainService
 from warpseal.api.data.services import DataServices
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.index.evm.database import evm_index_url
@@ -46,7 +46,7 @@ class NoNodes:
 async def serve(settings: IndexSettings, folder: Path, chain_ids: Sequence[ChainID]) -> None:
     """Answer until SIGTERM."""
     nodes: Any = NoNodes()
-    chains = EvmChainServices()
+    chains = EvmChainDirectory()
     async with (
         AsyncExitStack() as stack,
         MetricsDatabase(StoreUrl.for_file(folder / METRICS_NAME), UsageSettings()) as metrics,

@@ -42,7 +42,7 @@ from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.blocks import Blockchain
 from warpseal.resources.chains import PrimaryChains
-from warpseal.resources.ports import Connectivity
+from warpseal.resources.interfaces import Connectivity
 from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import Validation
 from warpseal.runtime.process import running

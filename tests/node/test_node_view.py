@@ -26,7 +26,7 @@ from tests.node.test_l1_state import REGISTER, fail_not_found
 from warpseal.node import node_view
 from warpseal.node.node_view import decode_connectivity, decode_validations
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
-from warpseal.resources.ports import Connectivity
+from warpseal.resources.interfaces import Connectivity
 from warpseal.resources.transactions import ActiveState, Rewards
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id

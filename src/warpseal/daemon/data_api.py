@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from warpseal.api.data.contract_info import CONTRACTS_FOLDER, ContractInfoFolder
-from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.daemon.core import Core
@@ -37,7 +37,7 @@ _BACKOFF: Final = Backoff(first_s=0.25, cap_s=5.0)
 @asynccontextmanager
 async def open_contracts(
     core: Core, tasks: asyncio.TaskGroup, node_api: NodeApi
-) -> AsyncIterator[EvmChainServices]:
+) -> AsyncIterator[EvmChainDirectory]:
     """Hold the EVM chains of the Data API, none yet, with the descriptions of their contracts."""
     folder = core.config.peers.data_dir / CONTRACTS_FOLDER
     has_contracts = os.access(folder, os.R_OK)
@@ -45,7 +45,7 @@ async def open_contracts(
     if has_contracts:
         await asyncio.to_thread(descriptions.load)
     core.keep_running(tasks, "descriptions of contracts", descriptions.run)
-    yield EvmChainServices(node_api.aliases, descriptions)
+    yield EvmChainDirectory(node_api.aliases, descriptions)
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def open_data_api(
     events: Events,
     validators: ValidatorNetwork,
     forecast: ForecastService,
-    contracts: EvmChainServices,
+    contracts: EvmChainDirectory,
     evm_index: EvmChains | None,
     icm: MessageObstacles | None,
 ) -> AsyncIterator[None]:

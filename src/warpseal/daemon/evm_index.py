@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory, EvmChainService
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.daemon.core import Core
 from warpseal.daemon.evm_api import EvmApi
@@ -26,7 +26,7 @@ from warpseal.warp.ids import ChainID, id_text
 class EvmChains:
     """The EVM chains of the Data API, which are added to `services`."""
 
-    def __init__(self, core: Core, evm_api: EvmApi, services: EvmChainServices) -> None:
+    def __init__(self, core: Core, evm_api: EvmApi, services: EvmChainDirectory) -> None:
         self.services = services
         self._config = core.config
         self._core = core
@@ -106,7 +106,7 @@ async def open_evm_index(
     core: Core,
     tasks: asyncio.TaskGroup,
     evm_api: EvmApi,
-    contracts: EvmChainServices,
+    contracts: EvmChainDirectory,
     index_status: IndexStatus,
 ) -> AsyncIterator[EvmChains]:
     """Build the EVM chains. The Data API opens them once the ids of the primary chains are known."""

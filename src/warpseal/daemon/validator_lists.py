@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from warpseal.api.node.admin import CHAINS
-from warpseal.api.node.services import ValidatorsEndpoint
+from warpseal.api.node.endpoints import ValidatorsEndpoint
 from warpseal.daemon.core import Core
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.validators import ValidatorNetwork

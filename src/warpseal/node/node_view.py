@@ -27,7 +27,7 @@ from warpseal.node.platform import PlatformClient
 from warpseal.node.state import decode_asset
 from warpseal.resources.blocks import Blockchain, p_chain
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChains
-from warpseal.resources.ports import Connectivity
+from warpseal.resources.interfaces import Connectivity
 from warpseal.resources.text import hex_text
 from warpseal.resources.transactions import ActiveState, BlsCredentials, Rewards, Validation
 from warpseal.runtime.single_flight import SingleFlight

@@ -14,7 +14,7 @@ from tests.forwarding.evm.evm import SETTINGS
 from tests.indexer.evm_chains import ServedChain, recorded_chain
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.api.data.contract_info import ContractInfoFolder
-from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory, EvmChainService
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.evm.forwarder import forward_chain
 from warpseal.forwarding.evm.reads import EvmChainReader
@@ -68,7 +68,7 @@ async def evm_setup(
 
         async with open_sessions() as sessions:
             chain = forward_chain(configured, sessions, SETTINGS, nothing)
-            services = EvmChainServices(aliases, contract_infos)
+            services = EvmChainDirectory(aliases, contract_infos)
             services.add(
                 EvmChainService(
                     configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index_reader

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.fixtures import SETTINGS, serving
-from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
@@ -34,7 +34,7 @@ from warpseal.icm.obstacles import MessageObstacles
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.ports import AssetPrices, UptimeSource
+from warpseal.resources.interfaces import AssetPrices, UptimeSource
 from warpseal.store.api_key import ApiKey
 from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.usage.database import MetricsDatabase
@@ -96,7 +96,7 @@ class DataApiSetup:
     clock: Clock = field(default_factory=Clock)
     is_open: bool = True
     indexed: frozenset[PrimaryChain] = frozenset()
-    evm: EvmChainServices = field(default_factory=EvmChainServices)
+    evm: EvmChainDirectory = field(default_factory=EvmChainDirectory)
     metrics: MetricsDatabase | None = None
     usage: UsageSource | None = None
     usage_access: UsageAccess = field(default_factory=UsageAccess)

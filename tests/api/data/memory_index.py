@@ -26,8 +26,8 @@ from warpseal.resources import transactions as resources
 from warpseal.resources.base import SortOrder
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.resources.interfaces import Connectivity, ObservedUptime
 from warpseal.resources.outputs import Asset
-from warpseal.resources.ports import Connectivity, ObservedUptime
 from warpseal.resources.progress import ChainProgress
 from warpseal.resources.queries import (
     BlockQuery,

@@ -16,7 +16,7 @@ from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.forwarding.evm.evm import SETTINGS
 from tests.index.evm.histories import made_block
 from warpseal.api.data.contract_info import ContractInfoFolder
-from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory, EvmChainService
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import forward_chain
@@ -125,7 +125,7 @@ async def metrics_setup(
         return None
 
     async with AsyncExitStack() as stack:
-        services = EvmChainServices(aliases, contract_infos)
+        services = EvmChainDirectory(aliases, contract_infos)
         sessions = await stack.enter_async_context(open_sessions())
         for chain in chains:
             entry = EvmChain(chain.blockchain_id, (NO_NODE,), index=chain.indexing)

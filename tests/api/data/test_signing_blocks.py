@@ -19,7 +19,7 @@ from tests.api.data.test_webhooks import REFUSED_TOKENS, TOKEN, call, client
 from tests.api.fixtures import serving
 from tests.api.http.test_access import KEY, secrets_with
 from tests.store.fixtures import sqlite_url, store_at
-from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory
 from warpseal.api.data.signing_block_endpoints import MAX_SIGNING_BLOCKS
 from warpseal.api.http.access import UsageAccess
 from warpseal.cli.main import main
@@ -49,7 +49,7 @@ def setup_of(store: Store, token: str = TOKEN) -> DataApiSetup:
     aliases.add_alias(CHAIN, "games")
     return DataApiSetup(
         signing_blocks=store.signing_blocks,
-        evm=EvmChainServices(aliases),
+        evm=EvmChainDirectory(aliases),
         usage_access=UsageAccess(admin_token=token),
     )
 

@@ -18,8 +18,8 @@ from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.resources.base import RewardType
 from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.interfaces import ObservedUptime
 from warpseal.resources.outputs import Asset
-from warpseal.resources.ports import ObservedUptime
 from warpseal.resources.transactions import Validation
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text, node_id_text

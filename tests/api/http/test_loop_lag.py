@@ -24,7 +24,7 @@ from tests.forwarding.evm.evm import CHAIN, Node, open_chain, serve_node
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.test_endpoint import Admission
 from warpseal.api.node.app import NodeInterfaces, switch_paths
-from warpseal.api.node.services import NodeIdsParams, ValidatorsEndpoint
+from warpseal.api.node.endpoints import NodeIdsParams, ValidatorsEndpoint
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry

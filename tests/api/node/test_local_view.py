@@ -17,7 +17,7 @@ from tests.node.recorded_node import L1_CHAIN as L1_CHAIN_ID
 from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, build_settings, serve_nodes
 from tests.validators.fixtures import Clock
 from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
-from warpseal.api.node.services import ValidatorsEndpoint
+from warpseal.api.node.endpoints import ValidatorsEndpoint
 from warpseal.node.chain_apis import NOT_SERVED_S, ChainApi, ChainValidatorsClient, api_endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.endpoint import NodeEndpoint

@@ -15,7 +15,7 @@ from tests import paths
 from tests.api.node.fixtures import L1_CHAIN, SETTINGS, NodeApiSetup, Reply, started_node_api
 from tests.api.node.test_recorded import compare, recorded
 from tests.node.recorded_node import build_settings
-from warpseal.api.node.services import ValidatorsEndpoint
+from warpseal.api.node.endpoints import ValidatorsEndpoint
 from warpseal.node.chain_apis import ChainApi, ChainValidatorsClient, api_endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.validators.uptime.fixtures import NODE, START_UNIX_S
-from warpseal.resources.ports import ObservedUptime
+from warpseal.resources.interfaces import ObservedUptime
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.hourly import compute_reach, hour_of
 from warpseal.validators.uptime.node_uptime import HOUR_MS, HOUR_S

@@ -22,7 +22,7 @@ from tests.validators.uptime.fixtures import (
     observing,
     validation,
 )
-from warpseal.resources.ports import ObservedUptime
+from warpseal.resources.interfaces import ObservedUptime
 from warpseal.store.store import open_store
 from warpseal.store.url import OFF
 from warpseal.store.values import HourRow

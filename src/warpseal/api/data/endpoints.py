@@ -148,7 +148,7 @@ _TOKEN: Final = _COLLECTION + "/{tokenId}"
 _CONTRACT: Final = "/v2/chains/{chainId}/contracts/{address}"
 
 _OF_PRIMARY: Final = "api.data.primary_context:PrimaryNetworkContext"
-_OF_CHAIN: Final = "api.data.evm_context:EvmContext"
+_OF_CHAIN: Final = "api.data.evm_context:EvmRequestContext"
 
 # 2026-11-21, the day of the first version, which had the paths of /v1/icm as well.
 _TELEPORTER_DEPRECATED_AT: Final = 1_795_219_200

@@ -31,9 +31,9 @@ _NO_CODE_TTL_S: Final = 60.0
 
 
 class PlatformFacts(Struct, frozen=True):
-    """What the P-Chain knows of a chain.
+    """A chain as the P-Chain has it.
 
-    evm_chain_id: of its genesis.
+    evm_chain_id: The EVM chain id in the genesis of the chain.
     """
 
     subnet_id: SubnetID
@@ -43,9 +43,10 @@ class PlatformFacts(Struct, frozen=True):
 
 
 class EvmChainService:
-    """One chain.
+    """One EVM chain that the daemon serves.
 
-    index: None if it is not indexed. platform: None until the P-Chain was asked.
+    index: The index of the chain; None if the chain is not indexed.
+    platform: The chain as the P-Chain has it; None until a node has reported it.
     """
 
     def __init__(self, entry: EvmChain, nodes: EvmChainReader, index: EvmIndex | None) -> None:
@@ -118,8 +119,8 @@ class EvmChainService:
         return False
 
 
-class EvmChainServices:
-    """All chains, in the order in which they were added."""
+class EvmChainDirectory:
+    """The EVM chains by name and id, in the order in which they were added."""
 
     def __init__(
         self, aliases: ChainAliases | None = None, contract_infos: ContractInfoFolder | None = None

@@ -37,7 +37,7 @@ _MAX_PAUSE_S: Final = 0.4
 P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 
 
-class EvmContext(RequestContext, frozen=True):
+class EvmRequestContext(RequestContext, frozen=True):
     """One request about an EVM chain.
 
     progress: progress of the chain, None if no block is indexed.
@@ -49,7 +49,7 @@ class EvmContext(RequestContext, frozen=True):
     index_error: StoreDown | None
 
     @classmethod
-    async def of(cls, context: RequestContext) -> EvmContext:
+    async def of(cls, context: RequestContext) -> EvmRequestContext:
         """Return the context, the chain's progress among the response headers.
 
         Raises UnknownChain.
@@ -61,7 +61,7 @@ class EvmContext(RequestContext, frozen=True):
         return await cls.of_chain(context, chain)
 
     @classmethod
-    async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmContext:
+    async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmRequestContext:
         """Return the context of a chain, its progress among the response headers behind that of
         other chains.
         """
@@ -113,9 +113,9 @@ class EvmContext(RequestContext, frozen=True):
 
 async def indexed_contexts(
     context: RequestContext, chains: Iterable[EvmChainService]
-) -> Sequence[EvmContext]:
+) -> Sequence[EvmRequestContext]:
     """Return the contexts of indexed chains; of those without a block only if all are."""
-    contexts = [await EvmContext.of_chain(context, chain) for chain in chains]
+    contexts = [await EvmRequestContext.of_chain(context, chain) for chain in chains]
     return [
         chain for chain in contexts if chain.progress is not None or chain.index_error is not None
     ] or contexts
@@ -138,7 +138,7 @@ def evm_header_item(chain: EvmChainProgress, now: float) -> str:
     return item
 
 
-async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -> P:
+async def complete_page(context: EvmRequestContext, read: Callable[[], Awaitable[P]]) -> P:
     """Return a page for which the indexer was asked for contracts and metadata; they may come
     within 2 seconds.
 
@@ -161,7 +161,7 @@ async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -
     return page
 
 
-def _fetchable(context: EvmContext, missing: MissingResults) -> MissingResults:
+def _fetchable(context: EvmRequestContext, missing: MissingResults) -> MissingResults:
     """Return what the indexer fetches: no metadata if its fetching is off."""
     return (
         missing

@@ -30,7 +30,7 @@ from warpseal.api.data.errors import (
     TokenNotFound,
 )
 from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
-from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
+from warpseal.api.data.evm_context import SETTING, EvmRequestContext, complete_page
 from warpseal.api.data.evm_resources import block_of_node
 from warpseal.api.data.parameters import block_range_in, order_in, read_block_id
 from warpseal.api.data.request_context import RequestContext
@@ -57,7 +57,7 @@ INDEXER_SILENCE_S: Final = 30.0
 _ZERO: Final = "0"
 
 
-async def get_chain(context: EvmContext) -> Response:
+async def get_chain(context: EvmRequestContext) -> Response:
     """GET /v1/chains/{chainId}."""
     context.parameters()
     return await context.respond(await _describe_chain(context, context.chain))
@@ -78,7 +78,7 @@ async def list_chains(context: RequestContext) -> Response:
     return await context.respond(EvmChainList(chains=tuple(chains)))
 
 
-async def get_block(context: EvmContext) -> Response:
+async def get_block(context: EvmRequestContext) -> Response:
     """GET .../blocks/{blockId}."""
     context.parameters()
     text = context.request.path_params["blockId"]
@@ -102,7 +102,7 @@ async def get_block(context: EvmContext) -> Response:
     )
 
 
-async def list_deployments(context: EvmContext) -> Response:
+async def list_deployments(context: EvmRequestContext) -> Response:
     """GET .../contracts/{address}/deployments."""
     address = context.address()
     query = await context.page_query(address)
@@ -212,7 +212,7 @@ async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockc
     return blockchain or await context.services.node.blockchain(chain_id)
 
 
-async def list_erc1155_transfers(context: EvmContext) -> Response:
+async def list_erc1155_transfers(context: EvmRequestContext) -> Response:
     """GET .../addresses/{address}/transactions:listErc1155."""
     address = context.address()
     query = await context.page_query(address)
@@ -225,7 +225,7 @@ async def list_erc1155_transfers(context: EvmContext) -> Response:
     return await context.respond_page(query, transfers, page.next)
 
 
-async def list_collectibles(context: EvmContext) -> Response:
+async def list_collectibles(context: EvmRequestContext) -> Response:
     """GET .../addresses/{address}/balances:listCollectibles."""
     address = context.address()
     query = await context.page_query(address)
@@ -241,7 +241,7 @@ async def list_collectibles(context: EvmContext) -> Response:
     return await context.respond_page(query, balances, page.next)
 
 
-async def list_tokens(context: EvmContext) -> Response:
+async def list_tokens(context: EvmRequestContext) -> Response:
     """GET .../nfts/collections/{address}/tokens."""
     contract = context.address()
     query = await context.page_query(contract)
@@ -251,7 +251,7 @@ async def list_tokens(context: EvmContext) -> Response:
     return await context.respond_page(query, tokens, page.next)
 
 
-async def get_token(context: EvmContext) -> Response:
+async def get_token(context: EvmRequestContext) -> Response:
     """GET .../nfts/collections/{address}/tokens/{tokenId}."""
     context.parameters()
     contract, token_id, index = context.address(), context.token_id(), context.index()
@@ -261,7 +261,7 @@ async def get_token(context: EvmContext) -> Response:
     return await context.respond(context.wording.token(token.items[0]))
 
 
-async def reindex(context: EvmContext) -> Response:
+async def reindex(context: EvmRequestContext) -> Response:
     """POST .../nfts/collections/{address}/tokens/{tokenId}:reindex."""
     context.parameters()
     contract, token_id, index = context.address(), context.token_id(), context.index()
@@ -283,7 +283,7 @@ async def reindex(context: EvmContext) -> Response:
     return Response(status_code=201, headers={"cache-control": "no-store"})
 
 
-def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> WarpsealError:
+def _unknown_token(context: EvmRequestContext, contract: bytes, token_id: int) -> WarpsealError:
     """Return the error about a token that the index does not have: it may be in a block that the
     index lacks.
     """
@@ -294,7 +294,7 @@ def _unknown_token(context: EvmContext, contract: bytes, token_id: int) -> Warps
 
 
 async def _with_amounts(
-    context: EvmContext, owner: bytes, items: Sequence[CollectibleBalance]
+    context: EvmRequestContext, owner: bytes, items: Sequence[CollectibleBalance]
 ) -> tuple[CollectibleBalance, ...]:
     """Return a page with the ERC-1155 amounts of a node: the index does not have the transfers
     before its beginning.

@@ -23,7 +23,7 @@ from warpseal.api.data.bodies import (
     IcmSourceTransaction,
 )
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, MessageNotFound
-from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmContext, indexed_contexts
+from warpseal.api.data.evm_context import ENABLE_INDEX, SETTING, EvmRequestContext, indexed_contexts
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.request_context import RequestContext
 from warpseal.chains.evm.icm_events import decode_tail
@@ -130,7 +130,7 @@ async def _find_sides(
 
 
 async def _read_facts(
-    chains: Sequence[EvmContext], message: JoinedMessage
+    chains: Sequence[EvmRequestContext], message: JoinedMessage
 ) -> tuple[Sequence[MessageChange], int | None]:
     """Return the changes of a message at its source, and the gas limit of the last block of its
     destination.
@@ -158,7 +158,7 @@ async def _read_known_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[Chai
 
 async def _open_indexes(
     context: RequestContext,
-) -> tuple[Sequence[EvmContext], Mapping[ChainID, EvmIndex]]:
+) -> tuple[Sequence[EvmRequestContext], Mapping[ChainID, EvmIndex]]:
     """Return the chains whose messages are indexed, and their indexes. Raises IndexNotEnabled."""
     chains = [chain for chain in context.services.evm if chain.index is not None and chain.has_icm]
     if not chains:

@@ -25,7 +25,7 @@ from warpseal.api.data.errors import (
 from warpseal.api.data.evm_context import (
     ENABLE_INDEX,
     SETTING,
-    EvmContext,
+    EvmRequestContext,
     complete_page,
     indexed_contexts,
 )
@@ -57,7 +57,7 @@ async def get_avg_tps(context: RequestContext) -> Response:
     if name in (TOTAL, MAINNET, TESTNET):
         chains, subject = await _all_chains(context, name), name.encode()
     else:
-        chain = await EvmContext.of(context)
+        chain = await EvmRequestContext.of(context)
         chains, subject = (chain,), chain.chain.entry.blockchain_id
     query = await context.page_query(subject)
     low, high = _requested_days(query)
@@ -86,7 +86,7 @@ async def get_avg_tps(context: RequestContext) -> Response:
     )
 
 
-async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext]:
+async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmRequestContext]:
     """Return the indexed chains of a network; those without a block only if all are.
 
     Raises NetworkNotServed.
@@ -100,7 +100,7 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext
     return await indexed_contexts(context, indexed)
 
 
-def _newest_day(chain: EvmContext) -> int:
+def _newest_day(chain: EvmRequestContext) -> int:
     """Return the day of the last point: today, or that of the newest block while the index may lack
     newer ones.
     """
@@ -122,7 +122,7 @@ def _requested_days(query: PageQuery) -> tuple[int, int]:
     return -(-since // _DAY_S), until // _DAY_S if last_day is None else last_day - 1
 
 
-async def list_token_holders(context: EvmContext) -> Response:
+async def list_token_holders(context: EvmRequestContext) -> Response:
     """GET .../contracts/{address}/balances."""
     contract = context.address()
     query = await context.page_query(context.chain.entry.blockchain_id + contract)
@@ -148,7 +148,7 @@ async def list_token_holders(context: EvmContext) -> Response:
     )
 
 
-async def list_nft_holders(context: EvmContext) -> Response:
+async def list_nft_holders(context: EvmRequestContext) -> Response:
     """GET .../contracts/{address}/nfts:listHolders."""
     contract = context.address()
     query = await context.page_query(context.chain.entry.blockchain_id + contract)
@@ -181,7 +181,9 @@ def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
     return PageRequest(query.size, tuple(after)), block
 
 
-def _known(context: EvmContext, holders: HolderPage | None, at_block: int | None) -> HolderPage:
+def _known(
+    context: EvmRequestContext, holders: HolderPage | None, at_block: int | None
+) -> HolderPage:
     """Return a page that the index has. Raises ExpiredPageToken, IndexNotReady."""
     if holders is not None:
         return holders
@@ -203,7 +205,7 @@ def _listed(name: str) -> tuple[str, ...]:
 
 
 async def _entries(
-    context: EvmContext, holders: Sequence[Holder]
+    context: EvmRequestContext, holders: Sequence[Holder]
 ) -> Sequence[HolderEntry | SdkHolderEntry]:
     """Return holders as responses show them.
 

@@ -16,7 +16,7 @@ from warpseal.api.http.responses import response_headers
 from warpseal.errors import InvalidRequest
 from warpseal.index.errors import IndexDamaged
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.ports import PrimaryNetworkIndex
+from warpseal.resources.interfaces import PrimaryNetworkIndex
 from warpseal.resources.progress import ChainProgress
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainDirectory
 from warpseal.api.http.access import CallerKeys
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.events.feed import EventFeed
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
-from warpseal.resources.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
+from warpseal.resources.interfaces import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class DataServices(Struct, frozen=True):
     aliases: ChainAliases | None = None
     uptime_source: UptimeSource | None = None
     indexed: frozenset[PrimaryChain] = frozenset()
-    evm: EvmChainServices = field(default_factory=EvmChainServices)
+    evm: EvmChainDirectory = field(default_factory=EvmChainDirectory)
     metrics_database: MetricsDatabase | None = None
     usage: UsageSource | None = None
     forecasts: ForecastService | None = None

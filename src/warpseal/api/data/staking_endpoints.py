@@ -21,8 +21,8 @@ from warpseal.errors import InvalidRequest
 from warpseal.index.l1_validators import L1ValidatorQuery, l1_validators
 from warpseal.resources.base import CurrencyCode, SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.interfaces import Connectivity, PrimaryNetworkIndex
 from warpseal.resources.outputs import HistoricalPrice
-from warpseal.resources.ports import Connectivity, PrimaryNetworkIndex
 from warpseal.resources.queries import Page, PageRequest, Position, RewardQuery, ValidationQuery
 from warpseal.resources.transactions import ActiveState, Reward, Validation
 from warpseal.upstream.errors import NodeUnavailable

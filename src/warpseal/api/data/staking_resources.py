@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from warpseal.resources.base import UNSET, Resource, RewardType, UnsetType
+from warpseal.resources.interfaces import Connectivity
 from warpseal.resources.outputs import HistoricalPrice, RewardAsset, asset_amount
-from warpseal.resources.ports import Connectivity
 from warpseal.resources.text import NetworkText, node_text, percent_text, shared_id_text
 from warpseal.resources.transactions import (
     ActiveState,

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from warpseal.api.node.endpoints import Method, NoParams
 from warpseal.api.node.router import Router
-from warpseal.api.node.services import Method, NoParams
 from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.errors import CallRefused
 from warpseal.ops.logs.loggers import LEVELS, DaemonLoggers

@@ -28,8 +28,8 @@ from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AdminGuard
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
+from warpseal.api.node.endpoints import HEALTH, HealthEndpoint, JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, RouteTarget
-from warpseal.api.node.services import HEALTH, HealthEndpoint, JsonRpcEndpoint
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.methods import KNOWN_METHODS

@@ -29,7 +29,7 @@ from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.node.p_chain import CurrentValidation, L1FeeState
 from warpseal.node.platform import PlatformClient
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.ports import PrimaryNetworkIndex
+from warpseal.resources.interfaces import PrimaryNetworkIndex
 from warpseal.resources.queries import BlockQuery, PageRequest, TimeRange
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.throttle import Throttle

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from warpseal.resources.ports import ObservedUptime
+from warpseal.resources.interfaces import ObservedUptime
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.node_uptime import HOUR_MS, HOUR_S, Uptime, UptimeCounter
 from warpseal.warp.ids import NodeID

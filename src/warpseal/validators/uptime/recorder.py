@@ -15,7 +15,7 @@ from typing import Final
 
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.network import PeerNetwork
-from warpseal.resources.ports import ObservedUptime
+from warpseal.resources.interfaces import ObservedUptime
 from warpseal.runtime.ttl_cache import TtlCache, loop_time
 from warpseal.store.errors import StoreDown
 from warpseal.store.uptime_rows import UptimeRows
