@@ -1,8 +1,4 @@
-"""The shares of one round, and the decisions which of them are summed, and which are searched for
-bad ones.
-
-Pure.
-"""
+"""The shares of one round: which of them are summed, and which are searched for bad shares. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +27,8 @@ from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 
 _BAD_SIGNATURE: Final = LastReply(UNAVAILABLE, "bad_signature")
-# Measurements after a failure until a result may leave before all bad shares are named: enough for
-# a dozen.
+# Measurements after a wrong sum, enough for a dozen bad shares; only then a result may leave before
+# all bad shares are named.
 _THOROUGH_SEARCH: Final = 64
 # Measurements in one step on the worker thread, a millisecond each; few if each of them may be the
 # last that is needed.
@@ -45,9 +41,10 @@ _MAX_FRUITLESS: Final = 2
 
 
 class PartialAggregate(Struct, frozen=True):
-    """Shares that are known only as their sum.
+    """Shares of which only the sum is known.
 
-    indices: of exactly its signers; result: the sum alone, verified.
+    indices: canonical indices of exactly its signers.
+    result: the message signed by them alone, verified.
     """
 
     indices: frozenset[int]
@@ -56,7 +53,12 @@ class PartialAggregate(Struct, frozen=True):
 
 
 class SumCheck(Struct, frozen=True, eq=False):
-    """Sum shares (`indices`: of their signers) and verify the result for `goal`."""
+    """Sum shares and verify the result for `goal`.
+
+    indices: canonical indices of the signers.
+    shares: shares that add up to exactly their signatures, a partial aggregate as one of them.
+    members: the same signers, with the share that each had when the sum was made.
+    """
 
     goal: QuorumGoal
     indices: Sequence[int]
@@ -75,36 +77,41 @@ CheckOutcome = SignedResult | PartialAggregate | SearchResult | None
 """None: the sum, or every stored signature, was wrong."""
 
 
-class RoundShares(Struct, eq=False):
+class RoundShares:
     """The shares of the round, those to be stored, and the search for bad shares.
 
     One check is under way at a time.
 
-    stored: what the archive holds, by public key.
-    must_begin: a sum was wrong, and the search for the reason has not begun yet.
-    wake_weight: from this weight on each share may ask for an action.
+    offenders: public keys whose share was bad lately.
+    stored: shares in the archive, by public key.
+    must_begin: whether a sum was wrong, and the search for the reason has not begun yet.
+    wake_weight: weight from which on each share may ask for an action.
     """
 
-    _table: MemberTable
-    _schedule: AskSchedule
-    _offenders: Container[bytes]
-    stored: dict[bytes, bytes] = {}
-    must_begin: bool = False
-    wake_weight: float = 0.0
-    _partial: PartialAggregate | None = None
-    _unstored: dict[bytes, CachedShare] = {}
-    _added: list[MemberRecord] = []
-    _alone: dict[MemberRecord, None] = {}
-    _unresolved: tuple[ShareUnderTest, ...] = ()
-    _measurements: int = 0
-    _thorough_until: int = 0
-    _fruitless: int = 0
+    def __init__(
+        self, table: MemberTable, schedule: AskSchedule, offenders: Container[bytes]
+    ) -> None:
+        self.stored: dict[bytes, bytes] = {}
+        self.must_begin = False
+        self.wake_weight = 0.0
+        self._table = table
+        self._schedule = schedule
+        self._offenders = offenders
+        self._partial: PartialAggregate | None = None
+        self._unstored: dict[bytes, CachedShare] = {}
+        # The search: members to be added to it, members to be verified alone, and its last findings.
+        self._added: list[MemberRecord] = []
+        self._alone: dict[MemberRecord, None] = {}
+        self._unresolved: tuple[ShareUnderTest, ...] = ()
+        self._measurements = 0
+        self._thorough_until = 0
+        self._fruitless_searches = 0
 
     def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
-        """Take a share; return whether it may ask for an action: each from `wake_weight` on, and
-        one that ends probing.
+        """Take a share; return whether it may ask for an action.
 
-        sender: the node that sent it in this round; None if it was cached or stored.
+        Each share may from `wake_weight` on, or while nodes are probed.
+        sender: node that sent the share in this round; None if the share was cached or stored.
         """
         if member.share is not None:
             if member.share is share:
@@ -126,14 +133,14 @@ class RoundShares(Struct, eq=False):
     def add_stored(self, member: MemberRecord, stored: StoredShare, share: CachedShare) -> None:
         """Take a stored share.
 
-        share: what stands for its key, decoded.
+        share: decoded share that stands for its key now.
         """
         self.add(member, share, None)
         if member.share is not share:
             return
         if share.raw != stored.signature:
-            # One of two different shares of a key is bad at least: the round's own is verified
-            # before it is used.
+            # At least one of two different shares of a key is bad: the share of the round is
+            # verified alone before it enters a sum.
             self._alone[member] = None
             self._table.set_status(member, SUSPECT)
         elif stored.verified:
@@ -149,13 +156,14 @@ class RoundShares(Struct, eq=False):
             self._table.set_status(member, SIGNED)
 
     def remove(self, member: MemberRecord) -> None:
-        """Drop a share that was found bad: its weight is lost only if a node sent it in this round."""
+        """Drop a bad share; its weight is lost only if a node sent it in this round."""
         self.stored.pop(member.public_key, None)
         self._unstored.pop(member.public_key, None)
         self._drop(member)
         if member.sender is not None:
             self._table.nodes[member.sender].last_reply = _BAD_SIGNATURE
         member.sender = None
+        # The status comes before the schedule, which asks only members that are pending again.
         self._table.settle(member)
         self._schedule.ask_again(member)
 
@@ -174,11 +182,10 @@ class RoundShares(Struct, eq=False):
     def sum_check(self, goal: QuorumGoal) -> SumCheck:
         """Return the check of the signers that a goal needs.
 
-        The partial aggregate is indivisible: if one of its signers is wanted, all of them are in.
+        The partial aggregate is indivisible: with one of its signers all of them are in the sum.
         """
-        members = [
-            (member, member.share) for member in self._table.choose_signers(goal.target_weight)
-        ]
+        signers = self._table.choose_signers(goal.target_weight)
+        members = [(member, member.share) for member in signers]
         indices = [member.index for member, share in members if share is not None]
         shares = [share.point for _, share in members if share is not None]
         if self._partial is not None and len(shares) < len(members):
@@ -187,25 +194,26 @@ class RoundShares(Struct, eq=False):
         return SumCheck(goal, indices, shares, members)
 
     def accept(self, check: SumCheck) -> None:
-        """Note that a sum was right."""
+        """Record that a sum was right."""
         for member, share in check.members:
             if share is not None and member.share is share:
                 member.is_checked = True
 
     def refute(self, check: SumCheck) -> None:
-        """Note that a sum was wrong: search for the reason, unless another round has found bad
-        shares in it.
+        """Record that a sum was wrong: search for the reason.
 
-        Shares that were part of a right sum are left out, unless all of this sum were: then two or
-        more of them had cancelled each other out.
+        Shares that were part of a right sum are left out, unless all shares of this sum were: then
+        two or more of them had cancelled each other out.
         """
-        if not all(member.share is not None or member.is_in_partial for member, _ in check.members):
+        signers = [member for member, _ in check.members]
+        # Another round has found bad shares in the sum, which explains it.
+        if any(member.share is None and not member.is_in_partial for member in signers):
             return
         members = self._unchecked()
-        if not any(member.is_unchecked for member, _ in check.members):
-            for member, _ in check.members:
+        if not any(member.is_unchecked for member in signers):
+            for member in signers:
                 member.is_checked = False
-            members = [member for member, _ in check.members if member.is_unchecked]
+            members = [member for member in signers if member.is_unchecked]
         if not members:
             raise AssertionError("shares that were all verified alone make no valid sum")
         self._suspect(members)
@@ -222,9 +230,9 @@ class RoundShares(Struct, eq=False):
     @property
     def must_go_on(self) -> bool:
         """Whether bad shares are searched for in any case, even if a goal could be completed."""
-        return self.must_begin or (
-            bool(self._unresolved) and self._measurements < self._thorough_until
-        )
+        if self.must_begin:
+            return True
+        return bool(self._unresolved) and self._measurements < self._thorough_until
 
     @property
     def is_flooded(self) -> bool:
@@ -243,31 +251,28 @@ class RoundShares(Struct, eq=False):
             self._suspect(members)
 
     def next_step(self) -> SearchStep:
-        """Return the next step: groups that hold a bad share first, then the heaviest that are
-        verified alone.
+        """Return the next step of the search.
+
+        Groups that hold a bad share come first, then the heaviest members that are verified alone.
         """
         if self._added or self._unresolved:
             added, self._added = self._added, []
-            return SearchStep(_points(added), (), _SHORT_STEP if self.is_flooded else _STEP)
-        chosen = nlargest(_MAX_SINGLES, self._alone, key=attrgetter("weight"))
-        for member in chosen:
+            measurements = _SHORT_STEP if self.is_flooded else _STEP
+            return SearchStep(_points(added), (), measurements)
+        heaviest = nlargest(_MAX_SINGLES, self._alone, key=attrgetter("weight"))
+        for member in heaviest:
             del self._alone[member]
-        return SearchStep((), _points(chosen), 0)
+        return SearchStep((), _points(heaviest), 0)
 
     def apply(self, result: SearchResult) -> list[tuple[MemberRecord, CachedShare]]:
         """Take the result of a search step; return the bad shares, which are dropped."""
         is_first, self.must_begin = self.must_begin, False
         self._measurements, self._unresolved = result.measurements, result.unresolved
-        clean, proven, bad = (
-            self._current(shares) for shares in (result.clean, result.proven, result.bad)
-        )
+        clean = self._current(result.clean)
+        proven = self._current(result.proven)
+        bad = self._current(result.bad)
         if is_first:
-            # Keys that cancel each other out verify nowhere, though no share of theirs is bad. A
-            # bad share that another round of the message has dropped in the meantime counts as
-            # found.
-            self._fruitless = 0 if result.bad or self.can_go_on else self._fruitless + 1
-            if self._fruitless > _MAX_FRUITLESS:
-                raise AssertionError("nothing is wrong with shares that make no valid sum")
+            self._check_progress(result)
         for member, _ in clean:
             member.is_checked = True
         for member, share in proven:
@@ -279,6 +284,19 @@ class RoundShares(Struct, eq=False):
         for member, _ in bad:
             self.remove(member)
         return bad
+
+    def _check_progress(self, result: SearchResult) -> None:
+        """Raise AssertionError if the first steps of several searches in a row explain nothing.
+
+        Keys that cancel each other out verify nowhere, though no share of theirs is bad. A bad
+        share that another round of the message has dropped in the meantime explains the sum.
+        """
+        if result.bad or self.can_go_on:
+            self._fruitless_searches = 0
+            return
+        self._fruitless_searches += 1
+        if self._fruitless_searches > _MAX_FRUITLESS:
+            raise AssertionError("nothing is wrong with shares that make no valid sum")
 
     def _drop(self, member: MemberRecord) -> None:
         member.share = None
@@ -299,15 +317,13 @@ class RoundShares(Struct, eq=False):
 
     def _current(self, tested: Iterable[ShareUnderTest]) -> list[tuple[MemberRecord, CachedShare]]:
         """Return the shares that were tested and have not been dropped since."""
-        members = [
-            (self._table.members[tested_share.index], tested_share) for tested_share in tested
-        ]
-        shares = [(member, member.share, tested_share.share) for member, tested_share in members]
-        return [
-            (member, share)
-            for member, share, point in shares
-            if share is not None and share.point is point
-        ]
+        shares: list[tuple[MemberRecord, CachedShare]] = []
+        for share_under_test in tested:
+            member = self._table.members[share_under_test.index]
+            share = member.share
+            if share is not None and share.point is share_under_test.share:
+                shares.append((member, share))
+        return shares
 
 
 def _points(members: Iterable[MemberRecord]) -> list[tuple[int, Share]]:
