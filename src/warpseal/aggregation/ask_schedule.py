@@ -132,9 +132,10 @@ class AskSchedule:
         weight = 0
         for member in self._table.members:
             # This runs over all members at each tick, so it is `_is_covered` without a call.
-            if member.is_selected and member.status <= SUSPECT:
-                if member.connections or member.status is not PENDING:
-                    weight += member.weight
+            if not member.is_selected or member.status > SUSPECT:
+                continue
+            if member.connections or member.status is not PENDING:
+                weight += member.weight
         return weight
 
     def _select(self, cover_weight: int) -> list[NodeRecord]:

@@ -1,6 +1,4 @@
-"""Finding the bad shares behind a sum that did not verify: what to search next, and the arithmetic.
-
-Pure.
+"""The search for the bad shares behind a sum that did not verify. Pure.
 
 The deviation of a group (see `bls.compute_deviation`) is one measurement, two pairings. It is
 multiplicative: measuring one half of a group yields the other half by division, so each split costs
@@ -21,7 +19,7 @@ from itertools import accumulate
 from random import SystemRandom
 from typing import Final, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from warpseal.bls import (
     NO_DEVIATION,
@@ -43,8 +41,11 @@ _SMALL_GROUP: Final = 8
 
 
 class SearchStep(Struct, frozen=True):
-    """A step of the search: members (each with its share) that are added, or verified alone; then
-    measurements.
+    """A step of the search.
+
+    added: members, each with its share, that join the search together.
+    alone: members, each with its share, that are verified alone.
+    measurements: number of measurements that follow.
     """
 
     added: Sequence[tuple[int, Share]]
@@ -66,10 +67,11 @@ class ShareUnderTest(Struct, frozen=True):
 class SearchResult(Struct, frozen=True):
     """The findings of a step.
 
-    clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
-
-    unresolved: shares in groups that hold a bad one.
-    measurements: their number since the search began.
+    clean: shares that were part of a right sum.
+    proven: shares that were right alone.
+    bad: shares that were wrong alone.
+    unresolved: shares in groups that hold a bad share.
+    measurements: number of measurements since the search began.
     """
 
     clean: tuple[ShareUnderTest, ...]
@@ -79,28 +81,30 @@ class SearchResult(Struct, frozen=True):
     measurements: int = 0
 
 
-class BadShareFinder(Struct, eq=False):
-    """Takes shares, splits the largest groups with a bad share first, and returns its findings on
-    the way.
+class BadShareFinder:
+    """Takes shares, splits the largest groups with a bad share first, and returns its findings.
 
-    Everything but the constructor is heavy (a millisecond per measurement) and runs on a worker
-    thread, one call at a time.
+    All methods are heavy (a millisecond per measurement) and run on a worker thread, one call at a
+    time.
+
+    message: bytes that the shares should have signed.
     """
 
-    _message: bytes
-    measurements: int = 0
-    _hashed: HashedMessage | None = None
-    _random: SystemRandom = field(default_factory=SystemRandom)
-    # By priority, then by age.
-    _groups: list[tuple[tuple[int, int], int, _Group]] = []
-    _last_group: int = 0
-    _clean: list[ShareUnderTest] = []
-    _proven: list[ShareUnderTest] = []
-    _bad: list[ShareUnderTest] = []
+    def __init__(self, message: bytes) -> None:
+        self.measurements = 0
+        self._message = message
+        self._hashed: HashedMessage | None = None
+        self._random = SystemRandom()
+        # A heap by priority, then by age.
+        self._groups: list[tuple[tuple[int, int], int, _Group]] = []
+        self._last_group = 0
+        self._clean: list[ShareUnderTest] = []
+        self._proven: list[ShareUnderTest] = []
+        self._bad: list[ShareUnderTest] = []
 
     @property
     def unresolved(self) -> list[ShareUnderTest]:
-        """The shares in groups that hold a bad one."""
+        """The shares in groups that hold a bad share."""
         return [share for *_, group in self._groups for share in group.members]
 
     def add(self, members: Iterable[ShareUnderTest]) -> None:
@@ -117,8 +121,9 @@ class BadShareFinder(Struct, eq=False):
             self._add_batch((member,))
 
     def split(self, measurements: int) -> SearchResult:
-        """Search until all is resolved, or about this many measurements are made; return the new
-        findings.
+        """Search until all is resolved, or for about this many measurements.
+
+        Returns the findings since the last call.
         """
         limit = self.measurements + measurements
         while self._groups and self.measurements < limit:
@@ -143,14 +148,14 @@ class BadShareFinder(Struct, eq=False):
         else:
             # The whole is inside of the subgroup: if the first half is not, the second is not
             # either.
-            second_half = (
-                None if first_half is None else divide_deviations(group.deviation, first_half)
-            )
+            second_half = None
+            if first_half is not None:
+                second_half = divide_deviations(group.deviation, first_half)
         self._classify(_Group(batch, start, middle, first_half))
         self._classify(_Group(batch, middle, stop, second_half))
 
     def _measure(self, batch: _Batch, start: int, stop: int) -> Deviation | None:
-        """Return the deviation of the sum of a range; None: the sum is outside of the subgroup."""
+        """Return the deviation of the sum of a range, None if that is outside of the subgroup."""
         self.measurements += 1
         keys, shares = batch.sum(start, stop)
         # A pairing means nothing outside of the subgroup, so this check comes first.
@@ -164,7 +169,8 @@ class BadShareFinder(Struct, eq=False):
         """Sort a group by its deviation: clean, bad, or to be split."""
         members = group.members
         if group.deviation == NO_DEVIATION:
-            (self._clean if len(members) > 1 else self._proven).extend(members)
+            findings = self._clean if len(members) > 1 else self._proven
+            findings.extend(members)
         elif len(members) == 1:
             self._bad.extend(members)
         else:
@@ -178,9 +184,7 @@ class BadShareFinder(Struct, eq=False):
 
 
 class _Batch:
-    """Shares that were added together, with running sums, so that any range of them is summed at
-    once.
-    """
+    """Shares that were added together, with running sums: any range is the difference of two."""
 
     def __init__(self, members: Sequence[ShareUnderTest]) -> None:
         self.members: Final = members
@@ -192,15 +196,14 @@ class _Batch:
         key, share = self._keys[stop - 1], self._shares[stop - 1]
         if not start:
             return key, share
-        return subtract_public_keys(key, self._keys[start - 1]), subtract_shares(
-            share, self._shares[start - 1]
-        )
+        key = subtract_public_keys(key, self._keys[start - 1])
+        return key, subtract_shares(share, self._shares[start - 1])
 
 
 class _Group(NamedTuple):
     """A range of a batch.
 
-    deviation: None if its sum is outside of the subgroup.
+    deviation: deviation of the sum of the range, None if that is outside of the subgroup.
     """
 
     batch: _Batch

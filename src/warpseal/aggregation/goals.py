@@ -1,8 +1,6 @@
-"""The quorums that the callers of one round need, and whether each of them is met, lost or late.
+"""The quorums that the callers of one round need: each is met, lost or late. Pure.
 
-Pure.
-
-Integers only; times come from the event loop's clock.
+Weights are integers; times come from the event loop's clock.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class GoalStatus(Enum):
 
 
 class QuorumGoal(Struct, eq=False):
-    """The quorum of one caller, with `quorum` and `buffer` in percent of `total_weight`.
+    """The quorum of one caller; `quorum` and `buffer` are percent of `total_weight`.
 
     deadline: time at which the caller gives up.
     required_weight: least weight of a result.
@@ -70,16 +68,19 @@ class QuorumGoal(Struct, eq=False):
         )
 
 
-class QuorumGoals(Struct, eq=False):
-    """The goals of the callers that wait, in order.
+class QuorumGoals:
+    """The goals of the callers that wait.
 
+    buffer_wait_s: time for which a goal with its quorum waits for its buffer.
+    waiting: goals in the order of their callers.
     inactive_known_at: time from which it is known which validators are inactive.
     """
 
-    _table: MemberTable
-    _buffer_wait_s: float
-    waiting: dict[QuorumGoal, None] = {}
-    inactive_known_at: float = inf
+    def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
+        self.waiting: Final[dict[QuorumGoal, None]] = {}
+        self.inactive_known_at = inf
+        self._table = table
+        self._buffer_wait_s = buffer_wait_s
 
     @property
     def deadlines(self) -> list[float]:
@@ -93,36 +94,38 @@ class QuorumGoals(Struct, eq=False):
 
     @property
     def need_suspects(self) -> bool:
-        """Whether suspect shares, once cleared, would bring a goal to its quorum or to its buffer."""
+        """Whether suspect shares, once cleared, would bring a goal to its quorum or its buffer."""
         signed_weight, share_weight = self._table.signed_weight, self._table.share_weight
-        return any(
-            signed_weight
-            < (goal.required_weight if signed_weight < goal.required_weight else goal.target_weight)
-            <= share_weight
-            for goal in self.waiting
-        )
+        for goal in self.waiting:
+            next_weight = goal.required_weight
+            if signed_weight >= next_weight:
+                next_weight = goal.target_weight
+            if signed_weight < next_weight <= share_weight:
+                return True
+        return False
 
     def wants_more_shares(self, now: float) -> bool:
-        """Return whether the round should ask validators; False while it only waits for the list of
-        inactive ones.
+        """Return whether the round should ask validators.
+
+        While it only waits for the list of inactive validators it asks none.
         """
         target_weight = self.target_weight
-        asking = (goal for goal in self.waiting if not goal.stored_only)
+        if not target_weight:
+            return False
+        goals = (goal for goal in self.waiting if not goal.stored_only)
         if self._table.keyless_weight and all(
-            self._awaits_inactive(goal, now) and self._is_lost(goal) for goal in asking
+            self._awaits_inactive(goal, now) and self._is_lost(goal) for goal in goals
         ):
             return False
-        return target_weight > 0 and (
-            now >= self.inactive_known_at or self._table.signed_weight < target_weight
-        )
+        return now >= self.inactive_known_at or self._table.signed_weight < target_weight
 
     @property
     def wake_weight(self) -> float:
         """The least weight of shares at which the status of a goal may change."""
-        weights = (
+        weights = [
             goal.required_weight if goal.met_at is None else goal.target_weight
             for goal in self.waiting
-        )
+        ]
         return min(weights, default=inf)
 
     def status(self, goal: QuorumGoal, now: float) -> GoalStatus:
@@ -132,20 +135,21 @@ class QuorumGoals(Struct, eq=False):
             goal.met_at = now if goal.met_at is None else goal.met_at
             if goal.stored_only:
                 return GoalStatus.READY
+            # An inactive signer may be replaced, so no result leaves before they are known.
             if now < min(self.inactive_known_at, goal.deadline):
                 return GoalStatus.WAITING
             can_wait = now < self._buffer_end(goal) and self._can_improve(goal)
             return GoalStatus.WAITING if can_wait else GoalStatus.READY
         goal.met_at = None
+        # Lost comes before late: the caller learns that more time would not have helped.
         if self._is_lost(goal):
             return GoalStatus.WAITING if self._awaits_inactive(goal, now) else GoalStatus.LOST
         return GoalStatus.LATE if now >= goal.deadline else GoalStatus.WAITING
 
     def verdict(self, goal: QuorumGoal) -> Verdict:
-        """Return whether waiting can help a goal: not if the weight that is lost for good makes it
-        impossible.
+        """Return whether waiting can help a goal.
 
-        Weight without a key that belongs to inactive L1 validators comes back at a later height,
+        It cannot if the weight that is lost for good makes the quorum impossible. Weight without a key that belongs to inactive L1 validators comes back at a later height,
         once they are funded.
         """
         lost_weight = self._table.weight[IMPOSSIBLE]
@@ -169,9 +173,7 @@ class QuorumGoals(Struct, eq=False):
         return next_at
 
     def disconnected_blockers(self, goal: QuorumGoal) -> list[NodeID]:
-        """Return the nodes that are not connected, if the goal fails because their weight is
-        missing.
-        """
+        """Return the nodes that are not connected, if the goal fails for want of their weight."""
         if goal.stored_only:
             return []
         table = self._table
@@ -186,31 +188,29 @@ class QuorumGoals(Struct, eq=False):
         return [node_id for member in blockers for node_id in member.node_ids]
 
     def _is_lost(self, goal: QuorumGoal) -> bool:
-        attainable_weight = (
-            self._table.share_weight if goal.stored_only else self._attainable_weight(goal)
-        )
-        return attainable_weight < goal.required_weight
+        if goal.stored_only:
+            return self._table.share_weight < goal.required_weight
+        return self._attainable_weight(goal) < goal.required_weight
 
     def _attainable_weight(self, goal: QuorumGoal) -> int:
         """Return the weight that has signed or may still sign before the goal's deadline."""
         return self._table.available_weight - self._table.unreachable_weight(goal.deadline)
 
     def _awaits_inactive(self, goal: QuorumGoal, now: float) -> bool:
-        """Return whether a lost goal fails only when it is known which weight belongs to inactive
-        validators.
+        """Return whether a lost goal waits for the list of inactive validators.
+
+        Its failure then names those to which the weight without a key belongs.
         """
-        return (
-            self._table.keyless_weight > 0
-            and not goal.stored_only
-            and now < min(self.inactive_known_at, goal.deadline)
-        )
+        if goal.stored_only or not self._table.keyless_weight:
+            return False
+        return now < min(self.inactive_known_at, goal.deadline)
 
     def _buffer_end(self, goal: QuorumGoal) -> float:
         assert goal.met_at is not None
         return min(goal.met_at + self._buffer_wait_s, goal.deadline - _BUFFER_MARGIN_S)
 
     def _can_improve(self, goal: QuorumGoal) -> bool:
-        """Return whether the buffer, or a quorum without inactive validators, is worth waiting for."""
+        """Return whether to wait for the buffer, or for a quorum without inactive validators."""
         table = self._table
         if table.signed_weight < goal.target_weight <= self._attainable_weight(goal):
             return True

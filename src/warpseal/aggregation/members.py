@@ -1,7 +1,4 @@
-"""The validators of one set in one round: a record for each of them, and a table with running sums
-of weight.
-
-Pure.
+"""The validators of one set in one round: a record for each, and running sums of weight. Pure.
 
 A validator is one BLS key. Any of its nodes may answer for it, so replies and connections are kept
 for each node.
@@ -24,13 +21,13 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 
 class ShareStatus(IntEnum):
-    """State of a validator's share.
+    """State of a validator's share, from the mildest to the worst.
 
-    PENDING: it may still come.
-    SIGNED: it may enter a sum.
-    SUSPECT: it came, but enters no sum before it is verified.
-    UNAVAILABLE: it is lost in this round.
-    IMPOSSIBLE: it is lost for good.
+    PENDING: the share may still come.
+    SIGNED: the share may enter a sum.
+    SUSPECT: the share has come, but enters no sum before it is verified.
+    UNAVAILABLE: the share is lost in this round.
+    IMPOSSIBLE: the share is lost for good.
     """
 
     PENDING = 0
@@ -40,8 +37,8 @@ class ShareStatus(IntEnum):
     IMPOSSIBLE = 4
 
 
-# Python 3.11 needs ten times as long to look a member up in its Enum class; these are used for
-# every share.
+# Python 3.11 needs ten times as long to look a member up in its Enum class; these names are used
+# for every share.
 PENDING: Final = ShareStatus.PENDING
 SIGNED: Final = ShareStatus.SIGNED
 SUSPECT: Final = ShareStatus.SUSPECT
@@ -53,7 +50,8 @@ class LastReply(Struct, frozen=True):
     """The last reply of a node without a usable share.
 
     status: state of the share that follows from the reply.
-    code, text: error code and text of a refusal.
+    code: error code of a refusal.
+    text: error text of a refusal.
     """
 
     status: ShareStatus
@@ -85,11 +83,12 @@ class MemberRecord(Struct, eq=False):
     """One validator.
 
     index: canonical index in the set.
-    share: its share; None also for a signer of the round's partial aggregate (`is_in_partial`).
+    share: decoded share; None also for a signer of the round's partial aggregate.
     sender: node that sent the share in this round.
     is_checked: whether the share was part of a right sum, or was verified when it was stored.
+    is_in_partial: whether the validator is a signer of the partial aggregate.
     connections: number of connected nodes.
-    is_selected: whether it was chosen to be asked.
+    is_selected: whether the schedule has selected the validator to be asked.
     """
 
     index: int
@@ -116,9 +115,13 @@ class MemberTable:
     Weight without a key is IMPOSSIBLE from the start. Weight that is only out of reach is PENDING,
     see `unreachable_weight`.
 
-    order: members in the order in which signers are preferred: active ones first, then heavier,
-    then lower index. inactive_without_key: L1 validators without a balance whose keys the set
-    lacks; they weigh inactive_keyless_weight.
+    weight: sums of weight, by status.
+    order: members in the order in which signers are preferred: active before inactive, then by
+        falling weight, then by index.
+    inactive: members that have only inactive nodes, by index.
+    underfunded: validations without enough balance; None while they are not known.
+    inactive_without_key: L1 validators without a balance whose keys the set lacks.
+    inactive_keyless_weight: weight of the validators in `inactive_without_key`.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -180,7 +183,7 @@ class MemberTable:
             self._retry_at.pop(member, None)
 
     def record_reply(self, node: NodeRecord, reply: LastReply) -> bool:
-        """Keep a reply that is no share; return whether the validator's weight was lost by it.
+        """Record a reply that is no share; return whether the validator's weight was lost by it.
 
         A node that refused for good, or that sent a bad share, cannot take that back without a
         share.
@@ -198,13 +201,12 @@ class MemberTable:
     def settle(self, member: MemberRecord) -> None:
         """Derive the status of a member without a share from the mildest of its nodes' replies."""
         replies = [node.last_reply for node in self.nodes_of(member)]
-        self.set_status(
-            member, min([PENDING if reply is None else reply.status for reply in replies])
-        )
+        statuses = [PENDING if reply is None else reply.status for reply in replies]
+        self.set_status(member, min(statuses))
         self._update_reachability(member)
 
     def connect(self, node: NodeRecord) -> bool:
-        """Record a connection; return False if it was known."""
+        """Record a connection; return whether it is new."""
         if node.unreachable is not None:
             self.set_unreachable(node, None)
         if node.is_connected:
@@ -217,8 +219,9 @@ class MemberTable:
         return True
 
     def disconnect(self, node: NodeRecord) -> bool:
-        """Record a lost connection, and that the node has to be asked again; return False if it was
-        not connected.
+        """Record a lost connection; return whether the node was connected.
+
+        The node has to be asked again, since a response to an earlier request is lost.
         """
         if not node.is_connected:
             return False
@@ -231,8 +234,9 @@ class MemberTable:
         return True
 
     def set_unreachable(self, node: NodeRecord, unreachable: Unreachable | None) -> None:
-        """Record why a node cannot be reached; None: it is connected, or its connection is under
-        way.
+        """Record why a node cannot be reached.
+
+        None means that the node is connected, or that its connection is under way.
         """
         node.unreachable = unreachable
         self._update_reachability(node.member)
@@ -241,31 +245,27 @@ class MemberTable:
         """Return the pending weight that has no node which can be connected before `deadline`."""
         if not self._retry_at:
             return 0
-        return sum(
-            member.weight for member, retry_at in self._retry_at.items() if retry_at >= deadline
-        )
+        retries = self._retry_at.items()
+        return sum(member.weight for member, retry_at in retries if retry_at >= deadline)
 
     def set_inactive(self, nodes: frozenset[NodeID]) -> bool:
-        """Order the members that have only inactive nodes behind the others; return False if that
-        is known.
-        """
+        """Order the inactive members behind the others; return whether the nodes have changed."""
         if nodes == self._inactive_nodes:
             return False
         self._inactive_nodes = nodes
         members = {self.nodes[node_id].member for node_id in nodes if node_id in self.nodes}
-        inactive = [
-            member for member in members if all(node_id in nodes for node_id in member.node_ids)
-        ]
+        # A member with an active node can still sign.
+        inactive = [member for member in members if nodes.issuperset(member.node_ids)]
         self.inactive = tuple(sorted(inactive, key=attrgetter("index")))
         self.order = self._sorted()
         return True
 
     def set_underfunded(self, validations: tuple[CurrentValidation, ...] | None) -> None:
-        """Take the validations without enough balance; None: they are not known, so any weight
-        without a key may be.
+        """Take the validations without enough balance.
 
-        The set has the weight of the inactive ones without key and node. If they weigh more than it
-        has, their activity has changed since its height, and none of them is named.
+        None means that they are not known: any weight without a key may be theirs. The set has the
+        weight of inactive validators without their key and node. If they weigh more than the set
+        has without a key, activity has changed since its height, and none of them is named.
         """
         if validations is self.underfunded:
             return
@@ -275,11 +275,9 @@ class MemberTable:
             for validation in validations or ()
             if validation.balance == 0 and validation.node_id not in self.nodes
         ]
-        weight = (
-            self.keyless_weight
-            if validations is None
-            else sum(validation.weight for validation in inactive)
-        )
+        weight = self.keyless_weight
+        if validations is not None:
+            weight = sum(validation.weight for validation in inactive)
         self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
         self.inactive_keyless_weight = min(weight, self.keyless_weight)
 
@@ -288,8 +286,9 @@ class MemberTable:
         return sum(member.weight for member in self.inactive if member.status is status)
 
     def choose_signers(self, target_weight: int) -> list[MemberRecord]:
-        """Return the shortest prefix of the signed members in `order` that reaches `target_weight`,
-        or all of them.
+        """Return the first signed members in `order` that reach `target_weight` together.
+
+        Returns all signed members if they do not reach it.
         """
         signers: list[MemberRecord] = []
         weight = 0
@@ -306,9 +305,7 @@ class MemberTable:
         return sorted(order, key=set(self.inactive).__contains__) if self.inactive else order
 
     def _update_reachability(self, member: MemberRecord) -> None:
-        """Keep the earliest time at which a pending member may be reached, if none of its nodes can
-        be now.
-        """
+        """Keep the earliest time at which a pending member may be reached, if it cannot be now."""
         self._retry_at.pop(member, None)
         if member.status is not PENDING:
             return

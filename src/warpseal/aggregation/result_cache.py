@@ -1,6 +1,4 @@
-"""Signed results by message and validator set: they serve later requests without decoding anything.
-
-Pure.
+"""Signed results by message and validator set: they serve later requests undecoded. Pure.
 
 Equal sets at different heights share them, because the key is the digest of the canonical set.
 """
@@ -11,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from cachetools import LRUCache
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.share_cache import CacheLookups, SharedByteLimit
@@ -19,15 +17,17 @@ from warpseal.warp.ids import MessageID
 
 _ENTRY_COST_BYTES: Final = 1_024
 _RESULT_COST_BYTES: Final = 384
-# Of one message and set: for different targets, the lightest that meets a request serves it.
+# Results of one message and set, made for different targets: the lightest result that meets a
+# request serves it.
 _MAX_RESULTS: Final = 4
 _MAX_BELOW_BUFFER: Final = 4
 
 
 class SignedResult(Struct, frozen=True):
-    """A signed message (its bytes) that was verified as it stands.
+    """A signed message that was verified as it stands in its bytes.
 
-    signers: their number; weight: theirs.
+    weight: weight of the signers in the set.
+    signers: number of signers.
     """
 
     signed_message: bytes
@@ -36,26 +36,26 @@ class SignedResult(Struct, frozen=True):
 
     @property
     def cost_bytes(self) -> int:
-        """Memory that it uses, estimated."""
+        """The memory of the result, estimated."""
         return _RESULT_COST_BYTES + len(self.signed_message)
 
 
 class _Entry(Struct, eq=False):
-    """results: ascending by weight.
+    """The results of one message and set.
 
-    below_buffer: by quorum and buffer, with the time until which it serves them.
+    results: results by rising weight.
+    below_buffer: results by quorum and buffer, with the time until which they serve these.
     """
 
-    results: list[SignedResult] = []
-    below_buffer: dict[tuple[int, int], tuple[float, SignedResult]] = {}
+    results: list[SignedResult] = field(default_factory=list)
+    below_buffer: dict[tuple[int, int], tuple[float, SignedResult]] = field(default_factory=dict)
     cost_bytes: int = 0
 
 
 class ResultCache:
-    """Results within the shared limit, and within half of it; the least recently used are evicted
-    first.
+    """Results within half of the shared limit; the least recently used are evicted first.
 
-    served_signatures: signatures in the results that were found.
+    served_signatures: number of signatures in the results that were returned.
     """
 
     def __init__(self, limit: SharedByteLimit, limit_bytes: int, below_buffer_s: float) -> None:
@@ -70,7 +70,7 @@ class ResultCache:
 
     @property
     def used_bytes(self) -> int:
-        """Memory of all results, estimated."""
+        """The memory of all results, estimated."""
         return int(self._entries.currsize)
 
     def find(
@@ -80,21 +80,14 @@ class ResultCache:
 
         A result that missed its buffer serves the same quorum and buffer for a while.
         """
-        hit: SignedResult | None = None
         entry = self._entries.get((message_id, set_digest))
-        if entry is not None:
-            hit = next(
-                (result for result in entry.results if result.weight >= goal.target_weight), None
-            )
-            until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
-            if hit is None and now < until:
-                hit = below_buffer
-        if hit is None:
+        result = None if entry is None else _find_result(entry, goal, now)
+        if result is None:
             self.lookups.misses += 1
         else:
             self.lookups.hits += 1
-            self.served_signatures += hit.signers
-        return hit
+            self.served_signatures += result.signers
+        return result
 
     def put(
         self,
@@ -105,22 +98,22 @@ class ResultCache:
         now: float,
     ) -> None:
         """Add a result that was made for `goal`."""
-        key, before = (message_id, set_digest), self.used_bytes
+        key, used_bytes = (message_id, set_digest), self.used_bytes
         entry = self._entries.pop(key, None) or _Entry()
-        # Of too many, the heaviest and the most recent ones stay.
-        others = [other for other in entry.results if other.weight != result.weight][
-            1 - _MAX_RESULTS :
-        ]
-        entry.results = sorted([*others, result], key=attrgetter("weight"))
+        others = [other for other in entry.results if other.weight != result.weight]
+        # The new result stays, and the heaviest of the others.
+        heaviest = others[1 - _MAX_RESULTS :]
+        entry.results = sorted([*heaviest, result], key=attrgetter("weight"))
         if result.weight < goal.target_weight:
             entry.below_buffer[goal.quorum, goal.buffer] = (now + self._below_buffer_s, result)
             while len(entry.below_buffer) > _MAX_BELOW_BUFFER:
                 del entry.below_buffer[next(iter(entry.below_buffer))]
-        results = {*entry.results, *(old for _, old in entry.below_buffer.values())}
+        results = set(entry.results)
+        results.update(old for _, old in entry.below_buffer.values())
         entry.cost_bytes = _ENTRY_COST_BYTES + sum(other.cost_bytes for other in results)
         if entry.cost_bytes <= self._entries.maxsize:
             self._entries[key] = entry
-        self._limit.add(self.used_bytes - before)
+        self._limit.add(self.used_bytes - used_bytes)
 
     def _evict_oldest(self) -> bool:
         if not self._entries:
@@ -128,3 +121,14 @@ class ResultCache:
         _, entry = self._entries.popitem()
         self._limit.add(-entry.cost_bytes)
         return True
+
+
+def _find_result(entry: _Entry, goal: QuorumGoal, now: float) -> SignedResult | None:
+    for result in entry.results:
+        if result.weight >= goal.target_weight:
+            return result
+    below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer))
+    if below_buffer is None:
+        return None
+    until, result = below_buffer
+    return result if now < until else None

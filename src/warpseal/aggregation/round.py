@@ -1,7 +1,6 @@
-"""One shared round as pure state: events go in, actions come out; see the state diagram in
-docs/aggregation.md.
+"""One shared round as pure state: events go in, actions come out.
 
-A message, a validator set and a justification make a round; the goals of its callers come and go.
+The state diagram is in docs/aggregation.md. A message, a validator set and a justification make a round; the goals of its callers come and go.
 The round does nothing itself: `round_runner` executes its actions. Times come from the event loop's
 clock.
 """
@@ -58,7 +57,7 @@ _MALFORMED_RESPONSE: Final = LastReply(UNAVAILABLE, "malformed_answer")
 
 
 class Load(Struct, frozen=True):
-    """Load what the archive holds of the message; give up at `until`. Event: `loaded`."""
+    """Load the entry of the message from the archive; give up at `until`. Event: `loaded`."""
 
     until: float | None
 
@@ -70,9 +69,7 @@ class Decode(Struct, frozen=True):
 
 
 class Connect(Struct, frozen=True):
-    """Track the subnet's validators; report the connected nodes, the others' reachability, the
-    inactive validators.
-    """
+    """Track the subnet's validators; report connections, reachability and inactive validators."""
 
 
 class Verify(Struct, frozen=True):
@@ -82,7 +79,7 @@ class Verify(Struct, frozen=True):
 
 
 class StoreShares(Struct, frozen=True):
-    """Store shares, in one list: single calls would cost as much as the shares."""
+    """Store shares, in one list: a call for each would cost as much as the shares."""
 
     shares: Sequence[StoredShare]
 
@@ -102,7 +99,8 @@ class Reject(Struct, frozen=True):
 class Complete(Struct, frozen=True, eq=False):
     """Give callers their result.
 
-    made_for: the goal of its buffer; is_stored: it was loaded as it is.
+    made_for: goal whose quorum and buffer the result was made for.
+    is_stored: whether the archive had the result as it is.
     """
 
     goals: dict[QuorumGoal, None]
@@ -112,7 +110,10 @@ class Complete(Struct, frozen=True, eq=False):
 
 
 class Fail(Struct, frozen=True):
-    """Report to a caller why there is no result."""
+    """Report to a caller why there is no result.
+
+    is_late: whether the deadline has passed.
+    """
 
     goal: QuorumGoal
     is_late: bool
@@ -124,9 +125,11 @@ Action = (
 
 
 class AggregationRound:
-    """Constant work per response.
+    """Takes the events of the shell and returns its actions; constant work per response.
 
-    wake: called when something happened that may need an action at once.
+    rules: meaning of the refusals of this message.
+    offenders: public keys whose share was bad lately.
+    wake: called when an event may need an action at once.
     """
 
     def __init__(
@@ -163,9 +166,9 @@ class AggregationRound:
     @property
     def is_idle(self) -> bool:
         """Whether no caller waits."""
-        return not self.goals.waiting and not any(
-            completion.goals for completion in self._completions
-        )
+        if self.goals.waiting:
+            return False
+        return not any(completion.goals for completion in self._completions)
 
     def join(self, goal: QuorumGoal) -> None:
         """Take a caller's goal into account."""
@@ -174,8 +177,9 @@ class AggregationRound:
 
     def leave(self, goal: QuorumGoal) -> None:
         """Forget a caller's goal."""
-        for goals in (self.goals.waiting, *(completion.goals for completion in self._completions)):
-            goals.pop(goal, None)
+        self.goals.waiting.pop(goal, None)
+        for completion in self._completions:
+            completion.goals.pop(goal, None)
         self._wake()
 
     # Peers.
@@ -197,8 +201,9 @@ class AggregationRound:
             self._wake()
 
     def unreachable(self, node_id: NodeID, reason: Unreachable | None) -> None:
-        """Take whether a node that is not connected is out of reach; None: its connection is under
-        way.
+        """Take why a node that is not connected is out of reach.
+
+        None means that its connection is under way.
         """
         node = self.table.nodes.get(node_id)
         if node is not None and node.unreachable != reason:
@@ -211,11 +216,10 @@ class AggregationRound:
         known_at: float,
         underfunded: tuple[CurrentValidation, ...] | None = (),
     ) -> None:
-        """Take the inactive nodes as known now.
+        """Take the inactive nodes.
 
-        known_at: since when they are known for certain; inf: not yet.
-
-        underfunded: the validations without enough balance, None if they are not known.
+        known_at: time since which they are known for certain; inf before.
+        underfunded: validations without enough balance; None if they are not known.
         """
         self.table.set_underfunded(underfunded)
         if self.table.set_inactive(node_ids):
@@ -228,19 +232,20 @@ class AggregationRound:
     # Shares.
 
     def response(self, node: NodeRecord, reply: CachedShare | NoSignature) -> None:
-        """Take a node's response: a share, whichever request it answers, or none."""
+        """Take a node's response, whichever of its requests it answers."""
         if isinstance(reply, CachedShare):
             if self.shares.add(node.member, reply, node.node_id):
                 self._wake()
-        elif self.table.record_reply(
-            node, _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE
-        ):
+            return
+        last_reply = _EMPTY_RESPONSE if reply is NoSignature.EMPTY else _MALFORMED_RESPONSE
+        if self.table.record_reply(node, last_reply):
             self._wake()
 
     def refused(self, node: NodeRecord, code: int, text: str) -> None:
         """Take a node's refusal; code: any int32."""
         refusal = self.rules.refusal(code)
-        if self.table.record_reply(node, LastReply(refusal.status, refusal.reason, code, text)):
+        last_reply = LastReply(refusal.status, refusal.reason, code, text)
+        if self.table.record_reply(node, last_reply):
             self._wake()
 
     def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
@@ -278,38 +283,44 @@ class AggregationRound:
         check, self._check = self._check, None
         self._wake()
         if isinstance(outcome, SearchResult):
-            bad = self.shares.apply(outcome)
-            if bad:
-                self._outbox.append(Reject(bad))
+            bad_shares = self.shares.apply(outcome)
+            if bad_shares:
+                self._outbox.append(Reject(bad_shares))
         elif isinstance(outcome, PartialAggregate):
-            self.shares.add_partial(outcome)
-            goals = [
-                goal for goal in self.goals.waiting if goal.target_weight <= outcome.result.weight
-            ]
-            for goal in goals:
-                del self.goals.waiting[goal]
-            if goals:
-                self._outbox.append(
-                    Complete(dict.fromkeys(goals), outcome.result, goals[0], is_stored=True)
-                )
+            self._restore(outcome)
         elif isinstance(check, SumCheck):
             if outcome is None:
                 self.shares.refute(check)
             else:
-                self.shares.accept(check)
-                is_waiting = check.goal in self.goals.waiting
-                self.goals.waiting.pop(check.goal, None)
-                self._completions.append(
-                    Complete({check.goal: None} if is_waiting else {}, outcome, check.goal)
-                )
-                self._outbox.append(StoreResult(outcome))
+                self._accept(check, outcome)
+
+    def _restore(self, partial: PartialAggregate) -> None:
+        """Take a stored signature: it completes the goals whose target it meets."""
+        self.shares.add_partial(partial)
+        result, waiting = partial.result, self.goals.waiting
+        goals = [goal for goal in waiting if goal.target_weight <= result.weight]
+        for goal in goals:
+            del waiting[goal]
+        if goals:
+            completion = Complete(dict.fromkeys(goals), result, goals[0], is_stored=True)
+            self._outbox.append(completion)
+
+    def _accept(self, check: SumCheck, result: SignedResult) -> None:
+        """Take a right sum: its caller gets the result when that is stored."""
+        self.shares.accept(check)
+        goals: dict[QuorumGoal, None] = {}
+        # The caller may have left while its sum was checked; the result is stored all the same.
+        if check.goal in self.goals.waiting:
+            del self.goals.waiting[check.goal]
+            goals[check.goal] = None
+        self._completions.append(Complete(goals, result, check.goal))
+        self._outbox.append(StoreResult(result))
 
     def stored(self, result: SignedResult) -> Complete:
         """Record that a result is stored; return the action that gives it to its callers."""
-        completion = next(
-            completion for completion in self._completions if completion.result is result
-        )
-        self._completions.remove(completion)
+        completions = self._completions
+        completion = next(item for item in completions if item.result is result)
+        completions.remove(completion)
         self._wake()
         return completion
 
@@ -319,19 +330,16 @@ class AggregationRound:
         """Return the actions that are due, in their order.
 
         The order of the steps matters:
-        1. What the archive holds comes before any connection: a stored signature may spare all
-           validators.
+        1. The archive comes before any connection: a stored signature may spare all validators.
         2. New shares are handed to the archive first of all actions: a share is stored no later
            than its result.
-        3. Validators are tracked before goals are judged, because a status depends on what
-           `Connect` reports: the
-           reachability of nodes, and which validators are inactive.
+        3. Validators are tracked before goals are judged, because a status depends on the reports
+           of `Connect`: the reachability of nodes, and which validators are inactive.
         4. Goals are judged before a check begins: a goal that another result already serves needs
            no sum of its own.
         5. A check goes alone. While one is on the worker thread, its shares could change under a
            second one.
-        6. Requests come last, since the steps before may have ended the goals that they would be
-           for.
+        6. Requests come last, since the steps before may have ended the goals that need them.
         """
         actions, self._outbox = self._outbox, []
         if not self._is_collecting:
@@ -349,43 +357,34 @@ class AggregationRound:
             goals.inactive_known_at = now + _INACTIVE_TIMEOUT_S
             return [*actions, Connect()]
         if goals.waiting and self._check is None:
-            if shares.is_flooded:
-                shares.suspect_unchecked()
-            # After a wrong sum its shares are suspect and count for no quorum. The first step of
-            # the search clears most of them, so no goal is judged before it.
-            ready = [] if shares.must_begin else self._judge(now, actions)
-            if ready and not shares.must_go_on:
-                self._check = shares.sum_check(ready[0])
-            # A search goes on for its own sake only after a failure; else if suspect shares would
-            # complete a goal.
-            elif shares.must_go_on or (shares.can_go_on and goals.need_suspects):
-                self._check = shares.next_step()
+            self._check = self._next_check(now, actions)
             if self._check is not None:
                 return [*actions, Verify(self._check)]
         if goals.wants_more_shares(now):
-            cover_weight = max(self._first_wave_weight, goals.target_weight)
-            actions += self._schedule.due_asks(
-                now, cover_weight, goals.target_weight - self.table.signed_weight
-            )
+            target_weight = goals.target_weight
+            cover_weight = max(self._first_wave_weight, target_weight)
+            missing_weight = target_weight - self.table.signed_weight
+            actions += self._schedule.due_asks(now, cover_weight, missing_weight)
         shares.wake_weight = goals.wake_weight
         return actions
 
     def next_wakeup(self, now: float) -> float:
         """Return when `tick` will return something though nothing happens; inf: never."""
         next_at = self.goals.next_at(now)
-        return (
-            min(next_at, self._schedule.next_at()) if self.goals.wants_more_shares(now) else next_at
-        )
+        if self.goals.wants_more_shares(now):
+            next_at = min(next_at, self._schedule.next_at())
+        return next_at
 
     def _start(self, now: float) -> list[Action]:
-        """Return the next action until all that the archive holds is loaded, verified and decoded."""
+        """Return the next action until the entry of the archive is loaded, verified and decoded."""
         if self._is_loading or self._check is not None:
             return []
         if not self._has_loaded:
             self._is_loading = True
             # Half of a caller's time at least is left to ask validators.
             deadlines = self.goals.deadlines
-            return [Load(min(deadlines) / 2 + now / 2 if deadlines else None)]
+            until = min(deadlines) / 2 + now / 2 if deadlines else None
+            return [Load(until)]
         if self._signatures:
             self._check = StoredSignatureCheck(self._signatures)
             self._signatures = ()
@@ -398,6 +397,23 @@ class AggregationRound:
                 batch.append(share)
         self._is_loading, self._is_collecting = bool(batch), not batch
         return [Decode(batch)] if batch else []
+
+    def _next_check(self, now: float, actions: list[Action]) -> Check | None:
+        """Judge the goals; return a sum for the first ready goal, or a step of the search."""
+        shares = self.shares
+        if shares.is_flooded:
+            shares.suspect_unchecked()
+        # After a wrong sum its shares are suspect and count for no quorum. The first step of the
+        # search clears most of them, so no goal is judged before it.
+        ready = [] if shares.must_begin else self._judge(now, actions)
+        if shares.must_go_on:
+            return shares.next_step()
+        if ready:
+            return shares.sum_check(ready[0])
+        # Without a wrong sum a search goes on only if suspect shares would complete a goal.
+        if shares.can_go_on and self.goals.need_suspects:
+            return shares.next_step()
+        return None
 
     def _judge(self, now: float, actions: list[Action]) -> list[QuorumGoal]:
         """Add a failure for each goal that is lost or late; return the goals that are ready.
@@ -413,10 +429,7 @@ class AggregationRound:
         connected_weight = max(self.table.connected_weight, self.table.signed_weight)
         waiting = self.goals.waiting
         for goal in tuple(waiting):
-            fitting = (
-                item for item in self._completions if goal.target_weight <= item.result.weight
-            )
-            completion = next(fitting, None)
+            completion = self._completion_for(goal)
             if completion is not None:
                 del waiting[goal]
                 completion.goals[goal] = None
@@ -430,3 +443,10 @@ class AggregationRound:
                 del waiting[goal]
                 actions.append(Fail(goal, status is GoalStatus.LATE))
         return ready
+
+    def _completion_for(self, goal: QuorumGoal) -> Complete | None:
+        """Return the completion, not stored yet, whose result meets a goal's target."""
+        for completion in self._completions:
+            if goal.target_weight <= completion.result.weight:
+                return completion
+        return None

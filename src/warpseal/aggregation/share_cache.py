@@ -1,7 +1,6 @@
 """Shares by message and public key: they serve every round of their message, now and later. Pure.
 
-A share is decoded once, without a subgroup check. It is only a candidate until it was verified
-alone.
+A share is decoded once, without a subgroup check. It is a candidate until it was verified alone.
 """
 
 from __future__ import annotations
@@ -15,22 +14,23 @@ from msgspec import Struct
 from warpseal.bls import Share, decode_share
 from warpseal.warp.ids import MessageID
 
-# Measured: the decoded point, 96 raw bytes, the objects around them and the slot in the table;
-# rounded up.
+# Measured and rounded up: the decoded point, 96 raw bytes, the objects around them and the slot in
+# the table.
 SHARE_COST_BYTES: Final = 832
 _MESSAGE_COST_BYTES: Final = 512
 
 
 class CacheLookups(Struct):
-    """How often a cache had what was looked up: a result, or the share of a validator."""
+    """Numbers of lookups of results, or of shares of validators."""
 
     hits: int = 0
     misses: int = 0
 
 
 class SharedByteLimit:
-    """Keeps the memory of several caches together at `limit_bytes` or less, as long as a cache can
-    evict something.
+    """Keeps the memory of several caches together at `limit_bytes` or less.
+
+    More is used only if no cache can evict an entry.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -39,14 +39,14 @@ class SharedByteLimit:
         self._evictions: list[Callable[[], bool]] = []
 
     def attach(self, evict: Callable[[], bool]) -> None:
-        """Add a cache; those attached first evict first.
+        """Add a cache; caches that are attached first evict first.
 
-        evict: drops the oldest entry; False: nothing is left.
+        evict: drops the oldest entry of the cache; returns False if nothing is left.
         """
         self._evictions.append(evict)
 
     def add(self, count: int) -> None:
-        """Count bytes as used, or as free again (negative); entries are evicted until the sum fits."""
+        """Count bytes as used, or as free if negative; evict entries until the sum fits."""
         self.used_bytes += count
         while self.used_bytes > self._limit_bytes and any(evict() for evict in self._evictions):
             pass
@@ -55,7 +55,7 @@ class SharedByteLimit:
 class CachedShare(Struct, eq=False):
     """One share: 96 compressed bytes and the point that they encode.
 
-    is_verified: it was verified alone.
+    is_verified: whether the share was verified alone.
     """
 
     raw: bytes
@@ -64,7 +64,7 @@ class CachedShare(Struct, eq=False):
 
 
 class ShareListener(Protocol):
-    """An open round: it is notified of what other rounds learn about the shares of its message."""
+    """An open round, which is notified of the shares of its message in other rounds."""
 
     def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
         """Take a new share."""
@@ -74,8 +74,9 @@ class ShareListener(Protocol):
 
 
 class ShareCache:
-    """At most `max_messages` messages, within the byte limit; the least recently used message is
-    evicted first.
+    """Shares of at most `max_messages` messages, within the byte limit.
+
+    The least recently used message is evicted first.
     """
 
     def __init__(self, max_messages: int, limit: SharedByteLimit) -> None:
@@ -90,9 +91,7 @@ class ShareCache:
         return len(self._messages)
 
     def subscribe(self, message_id: MessageID, listener: ShareListener) -> dict[bytes, CachedShare]:
-        """Notify `listener` of this message's shares from now on; return the cached ones, by public
-        key.
-        """
+        """Notify `listener` of a message's shares from now on; return the cached shares by key."""
         self._listeners.setdefault(message_id, []).append(listener)
         shares = self._messages.get(message_id)
         if shares is None:
@@ -114,11 +113,10 @@ class ShareCache:
         raw: bytes,
         sender: ShareListener | None = None,
     ) -> CachedShare:
-        """Return the share that stands for a key: the cached one, else the 96 bytes of `raw`,
-        decoded.
+        """Return the share that stands for a key: the cached share, else `raw` (96 bytes), decoded.
 
         A validator has only one signature of a message: if two differ, the first is judged first.
-        Every listener but `sender` is notified of a new one. Raises bls.MalformedShare.
+        Every listener but `sender` is notified of a new share. Raises bls.MalformedShare.
         """
         shares = self._messages.get(message_id)
         if shares is not None:
