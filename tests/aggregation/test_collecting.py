@@ -44,10 +44,11 @@ from warpseal.errors import InternalError
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
+from warpseal.runtime.go_time import rfc3339
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, UnsignedMessage
-from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict, rfc3339
+from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict
 from warpseal.warp.validator_set import build_canonical_set
 
 

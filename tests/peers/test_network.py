@@ -29,10 +29,10 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.peers.settings import ManualPeer
 from warpseal.protocol.handshake import TESTED_VERSION
 from warpseal.protocol.messages import encode_signature_request
+from warpseal.runtime.go_time import rfc3339
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
-from warpseal.warp.quorum_shortfall import rfc3339
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.settings import NodeSettings
 

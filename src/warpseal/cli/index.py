@@ -61,6 +61,7 @@ from warpseal.resources.progress import (
     rounded_eta_s,
     rounded_rate,
 )
+from warpseal.runtime.go_time import rfc3339
 from warpseal.runtime.process import error_words
 from warpseal.store.access import open_read_only
 from warpseal.store.connection import Connection
@@ -69,7 +70,6 @@ from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, MalformedID, id_text
-from warpseal.warp.quorum_shortfall import rfc3339
 
 _SAMPLED: Final = 20
 

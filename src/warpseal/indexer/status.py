@@ -22,10 +22,10 @@ from warpseal.resources.progress import (
     IndexedChainState,
     progress_at,
 )
+from warpseal.runtime.go_time import rfc3339
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import ChainID, id_text, parse_id
-from warpseal.warp.quorum_shortfall import rfc3339
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex

@@ -8,7 +8,6 @@ Numbers that may exceed 2^53 are text. Source of truth: the parsers of `warp/`.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from warpseal.chains.components import BaseFields
@@ -18,6 +17,7 @@ from warpseal.chains.p_txs import RegisterL1ValidatorTx, SetL1ValidatorWeightTx,
 from warpseal.messages.attestation import derive_attestation
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
+from warpseal.runtime.go_time import rfc3339
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import NODE_ID_BYTES, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 from warpseal.warp.l1_messages import (
@@ -322,6 +322,6 @@ def _owner(network_id: int, owner: PChainOwner) -> Json:
 def _time(unix_s: int) -> str | None:
     """Return the time in UTC, or None beyond the year 9999."""
     try:
-        return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")
+        return rfc3339(unix_s)
     except (OverflowError, ValueError, OSError):
         return None

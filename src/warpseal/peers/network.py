@@ -54,10 +54,11 @@ from warpseal.protocol.handshake import (
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
+from warpseal.runtime.go_time import rfc3339
 from warpseal.runtime.retry import Backoff
 from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, node_id_text
-from warpseal.warp.quorum_shortfall import DisconnectedNode, rfc3339
+from warpseal.warp.quorum_shortfall import DisconnectedNode
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -98,8 +97,3 @@ class QuorumShortfall(Struct, frozen=True):
             "validators": self.missing,
             "hints": self.hints or UNSET,
         }
-
-
-def rfc3339(unix_s: float) -> str:
-    """Return a time in UTC, in whole seconds."""
-    return datetime.fromtimestamp(int(unix_s), UTC).isoformat().replace("+00:00", "Z")

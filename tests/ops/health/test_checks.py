@@ -22,7 +22,7 @@ from warpseal.ops.health.checks import (
     quorum_check,
     router_check,
 )
-from warpseal.ops.health.registry import CheckOutcome, HealthCheck, go_duration
+from warpseal.ops.health.registry import CheckOutcome, HealthCheck
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.progress import Backfill, ChainProgress, ChainStop
 from warpseal.store.values import StoreStatus
@@ -64,25 +64,6 @@ class FollowedChainSetup:
 
     def check(self) -> HealthCheck:
         return chain_check(self.chain(), lambda _: connected(self.weight), 120.0, lambda: self.now)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (1.5, "1.5s"),
-        (0.729191965, "729.191965ms"),
-        (123.4, "2m3.4s"),
-        (3600, "1h0m0s"),
-        (90061.001, "25h1m1.001s"),
-        (0.0000015, "1.5µs"),
-        (2e-9, "2ns"),
-        (59.9999999999, "1m0s"),
-        (-1, "0s"),
-    ],
-)
-def test_durations_are_formatted_like_those_of_go(seconds: float, text: str) -> None:
-    assert go_duration(seconds) == text
 
 
 def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:

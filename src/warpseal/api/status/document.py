@@ -8,12 +8,12 @@ fractions. Fields that are not known, or do not apply, are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from warpseal.resources.evm import describe_trace_gap
+from warpseal.runtime.go_time import rfc3339
 
 STATUS_PATH: Final = "/status.json"
 MAX_VALIDATORS: Final = 5_000
@@ -321,4 +321,4 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 def utc_text(unix_s: float) -> str:
     """Return a moment in UTC, RFC 3339, in whole seconds."""
-    return datetime.fromtimestamp(round(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(round(unix_s))

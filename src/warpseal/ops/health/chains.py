@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
+from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.progress import ChainProgress
+from warpseal.runtime.go_time import go_duration, rfc3339
 from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.upstream.replies import find_quorum_height
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import rfc3339
 
 if TYPE_CHECKING:
     from warpseal.forwarding.evm.forwarder import ForwardedChain

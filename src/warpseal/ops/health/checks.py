@@ -17,20 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, to_builtins
 
 from warpseal.ops.health.chains import FollowedChain
-from warpseal.ops.health.registry import (
-    APPLICATION,
-    CheckOutcome,
-    Finding,
-    Grade,
-    HealthCheck,
-    go_duration,
-)
+from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck
 from warpseal.ops.settings import HealthSettings
 from warpseal.peers.settings import PeerSettings
+from warpseal.runtime.go_time import go_duration, rfc3339
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, rfc3339
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:

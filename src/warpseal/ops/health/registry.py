@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from warpseal.ops.settings import HealthSettings
+from warpseal.runtime.go_time import rfc3339_nano
 from warpseal.runtime.process import error_words
 from warpseal.warp.ids import SubnetID
 
@@ -33,9 +33,6 @@ ALL: Final = "all"
 """Tag that stands for every check."""
 NOT_YET_RUN: Final = "not yet run"
 NEVER: Final = "0001-01-01T00:00:00Z"
-
-_SMALL_UNITS: Final = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
-_NS: Final = 1_000_000_000
 
 PROMPT_S: Final = 1.0
 """Interval between two rounds for checks that never passed, and for prompt checks that fail."""
@@ -172,36 +169,6 @@ def result_after(
     )
 
 
-def rfc3339(unix_ns: int) -> str:
-    """Return a moment in UTC with nanoseconds, without trailing zeros, as Go formats it."""
-    seconds, nanoseconds = divmod(unix_ns, _NS)
-    fraction = f".{nanoseconds:09d}".rstrip("0").rstrip(".")
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
-
-
-def go_duration(seconds: float) -> str:
-    """Return a duration as Go's `time.Duration.String` writes it: 1.5s, 2m3.4s, 729.191965ms;
-    negative ones as 0s.
-    """
-    total = max(0, round(seconds * _NS))
-    if total == 0:
-        return "0s"
-    if total < _NS:
-        return next(
-            f"{_decimal(total, unit)}{name}" for unit, name in _SMALL_UNITS if total >= unit
-        )
-    minutes, rest = divmod(total, 60 * _NS)
-    hours, minutes = divmod(minutes, 60)
-    text = f"{_decimal(rest, _NS)}s"
-    if hours:
-        return f"{hours}h{minutes}m{text}"
-    return f"{minutes}m{text}" if minutes else text
-
-
-def _decimal(amount_ns: int, unit_ns: int) -> str:
-    return f"{amount_ns / unit_ns:.9f}".rstrip("0").rstrip(".")
-
-
 class NodeHealth(Struct, frozen=True):
     """The latest results of health checks, by name."""
 
@@ -331,13 +298,15 @@ class HealthRegistry:
     async def _run_check(self, check: HealthCheck, *, is_round: bool) -> CheckResult:
         before = self._results[check.name]
         if check.latches and check.name in self._passed:
-            return msgspec.structs.replace(before, timestamp=rfc3339(self._unix_ns()))
+            return msgspec.structs.replace(before, timestamp=rfc3339_nano(self._unix_ns()))
         self._last_run_at[check.name] = _now()
         self._first_run_at.setdefault(check.name, _now())
         started = time.perf_counter_ns()
         outcome = await _run(check)
         duration_ns = time.perf_counter_ns() - started
-        return result_after(before, outcome, rfc3339(self._unix_ns()), duration_ns, counts=is_round)
+        return result_after(
+            before, outcome, rfc3339_nano(self._unix_ns()), duration_ns, counts=is_round
+        )
 
     def _store_result(self, name: str, result: CheckResult) -> None:
         self._results[name] = result
