@@ -156,7 +156,9 @@ class History:
             fork = chain.fork(height - 1)
             lies |= {at: fork.raw[at] for at in range(height, len(fork.raw))}
         else:
-            unlinked = Chain(height + 1, salt=b"other").raw[height]
+            # Of a chain of its own: two lies that link to each other contradict nothing at a first
+            # start, and a follower with one node believes them.
+            unlinked = Chain(height + 1, salt=b"other %d" % height).raw[height]
             unknown = of_unknown_type(BlockID(bytes(32)), height)
             lies[height] = rng.choice((unlinked, unknown, b"no block", chain.raw[height - 1]))
 
