@@ -242,6 +242,10 @@ def _verify(args: argparse.Namespace) -> int:
         print(printable(line))
     wrong = sum(bool(finding.difference) for finding in findings)
     compared = sum(finding.is_compared for finding in findings)
+    if any(finding.difference and not finding.chain for finding in findings):
+        print("wrong rows of primary chains: stop the indexer, and run `warpseal index rebuild`")
+    if any(finding.difference and finding.chain for finding in findings):
+        print("wrong rows of an EVM chain: stop the indexer, and delete the index of that chain")
     print(f"{compared} of {len(findings)} compared, {wrong} wrong")
     if wrong or not compared:
         return 1

@@ -101,10 +101,14 @@ class Table(Struct, frozen=True, eq=False, dict=True):
         """The statement that adds a row, or replaces the one with an equal key."""
         return self.insert_text + self.on_conflict
 
-    def create(self, connection: Connection, *, if_missing: bool = False) -> None:
+    def create(
+        self, connection: Connection, *, if_missing: bool = False, is_temporary: bool = False
+    ) -> None:
         """Create it with its indexes, empty.
 
         if_missing: nothing happens if it exists.
+        is_temporary: only this connection has it, without its indexes, and it hides a table of the
+            same name.
         """
         if if_missing and connection.has_table(self.name):
             return
@@ -118,10 +122,11 @@ class Table(Struct, frozen=True, eq=False, dict=True):
             "PRIMARY KEY ({})".format(", ".join(f'"{column.name}"' for column in self.key))
         )
         options = "" if is_postgresql or self.has_rowid else " WITHOUT ROWID"
+        kind = "TEMP TABLE" if is_temporary else "TABLE"
         connection.run(
-            f"CREATE TABLE {self.name} ({', '.join([*parts, *self.constraints])}){options}"
+            f"CREATE {kind} {self.name} ({', '.join([*parts, *self.constraints])}){options}"
         )
-        for index in self.indexes:
+        for index in () if is_temporary else self.indexes:
             where = f" WHERE {index.condition}" if index.condition else ""
             columns = ", ".join(f'"{name}"' for name in index.columns)
             connection.run(f"CREATE INDEX {index.name} ON {self.name} ({columns}){where}")

@@ -4,15 +4,20 @@ as written.
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
+import pytest
 
 from tests.index.evm.fixtures import IS_ERC721, open_engine, open_writer
 from tests.index.evm.histories import History
 from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer
 from warpseal.index.evm import consistency
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.store.errors import StoreDown
 
 COMPARED = ("number", "hash", "time", "tx_count", "gas_used", "fees_spent", "creations")
 
@@ -70,4 +75,54 @@ def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(
             }
             assert set(consistency.blocks_of_token(connection, token, 100)) == moved
             assert moved <= set(consistency.blocks_of_contract(connection, token.contract))
+    engine.dispose()
+
+
+def count_holdings(url: str) -> int:
+    """Return the number of holdings in the index."""
+    engine = open_engine(url)
+    try:
+        with engine.connect() as connection:
+            return int(connection.value("SELECT count(*) FROM holdings"))
+    finally:
+        engine.dispose()
+
+
+def test_an_index_that_is_written_while_it_is_verified_is_consistent(any_index_url: str) -> None:
+    blocks = History(9).blocks(60)
+    steps = list[tuple[int, int]]()
+    with open_writer(any_index_url) as writer:
+        write(writer, blocks[:30])
+
+        def write_next(_step: str, done: int, total: int) -> None:
+            steps.append((done, total))
+            write(writer, blocks[30:])
+
+        engine = open_engine(any_index_url)
+        before = count_holdings(any_index_url)
+        with engine.connect() as connection, connection.snapshot():
+            assert list(consistency.find_inconsistencies(connection, write_next)) == []
+        with engine.connect() as connection:
+            # No temporary table hides the stored rows from the next user of the connection.
+            after = connection.value("SELECT count(*) FROM holdings")
+        engine.dispose()
+    assert steps == [(blocks[29].number, blocks[29].number)]
+    assert before < after == count_holdings(any_index_url)
+
+
+def test_rows_that_are_derived_again_take_a_bounded_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/index.db"
+    with open_writer(url) as writer:
+        write(writer, History(9).blocks(1_500))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=80_000))
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        with (
+            pytest.raises(StoreDown, match=r"more than 0 MiB of .*SQLITE_TMPDIR"),
+            connection.snapshot(),
+        ):
+            list(consistency.find_inconsistencies(connection))
+        assert connection.value("SELECT count(*) FROM holdings") > 0
     engine.dispose()

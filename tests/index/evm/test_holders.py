@@ -287,6 +287,7 @@ def rows_of(url: str) -> dict[str, list[Any]]:
     """Return the rows of balances and holders by addresses, since keys depend on the batches."""
     engine = open_engine(url)
     with engine.connect() as connection, connection.snapshot():
+        assert list(find_inconsistencies(connection)) == []
         ids = {
             0: ZERO,
             **{key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")},
@@ -306,7 +307,6 @@ def rows_of(url: str) -> dict[str, list[Any]]:
             )
             for name, text in texts.items()
         }
-        assert list(find_inconsistencies(connection)) == []
     engine.dispose()
     return contents
 

@@ -300,7 +300,7 @@ def test_an_index_of_the_version_before_is_corrected(
     engine = open_engine(any_index_url)
     with engine.connect() as connection, connection.snapshot():
         assert [item.subject for item in find_inconsistencies(connection)][:1] == [
-            "token 68719476736"
+            "owners, token 68719476736"
         ]
     engine.dispose()
     IndexFiller(any_index_url).writer.close()

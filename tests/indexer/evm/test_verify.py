@@ -208,6 +208,23 @@ def test_a_damaged_row_is_found_without_a_node(
     engine.dispose()
 
 
+def test_a_wrong_row_is_named_with_its_key_and_both_values(tmp_path: Path, nft_index: Path) -> None:
+    file = _copy(nft_index, tmp_path)
+    _change(file, DAMAGES["an owner"], DAMAGES["a lost rank"])
+    with sqlite3.connect(file) as database:
+        text = f"SELECT token, holder FROM owners WHERE {LAST_721}"
+        ((token, holder),) = database.execute(text).fetchall()
+    engine = reading_index(StoreUrl.for_file(file), SETTINGS)
+    with engine.connect() as connection:
+        found = {row.subject: row.reason for row in consistency.find_inconsistencies(connection)}
+    engine.dispose()
+    assert (
+        found[f"owners, token {token}"] == f"expected holder {holder - 1}; stored holder {holder}"
+    )
+    (lost,) = (reason for subject, reason in found.items() if subject.startswith("ranks, asset"))
+    assert lost.startswith("missing; expected changed ")
+
+
 async def test_nothing_is_compared_with_a_node_if_rows_contradict_each_other(
     tmp_path: Path, nfts: ServedChain, nft_index: Path
 ) -> None:

@@ -8,8 +8,8 @@ rows for a comparison with a node are drawn at random.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, zip_longest
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from random import Random
 from typing import Any, Final
 
@@ -17,20 +17,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
-from warpseal.errors import DAY_S
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
-from warpseal.index.evm.holder_consistency import find_holder_inconsistencies
+from warpseal.index.evm.derivation import allow_temporary_tables, find_wrong_rows
+from warpseal.index.evm.holder_consistency import (
+    find_balance_inconsistencies,
+    find_holder_inconsistencies,
+)
 from warpseal.index.evm.icm_consistency import find_icm_inconsistencies
 from warpseal.index.evm.keys import (
-    MAX_BALANCE,
     SQL_COLLECTION,
     SQL_NUMBER,
     block_key,
     collection_of,
     first_token,
     height_of,
-    is_erc1155,
     short_id,
     standard_of,
     tx_key_of,
@@ -39,16 +40,12 @@ from warpseal.index.evm.keys import (
 from warpseal.index.evm.ownership import find_holdings
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
-from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.connection import Connection
 
 # A holding is drawn from this number of holdings behind a random place.
 _DRAWN_FROM: Final = 100
-_NEWEST_CREATIONS: Final = (
-    "SELECT c.number, max(k.tx) FROM collections c JOIN creations k ON k.contract = c.contract"
-    " GROUP BY c.number HAVING count(DISTINCT k.tx) > 1"
-)
 
 
 class IndexedRange(Struct, frozen=True):
@@ -84,74 +81,54 @@ def indexed_range(connection: Connection) -> IndexedRange | None:
     return IndexedRange(*rows[0]) if rows and rows[0][0] >= 0 and rows[0][1] >= rows[0][0] else None
 
 
-def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare rows that must agree and yield the differences. It reads every row once."""
+def find_inconsistencies(
+    connection: Connection, progress: Progress = ignore_progress
+) -> Generator[Inconsistency, None, None]:
+    """Yield facts that contradict each other, then derived rows that do not follow from the facts.
+
+    connection: a snapshot in which nothing was read yet.
+    Raises StoreDown if the rows that are derived again need too much room.
+    """
+    allow_temporary_tables(connection)
     if indexed_range(connection) is None:
         return
-    checks = (
+    for check in (
         _check_blocks,
         _check_references,
         _check_tokens,
-        _check_ownership,
-        _check_address_transfers,
-    )
-    for check in (
-        *checks,
-        _check_address_creations,
-        find_holder_inconsistencies,
+        find_balance_inconsistencies,
         find_icm_inconsistencies,
     ):
         yield from check(connection)
+    is_derived = yield from find_wrong_rows(connection, progress)
+    # Last, because it compares rows with others that were derived again. A server runs no further
+    # statement in a transaction in which one failed.
+    if is_derived:
+        yield from find_holder_inconsistencies(connection)
 
 
 def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the blocks with the checkpoint, the running sum of transactions, and the index of
-    hashes.
-    """
+    """Compare the blocks with the checkpoint and the running sum of transactions."""
     ((expected, height, last_hash, last_time, last_txs),) = connection.fetch(
         "SELECT first_height, height, hash, time, txs FROM chain"
     )
     before = None
-    days = dict[int, tuple[int, int, int]]()
+    last_block = (expected - 1, b"", -1, 0)
     blocks = connection.stream(
         "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number"
     )
-    hashes = connection.stream(
-        "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix"
-    )
-    time, block_hash, total = -1, b"", 0
-    for row, entry in zip_longest(blocks, hashes):
-        if (
-            row is None
-            or entry is None
-            or (row[0], prefix_of(bytes(row[1]))) != (entry[0], entry[1])
-        ):
-            yield Inconsistency(
-                "block hashes", f"block {(row or entry)[0]} is not found by its hash"
-            )
-            return
-        number, block_hash, time, tx_count, total = row
+    for number, block_hash, time, tx_count, total in blocks:
         if number != expected:
             yield Inconsistency(f"block {expected}", f"it is missing; the next one is {number}")
             return
         if before is not None and total != before + tx_count:
-            yield Inconsistency(
-                f"block {number}", f"{total} transactions up to it, not {before + tx_count}"
-            )
+            reason = f"{total} transactions up to it, not {before + tx_count}"
+            yield Inconsistency(f"block {number}", reason)
         before, expected = total, number + 1
-        days[time // DAY_S] = (number, time, total)
-    if (expected - 1, bytes(block_hash), time, total) != (
-        height,
-        bytes(last_hash),
-        last_time,
-        last_txs,
-    ):
-        yield Inconsistency(
-            "checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions"
-        )
-    rows = connection.fetch("SELECT day, number, time, txs FROM days")
-    if {row[0]: tuple(row[1:]) for row in rows} != days:
-        yield Inconsistency("days", "their last blocks are not those of the chain")
+        last_block = (number, bytes(block_hash), time, total)
+    if last_block != (height, bytes(last_hash), last_time, last_txs):
+        reason = f"it is not the last block, {last_block[0]}, or its number of transactions"
+        yield Inconsistency("checkpoint", reason)
 
 
 def _check_references(connection: Connection) -> Iterator[Inconsistency]:
@@ -194,166 +171,6 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
             return
         if row.id is not None and row.short != short_id(unpack(bytes(row.id))):
             yield Inconsistency(f"token {row.number}", "its short id is of another id")
-
-
-def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
-    """Compute owners, balances and contradicting contracts from the transfers, and compare them
-    with their rows.
-    """
-    is_complete = connection.value("SELECT first_height FROM chain") == 0
-    moves = connection.stream(
-        "SELECT token, key, tx_index, sender, recipient, amount FROM transfers ORDER BY token, key"
-    )
-    holdings = _Groups(
-        connection.stream("SELECT token, owner, balance FROM holdings ORDER BY token, owner")
-    )
-    owners = _Groups(connection.stream("SELECT token, holder FROM owners ORDER BY token"))
-    contradicting: set[int] = set()
-    # A contract that was created again holds nothing of the one before.
-    begins: dict[int, int] = dict(connection.fetch(_NEWEST_CREATIONS))
-    for token, transfers in groupby(moves, key=lambda row: row.token):
-        begin = begins.get(collection_of(token), 0)
-        counted = (row for row in transfers if tx_key_of(row.key, row.tx_index) >= begin)
-        model = _balances if is_erc1155(token) else _owner
-        expected, is_consistent = model(counted, is_complete=is_complete)
-        if not is_consistent:
-            contradicting.add(collection_of(token))
-        rows = {
-            row.owner: 1 if row.balance is None else unpack(bytes(row.balance))
-            for row in holdings.take(token)
-        }
-        if rows != expected:
-            holder = min(
-                key for key in rows.keys() | expected if rows.get(key) != expected.get(key)
-            )
-            reason = f"the rows give holder {holder} {rows.get(holder)}, the transfers {expected.get(holder)}"
-            yield Inconsistency(f"token {token}", reason)
-        holder = next((row.holder for row in owners.take(token)), 0)
-        expected_holder = len(expected) if is_erc1155(token) else next(iter(expected), 0)
-        if holder != expected_holder:
-            yield Inconsistency(
-                f"owner of token {token}", f"the row has {holder}, the transfers {expected_holder}"
-            )
-    for name, rest in (("holdings", holdings.rest()), ("owners", owners.rest())):
-        if rest:
-            yield Inconsistency(name, f"{rest} rows of tokens without transfers")
-    marked = {row[0] for row in connection.stream("SELECT collection FROM inconsistent")}
-    if is_complete and marked != contradicting:
-        yield Inconsistency(
-            "contracts whose events contradict each other", f"{marked ^ contradicting}"
-        )
-
-
-def _owner(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
-    """Return the owner of an ERC-721 token with 1, and whether each sender had it.
-
-    The last receiver owns it.
-    """
-    owner, is_consistent = 0, True
-    for row in transfers:
-        is_consistent = is_consistent and owner == row.sender
-        owner = row.recipient
-    return ({owner: 1} if owner else {}), is_consistent
-
-
-def _balances(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
-    """Return the balances of an ERC-1155 token by holder, and whether none had to be clamped.
-
-    Of an index that begins later, a holder stays one: its balance may be larger by what it had
-    before.
-    """
-    balances: dict[int, int] = {}
-    is_consistent = True
-    for row in transfers:
-        amount = 1 if row.amount is None else unpack(bytes(row.amount))
-        for holder, change in ((row.sender, -amount), (row.recipient, amount)):
-            if holder:
-                balance = balances.get(holder, 0) + change
-                balances[holder] = min(max(balance, 0), MAX_BALANCE)
-                is_consistent = is_consistent and balances[holder] == balance
-    return {
-        holder: amount for holder, amount in balances.items() if amount or not is_complete
-    }, is_consistent
-
-
-def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the ERC-1155 transfers of each address with the transfers."""
-    text = "SELECT key, sender, recipient FROM transfers WHERE token & 1 = 1 ORDER BY key"
-    rows = _Groups(
-        connection.stream(
-            "SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address"
-        )
-    )
-    partitions: set[int] = set()
-    for key, sender, recipient in connection.stream(text):
-        entries = rows.take(key)
-        if [row.address for row in entries] != sorted({sender, recipient}):
-            yield Inconsistency(
-                f"transfer {key}", "it is not among the transfers of its sender or recipient"
-            )
-        partitions.update(row.partition for row in entries)
-    if rest := rows.rest():
-        yield Inconsistency("transfers of addresses", f"{rest} rows without a transfer")
-    listed = {row[0] for row in connection.stream("SELECT number FROM transfer_partitions")}
-    if partitions != listed:
-        wrong = sorted(partitions ^ listed)[:5]
-        yield Inconsistency("partitions of transfers", f"{wrong} are not listed, or are empty")
-    missing = (
-        "SELECT count(*) FROM (SELECT DISTINCT address, partition FROM address_transfers) t WHERE NOT EXISTS"
-        " (SELECT 1 FROM address_partitions p WHERE p.address = t.address AND p.partition = t.partition)"
-    )
-    ((count,),) = connection.fetch(missing)
-    if count:
-        yield Inconsistency("partitions of addresses", f"{count} are missing")
-
-
-def _check_address_creations(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the creations of each address with the creations."""
-    text = "SELECT tx, position, sender, factory FROM creations ORDER BY tx, position"
-    listed = connection.stream(
-        "SELECT tx, position, address FROM address_creations ORDER BY tx, position, address"
-    )
-    rows = groupby(listed, key=lambda row: (row.tx, row.position))
-    for creation, group in zip_longest(connection.stream(text), rows):
-        expected = (
-            None if creation is None else sorted({creation.sender, creation.factory} - {None})
-        )
-        addresses = None if group is None else [row.address for row in group[1]]
-        if (
-            expected != addresses
-            or creation is None
-            or group is None
-            or tuple(creation[:2]) != group[0]
-        ):
-            yield Inconsistency("creations", "those of an address differ from all creations")
-            return
-
-
-class _Groups:
-    """Rows that come sorted by their first column, taken by its values in rising order."""
-
-    def __init__(self, rows: Iterator[Any]) -> None:
-        self._rows = rows
-        self._next: Any = next(rows, None)
-        self._skipped = 0
-
-    def take(self, key: int) -> list[Any]:
-        """Return the rows of a key; rows of lower keys count as rest."""
-        rows = []
-        while self._next is not None and self._next[0] <= key:
-            if self._next[0] == key:
-                rows.append(self._next)
-            else:
-                self._skipped += 1
-            self._next = next(self._rows, None)
-        return rows
-
-    def rest(self) -> int:
-        """Return the number of rows that nothing took."""
-        if self._next is not None:
-            self._skipped += 1 + sum(1 for _ in self._rows)
-            self._next = None
-        return self._skipped
 
 
 def sample_blocks(connection: Connection, count: int, random: Random) -> list[int]:

@@ -1,8 +1,9 @@
-"""Checks of the holders in an EVM chain's index: ERC-20 balances, numbers of NFTs, their order, and
-former rows.
+"""Checks of the stored ERC-20 balances in an EVM chain's index, and of what batches of blocks left
+in the rows of holders.
 
-Balances are facts; everything else is computed again from them and from the held tokens. Rows are
-streamed in one order, so that memory holds the rows of one holder at a time.
+Balances are facts. Nothing stores where batches ended, so former rows, and the blocks that changed
+NFT holders, cannot be derived again. Rows are streamed in one order, so that memory holds the rows
+of one holder at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.index.consistency import Inconsistency
-from warpseal.index.evm.keys import balance_of, position_of, rank_of, unpack
+from warpseal.index.evm.keys import balance_of, unpack
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.read_session import ReadSession
 from warpseal.store.connection import Connection
@@ -30,25 +31,11 @@ _BALANCES: Final = (
     " FROM balances b LEFT JOIN balance_partitions p ON p.number = b.partition"
     " ORDER BY b.asset, b.holder, b.block"
 )
-_HOLDERS: Final = (
-    "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed, i.prefix FROM holders h"
-    " LEFT JOIN ids i ON i.key = h.holder ORDER BY h.asset, h.holder"
-)
-_RANKS: Final = (
-    "SELECT asset, holder, rank, maximum, changed, position FROM ranks ORDER BY asset, holder"
-)
+_HOLDERS: Final = "SELECT asset, holder, changed FROM holders ORDER BY asset, holder"
+_RANKS: Final = "SELECT asset, holder, changed FROM ranks ORDER BY asset, holder"
 _FORMER: Final = (
     "SELECT r.asset, r.holder, r.rank, r.maximum, r.changed, r.until, p.until AS last_until FROM past_ranks r"
     " LEFT JOIN past_partitions p ON p.number = r.partition ORDER BY r.asset, r.holder, r.changed"
-)
-_NFT_COUNTS: Final = (
-    "SELECT -(token >> 36) AS asset, owner, count(*) FROM holdings GROUP BY 1, 2 ORDER BY 1, 2"
-)
-_TOTALS: Final = (
-    "SELECT collection, holders, tokens,"
-    " (SELECT count(*) FROM holders h WHERE h.asset = -t.collection),"
-    " (SELECT count(*) FROM owners o WHERE o.token >= t.collection << 36 AND o.token < (t.collection + 1) << 36)"
-    " FROM nft_totals t ORDER BY collection"
 )
 
 
@@ -64,85 +51,34 @@ class SampledBalance(Struct, frozen=True):
     is_inconsistent: bool
 
 
-def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare rows of holders that must agree, and yield the differences."""
-    yield from _check_balances(connection)
-    yield from _check_counts(connection)
-    yield from _check_order(connection)
-    yield from _check_former(connection)
-    for number, *counts in connection.fetch(_TOTALS):
-        if counts[:2] != counts[2:]:
-            yield Inconsistency(
-                f"totals of collection {number}",
-                f"they are {counts[:2]}, the holdings give {counts[2:]}",
-            )
-
-
-def _check_balances(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the ERC-20 holders with the stored balances, and the partitions of these with their
-    blocks.
-    """
+def find_balance_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
+    """Check that each stored balance changes the one before, and is in the partition of its block."""
     stored = groupby(connection.stream(_BALANCES), key=itemgetter(0, 1))
-    holders = (row for row in connection.stream(_HOLDERS) if row.asset > 0)
-    for group, row in zip_longest(stored, holders):
-        if group is None or row is None or group[0] != tuple(row[:2]):
-            place = tuple(row[:2]) if group is None else group[0]
-            yield Inconsistency(
-                "ERC-20 holders",
-                f"those of the balances are others, from asset and holder {place} on",
-            )
-            return
-        (asset, holder), rows = group
-        balance = maximum = 0
+    for (asset, holder), rows in stored:
+        balance = 0
         last: int | None = None
         for _, _, block, raw, previous, partition, first, following in rows:
             before, balance = balance, unpack(bytes(raw))
-            is_inside = (
-                first is not None and first <= block and (following is None or block < following)
-            )
+            is_behind_first = first is not None and first <= block
+            is_inside = is_behind_first and (following is None or block < following)
             expected = last if last is not None and is_inside and last < first else None
             if not is_inside or previous != expected or balance == before:
-                yield Inconsistency(
-                    f"balance {asset}, {holder} after block {block}",
-                    f"wrong in partition {partition}",
-                )
-            last, maximum = block, max(maximum, balance)
-        if (balance, maximum, last) != _state(row):
-            yield Inconsistency(
-                f"ERC-20 holder {holder} of asset {asset}", "it is not what the balances give"
-            )
+                subject = f"balance {asset}, {holder} after block {block}"
+                yield Inconsistency(subject, f"wrong in partition {partition}")
+            last = block
 
 
-def _check_counts(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the NFT holders with the held tokens."""
-    holders = (row for row in connection.stream(_HOLDERS) if row.asset < 0)
-    for count, row in zip_longest(connection.stream(_NFT_COUNTS), holders):
-        if (
-            count is None
-            or row is None
-            or tuple(count) != (*row[:2], _state(row)[0])
-            or row.maximum is not None
-        ):
-            asset, holder, *_ = row or count
-            yield Inconsistency("NFT holders", f"holder {holder} of asset {asset} has other tokens")
-            return
-
-
-def _check_order(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the holders with their rows in the order of pages."""
+def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare the former rows of holders with those that followed them, and the blocks of the last
+    changes with those of the rows in the order of pages.
+    """
     for row, ranked in zip_longest(connection.stream(_HOLDERS), connection.stream(_RANKS)):
-        expected = None
-        if row is not None and row.prefix is not None:
-            balance, maximum, changed = _state(row)
-            raw_maximum = None if maximum == balance else rank_of(maximum)
-            expected = (*row[:2], rank_of(balance), raw_maximum, changed, position_of(row.prefix))
-        # A server's driver may give bytes as a view, which equals bytes with the same content.
-        if ranked is None or expected is None or tuple(ranked) != expected:
-            asset, holder, *_ = row or ranked
-            yield Inconsistency(
-                "order of holders", f"holder {holder} of asset {asset} is not in it"
-            )
-            return
+        if row != ranked:
+            asset, holder, _ = row or ranked
+            reason = f"holder {holder} of asset {asset} changed in another block"
+            yield Inconsistency("order of holders", reason)
+            break
+    yield from _check_former(connection)
 
 
 def _check_former(connection: Connection) -> Iterator[Inconsistency]:
@@ -236,9 +172,3 @@ def has_balances(connection: Connection) -> bool:
 def _find_pair(connection: Connection, sampled: SampledBalance) -> tuple[int, int]:
     keys = ReadSession(connection).keys_of((sampled.contract, sampled.holder))
     return keys[sampled.contract], keys[sampled.holder]
-
-
-def _state(row: Any) -> tuple[int, int, int]:
-    """Return balance, largest balance, and the block of the last change."""
-    balance = balance_of(bytes(row.rank))
-    return balance, balance if row.maximum is None else balance_of(bytes(row.maximum)), row.changed

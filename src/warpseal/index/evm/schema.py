@@ -338,6 +338,23 @@ def create_first_tables(connection: Connection) -> None:
         _create_views(connection, views)
 
 
+def create_temporary_tables(connection: Connection) -> None:
+    """Create temporary tables and views that hide the derived ones from this connection."""
+    for table in DERIVED.values():
+        table.create(connection, is_temporary=True)
+    for name, query in DERIVED_VIEWS.items():
+        connection.run(f"CREATE TEMP VIEW {name} AS {query}")
+
+
+def drop_temporary_tables(connection: Connection) -> None:
+    """Drop what `create_temporary_tables` created."""
+    space = "pg_temp" if connection.is_postgresql else "temp"
+    for name in DERIVED_VIEWS:
+        connection.run(f"DROP VIEW {space}.{name}")
+    for name in reversed(DERIVED):
+        connection.run(f"DROP TABLE {space}.{name}")
+
+
 def create_all_tables(connection: Connection) -> None:
     """Create all tables, empty; existing ones are dropped."""
     _create(connection, STORED, STORED_VIEWS)

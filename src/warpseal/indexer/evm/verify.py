@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from random import Random
@@ -33,7 +34,7 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.chains.keccak import keccak
-from warpseal.index.consistency import check_file
+from warpseal.index.consistency import Inconsistency, check_file
 from warpseal.index.evm import consistency, holder_consistency, icm_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
@@ -153,11 +154,7 @@ class EvmIndexVerifier:
         progress(f"{self._name}: comparing rows with each other", 0, 0)
         try:
             await self._read(check_file)
-            inconsistencies = await self._read(
-                lambda connection: list(
-                    islice(consistency.find_inconsistencies(connection), _MAX_INCONSISTENCIES)
-                )
-            )
+            inconsistencies = await self._read(partial(self._find_inconsistencies, progress))
             if inconsistencies:
                 # Whatever else is wrong follows from them, or cannot be read.
                 return tuple(self._finding(row.subject, row.reason) for row in inconsistencies)
@@ -200,6 +197,18 @@ class EvmIndexVerifier:
             return tuple(findings)
         finally:
             self._index.close()
+
+    def _find_inconsistencies(
+        self, progress: Progress, connection: Connection
+    ) -> list[Inconsistency]:
+        """Return the first contradictions between rows, with the steps of their search reported."""
+
+        def report(step: str, done: int, total: int) -> None:
+            progress(f"{self._name}: {step}", done, total)
+
+        inconsistencies = consistency.find_inconsistencies(connection, report)
+        with closing(inconsistencies):
+            return list(islice(inconsistencies, _MAX_INCONSISTENCIES))
 
     def _finding(self, subject: str, difference: str = "", **fields: Any) -> IndexFinding:
         return IndexFinding(f"{self._name}: {subject}", difference, chain=self._name, **fields)
