@@ -374,8 +374,8 @@ async def test_only_a_boolean_of_the_messenger_counts(reply: Any, accepted: bool
     is_unclear = any(
         text in statement.text
         for text in (
-            "whether it was delivered is not known",
-            "no node that could tell has answered",
+            "an earlier delivery could not be checked",
+            "the nodes that can check the statement did not answer",
         )
     )
     assert is_unclear is (accepted is None)

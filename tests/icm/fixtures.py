@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from warpseal.icm.obstacles import MessageObstacles
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.warp.ids import ChainID
 
 
 class SilentServices:
@@ -30,13 +31,17 @@ class SilentServices:
     call = fail
 
 
-def silent_obstacles(chain_rpc: Any = None) -> MessageObstacles:
-    """Return the obstacles.
+def silent_obstacles(
+    chain_rpc: Any = None,
+    denies_calls: Callable[[ChainID], bool] = lambda chain_id: False,
+    **options: Any,
+) -> MessageObstacles:
+    """Return the obstacles over services that fail.
 
-    chain_rpc: of nodes that reply.
+    chain_rpc: client of nodes that reply; None for nodes that fail.
     """
     silent: Any = SilentServices()
     chain_rpc = chain_rpc or silent
     return MessageObstacles(
-        silent, silent, silent.fail, silent.fail, chain_rpc, lambda chain_id: False, 12_345
+        silent, silent, silent.fail, silent.fail, chain_rpc, denies_calls, 12_345, **options
     )

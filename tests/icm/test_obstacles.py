@@ -93,8 +93,7 @@ async def test_the_warp_message_is_built_from_its_row_once(
 
 async def test_a_blocked_message_says_so_and_why() -> None:
     rule = SigningBlock(SigningBlockKind.SENDER, "0x00", "the bridge has a bug", 1)
-    lookups = silent_obstacles()
-    lookups.find_block = lambda message: rule
+    lookups = silent_obstacles(find_block=lambda message: rule)
     for block in (
         *await lookups.outline([PENDING]),
         await lookups.describe(PENDING, CHANGES, None),
@@ -221,8 +220,7 @@ async def test_a_retry_is_tried_once_at_its_latest_block_and_in_the_time_of_the_
 
 async def test_a_chain_whose_calls_are_denied_has_no_trial() -> None:
     node: Any = NodeOfCalls({})
-    lookups = silent_obstacles(node)
-    lookups.denies_calls = lambda chain_id: chain_id == B
+    lookups = silent_obstacles(node, lambda chain_id: chain_id == B)
     block = await lookups.describe(FAILED, CHANGES, None)
     assert block is not UNSET
     assert block.retry is not UNSET

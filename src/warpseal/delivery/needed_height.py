@@ -1,6 +1,7 @@
 """Finds the lowest P-Chain height from which on a subnet has its present validator set.
 
-Bisection between two heights: a set that changed and changed back in between may hide a higher one.
+It bisects between two heights. If a set changed and changed back between them, the result may be
+too low.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from cachetools import LRUCache
-from msgspec import Struct, field
+from msgspec import Struct
 
 from warpseal.errors import WarpsealError
 from warpseal.validators.sets import ValidatorSets
@@ -19,7 +20,7 @@ from warpseal.warp.ids import SubnetID
 
 log = logging.getLogger(__name__)
 
-_MAX_FOUND: Final = 4_096
+_MAX_RESULTS: Final = 4_096
 _MAX_SEARCHES: Final = 8
 _MAX_CALLS: Final = 40
 # A height beyond the tip of the P-Chain would be awaited for ever.
@@ -29,9 +30,12 @@ _SearchKey = tuple[SubnetID, int, bytes]
 
 
 class _Search(Struct, eq=False):
-    """low: a height with another set; high: the lowest known one with the present set.
+    """A bisection of one subnet.
 
-    task: None once it has ended.
+    low: height with another set than the present one.
+    high: lowest height at which the search has seen the present set.
+    digest: SHA-256 of the present set.
+    task: None once the search has ended.
     """
 
     subnet_id: SubnetID
@@ -41,23 +45,22 @@ class _Search(Struct, eq=False):
     task: asyncio.Task[None] | None = None
 
 
-class NeededHeights(Struct, eq=False):
-    """Used from one event loop.
+class NeededHeights:
+    """Searches the heights, and keeps the results. Used from one event loop."""
 
-    A search goes on when its callers have left, and its result is kept.
-    """
-
-    _sets: ValidatorSets
-    _searches: LRUCache[_SearchKey, _Search] = field(default_factory=lambda: LRUCache(_MAX_FOUND))
-    _running: int = 0
+    def __init__(self, sets: ValidatorSets) -> None:
+        self._sets = sets
+        self._searches: LRUCache[_SearchKey, _Search] = LRUCache(_MAX_RESULTS)
+        self._running = 0
 
     async def find(
         self, subnet_id: SubnetID, low: int, high: int, digest: bytes, timeout_s: float
     ) -> int:
         """Return the height, or a higher one that suffices if the search takes too long.
 
-        low: a height with another set.
-        high, digest: of the present set.
+        low: height with another set than the present one.
+        high: height with the present set.
+        digest: SHA-256 of the present set.
         """
         key = (subnet_id, low, digest)
         search = self._searches.get(key)
@@ -69,6 +72,7 @@ class NeededHeights(Struct, eq=False):
             search.task.add_done_callback(partial(self._finish, key, search))
             self._running += 1
         if search.task is not None:
+            # The search goes on when its callers have left: the next request needs its result.
             await asyncio.wait((search.task,), timeout=timeout_s)
         return search.high
 
@@ -76,6 +80,7 @@ class NeededHeights(Struct, eq=False):
         self._running -= 1
         search.task = None
         if search.high - search.low > 1:
+            # It ended early, so that the next caller begins another search.
             self._searches.pop(key, None)
         if not task.cancelled() and task.exception() is not None:
             log.debug("search for a needed height failed", extra={"reason": str(task.exception())})

@@ -15,8 +15,6 @@ from contextlib import suppress
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from msgspec import Struct
-
 from warpseal.delivery.report import time_text
 from warpseal.errors import CallRefused
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
@@ -55,8 +53,8 @@ _RECORD_WORDS: Final = 8
 _RECEIVED_NONCE_WORD: Final = 4
 _MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
 _MAX_RECORD_BYTES: Final = 4_096
-_UNDECIDED: Final = "no node that could tell has answered"
-_DELIVERY_UNKNOWN: Final = "whether it was delivered is not known"
+_UNDECIDED: Final = "the nodes that can check the statement did not answer"
+_DELIVERY_UNKNOWN: Final = "an earlier delivery could not be checked"
 _MANAGER_SILENT: Final = f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer"
 
 
@@ -90,12 +88,18 @@ class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
 class ValidationRecords(Protocol):
     """The stored L1 transactions (`store.l1_records.L1Records`). Methods raise StoreDown."""
 
-    async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]: ...
-    async def origin(self, validation_id: ValidationID) -> Origin | None: ...
+    async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
+        """Return the transactions that changed a validation."""
+
+    async def origin(self, validation_id: ValidationID) -> Origin | None:
+        """Return the transaction that began a validation; None if the store lacks it."""
 
 
 EthCall: TypeAlias = Callable[[ChainID, Mapping[str, Any]], Awaitable[bytes | None]]
-"""Returns the result of a call of a contract; None: no node runs the chain. Raises CallRefused, NodeUnavailable."""
+"""Returns the result of a call of a contract; None if no node runs the chain.
+
+Raises CallRefused, NodeUnavailable.
+"""
 _Content: TypeAlias = (
     RegisterL1Validator
     | L1ValidatorWeight
@@ -108,37 +112,49 @@ _Content: TypeAlias = (
 
 
 class _Verdict(NamedTuple):
-    """The fields of a `PreflightStatement` that a check finds."""
+    """The result of a check: fields of a `PreflightStatement`."""
 
     accepted: bool | None
     text: str
     reason: StatementRefusal | UnsetType = UNSET
 
 
-_ACCEPTED: Final = _Verdict(True, "the nodes know nothing against it")
+_ACCEPTED: Final = _Verdict(True, "no node reports a reason to refuse it")
 
 
-class StatementChecker(Struct, eq=False):
-    """Asks nodes, each question within a few seconds; a node that lacks the data, lies or hangs
-    ends nothing.
+class StatementChecker:
+    """Asks nodes about statements, each question for a few seconds at most.
 
-    records: None without a store.
-    executor: parses payloads.
-    now: Unix seconds.
+    records: stored L1 transactions; None without a store.
+    executor: threads that parse payloads.
+    now: clock in Unix seconds.
     """
 
-    _platform: PlatformClient
-    _chains: ChainLookup
-    _eth_call: EthCall
-    _records: ValidationRecords | None = None
-    executor: Executor | None = None
-    now: Callable[[], float] = time.time
+    def __init__(
+        self,
+        platform: PlatformClient,
+        chains: ChainLookup,
+        eth_call: EthCall,
+        records: ValidationRecords | None = None,
+        *,
+        executor: Executor | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._platform = platform
+        self._chains = chains
+        self._eth_call = eth_call
+        self._records = records
+        self._executor = executor
+        self._now = now
 
     async def check(self, message: UnsignedMessage, destination_id: ChainID) -> PreflightStatement:
-        """Return whether a destination takes the message now. Raises nothing for a node."""
-        # The ABI library is imported with the first call.
+        """Return whether a destination takes the message now.
+
+        A node that lacks the data, lies or hangs raises nothing: the statement is undecided.
+        """
+        # The first call imports the ABI library, which takes too long for the event loop.
         loop = asyncio.get_running_loop()
-        sender, content = await loop.run_in_executor(self.executor, _parse_content, message)
+        sender, content = await loop.run_in_executor(self._executor, _parse_content, message)
         kind = "unknown" if content is None else type(content).__name__
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
@@ -166,20 +182,18 @@ class StatementChecker(Struct, eq=False):
     async def _registration(
         self, source_id: ChainID, sender: bytes, message: RegisterL1Validator
     ) -> _Verdict:
-        """Return the first check of the P-Chain that fails, and why."""
+        """Return the first check that fails, in the P-Chain's order."""
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
             return _refuse(StatementRefusal.WRONG_MANAGER, wrong_manager)
-        # The next block has the time of its proposer's clock, and never one before the last
-        # block's.
-        next_time_s = max(await self._platform.chain_time_s(), int(self.now()))
+        # The next block has the time of its proposer's clock, but no earlier time than the last
+        # block.
+        next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
         if message.expiry <= next_time_s:
-            expiry, block_time = (
-                time_text(message.expiry, next_time_s),
-                time_text(next_time_s, message.expiry),
-            )
+            expiry = time_text(message.expiry, next_time_s)
+            block_time = time_text(next_time_s, message.expiry)
             reason = f"the registration expired at {expiry}, and the P-Chain is at {block_time}"
-            # Delivered before or not, it has expired.
+            # The refusal stands whether or not this lookup answers.
             with suppress(NodeUnavailable, RpcRefusal, TimeoutError):
                 async with asyncio.timeout(ADDITION_TIMEOUT_S):
                     if await self._was_registered(message.validation_id):
@@ -200,7 +214,7 @@ class StatementChecker(Struct, eq=False):
         return _ACCEPTED
 
     async def _was_registered(self, validation_id: ValidationID) -> bool:
-        """Return whether a validation exists, or is known to have existed."""
+        """Return whether a validation exists, or existed by the stored transactions."""
         validation = await self._platform.l1_validator(validation_id)
         if validation is not None and validation.state is not None:
             return True
@@ -212,7 +226,7 @@ class StatementChecker(Struct, eq=False):
     async def _weight(
         self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight
     ) -> _Verdict:
-        """Return the first check of the P-Chain that fails, and why.
+        """Return the first check that fails, in the P-Chain's order.
 
         Raises NodeUnavailable if all nodes lag.
         """
@@ -273,9 +287,9 @@ class StatementChecker(Struct, eq=False):
         self, message: UnsignedMessage, content: _Content, destination_id: ChainID
     ) -> _Verdict:
         is_from_p_chain = message.source_chain_id == P_CHAIN
-        if isinstance(content, RegisterL1Validator) or (
-            isinstance(content, L1ValidatorWeight) and not is_from_p_chain
-        ):
+        # A weight message goes both ways: the manager sets a weight, and the P-Chain confirms it.
+        is_new_weight = isinstance(content, L1ValidatorWeight) and not is_from_p_chain
+        if is_new_weight or isinstance(content, RegisterL1Validator):
             return _refuse(StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain")
         if isinstance(content, TeleporterMessage):
             return await self._teleporter(message, content, destination_id)
@@ -283,7 +297,7 @@ class StatementChecker(Struct, eq=False):
             return await self._attestation(content, destination_id)
         if isinstance(content, SubnetToL1Conversion):
             return await self._conversion(content, destination_id)
-        return _Verdict(None, "no node can tell for a message of this kind")
+        return _Verdict(None, "no node can check a message of this kind")
 
     async def _teleporter(
         self, message: UnsignedMessage, content: TeleporterMessage, destination_id: ChainID
@@ -293,9 +307,9 @@ class StatementChecker(Struct, eq=False):
             return _refuse(StatementRefusal.OTHER_DESTINATION, reason)
         message_id = content.message_id(message.source_chain_id)
         output = await self._view(destination_id, content.messenger, MESSAGE_RECEIVED + message_id)
-        word = (
-            None if output is None or len(output) != _WORD_BYTES else int.from_bytes(output, "big")
-        )
+        word = None
+        if output is not None and len(output) == _WORD_BYTES:
+            word = int.from_bytes(output, "big")
         if word == 1:
             return _refuse(
                 StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"
@@ -308,9 +322,7 @@ class StatementChecker(Struct, eq=False):
     async def _attestation(
         self, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
     ) -> _Verdict:
-        """Check a message of the P-Chain about a validation with the manager's record of that
-        validation.
-        """
+        """Check a message about a validation with the manager's record of that validation."""
         subnet_id = await self._subnet_of(content.validation_id)
         subnet = None
         with suppress(UnknownSubnet):
@@ -322,18 +334,15 @@ class StatementChecker(Struct, eq=False):
         output = await self._view(
             destination_id, subnet.manager_address, GET_VALIDATOR + content.validation_id
         )
-        delivered = None if output is None else _is_recorded(content, output)
-        if delivered is None:
+        is_recorded = None if output is None else _is_recorded(content, output)
+        if is_recorded is None:
             return _Verdict(None, _MANAGER_SILENT)
-        return (
-            _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded it")
-            if delivered
-            else _ACCEPTED
-        )
+        if is_recorded:
+            return _refuse(StatementRefusal.ALREADY_DELIVERED, "the manager has recorded it")
+        return _ACCEPTED
 
     async def _conversion(self, content: SubnetToL1Conversion, destination_id: ChainID) -> _Verdict:
-        """Check a conversion of the destination's own subnet with the manager's record of the first
-        validator.
+        """Check a conversion with the manager's record of the L1's first validator.
 
         The manager takes the message once, and records the initial validators then.
         """
@@ -366,7 +375,7 @@ class StatementChecker(Struct, eq=False):
         return None
 
     async def _view(self, chain_id: ChainID, contract: bytes, data: bytes) -> bytes | None:
-        """Return what a contract answers now; None if it cannot be asked."""
+        """Return the output of a call of a contract now; None if no node makes the call."""
         transaction = {
             "to": "0x" + contract.hex(),
             "data": "0x" + data.hex(),
@@ -379,10 +388,7 @@ class StatementChecker(Struct, eq=False):
 
 
 class _ManagerStatus(IntEnum):
-    """The states of a validator in ACP-99.
-
-    UNKNOWN: the manager has no record of it.
-    """
+    """The states of a validator in ACP-99. UNKNOWN: the manager has no record of the validator."""
 
     UNKNOWN = 0
     PENDING_ADDED = 1
@@ -406,7 +412,7 @@ _RECORDED: Final[Mapping[bool, Mapping[int, bool]]] = {
         _ManagerStatus.INVALIDATED: True,
     },
 }
-"""By what a registration says and by the manager's state: whether the manager has taken the message."""
+"""Whether the manager has taken a registration, by its `registered` and by the manager's status."""
 
 
 def _refuse(reason: StatementRefusal, text: str) -> _Verdict:
@@ -419,8 +425,9 @@ def _wrong_chain(manager_chain_id: ChainID) -> _Verdict:
 
 
 def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:
-    """Return the sender of a message, and what it sends: a known message, else the call; None if it
-    is no call.
+    """Return the sender of a message and its content: a message of a known kind, else the call.
+
+    The content is None if the payload is no addressed call.
     """
     try:
         call = AddressedCall.parse(message.payload)
@@ -454,8 +461,9 @@ def _status(output: bytes) -> int | None:
 def _is_recorded(
     content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes
 ) -> bool | None:
-    """Return whether a manager's record of a validator shows that it has taken the message; None:
-    unknown.
+    """Return whether a manager's record of a validator shows that it has taken the message.
+
+    None: the record does not show it.
     """
     status = _status(output)
     if status is None:

@@ -71,7 +71,7 @@ class EventPage(Struct, frozen=True):
 
 
 class EventFeed:
-    """Used from one event loop."""
+    """Reads the event log for listeners, who share the reads. Used from one event loop."""
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
@@ -82,17 +82,17 @@ class EventFeed:
         self._extending: SingleFlight[None, None] = SingleFlight()
 
     async def start(self, name: str, cursor: str | None) -> tuple[int, str]:
-        """Return the number behind which a listener starts, and its cursor; without one behind the
-        newest event.
+        """Return the number behind which a listener starts, and its cursor.
 
-        name: the parameter that has the cursor.
         Raises InvalidRequest, CursorExpired, StoreDown.
+        name: parameter of the request that has the cursor.
+        cursor: None starts behind the newest event.
         """
         if cursor is None:
             last = await self.log.last()
             return last, f"{await self.log.cursor_prefix()}{last}"
         after = await self.log.parse_cursor(name, cursor)
-        # The others need not learn of a wrong cursor.
+        # Not by the shared read, which would raise for all listeners if this cursor is wrong.
         async with self._reads:
             await self.log.read(after, 1)
         return after, cursor
@@ -106,7 +106,7 @@ class EventFeed:
             await self._extending.run(None, lambda: self._extend(after))
         if self._recent and after >= self._recent[0].number - 1:
             start = after + 1 - self._recent[0].number
-            # By index: most listeners read the end, which a slice would reach from the beginning.
+            # By index: most listeners read the end, and islice would walk there from the beginning.
             numbers = range(start, min(start + _MAX_PAGE, len(self._recent)))
             events: Sequence[EncodedEvent] = [self._recent[number] for number in numbers]
         else:
@@ -117,7 +117,7 @@ class EventFeed:
     async def _extend(self, after: int) -> None:
         """Wait for events and add them to the recent ones.
 
-        after: of a listener; earlier events are not needed.
+        after: number of the event that a listener had last; no listener needs earlier ones.
         """
         if after > self._end:
             self._recent.clear()
@@ -128,7 +128,7 @@ class EventFeed:
             with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(has_events.set)
 
-        # Before the first read, so that no commit in between is missed.
+        # Listening comes before the first read, so that it misses no commit in between.
         self.log.listen(on_events)
         try:
             while not (events := await self._read(self._end)):

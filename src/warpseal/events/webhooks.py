@@ -2,9 +2,9 @@
 
 Source of truth of the headers, the secret, 410 and Retry-After: Standard Webhooks 1.0.
 
-Each webhook has a task with one request at a time, so that a dead one delays no other. Once a
-second, one transaction stores how far all of them are and reads which ones there are: what a killed
-process sent after it is sent again.
+Each webhook has a task with one request at a time, so that a dead webhook delays no other. Once a
+second, one transaction stores the progress of all webhooks and reads their list. After a kill, the
+next leader sends again what this process sent since the last transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.events.feed import EncodedEvent, EventFeed, EventFilter
@@ -49,7 +48,7 @@ TIMEOUT_S: Final = 10.0
 RETRY_FOR_S: Final = DAY_S
 _RETRY: Final = Backoff(10.0, HOUR_S)
 _POLL_S: Final = 1.0
-# After a request with few events, so that the next one has all events of this time.
+# Pause after a request with few events: the next request has all events of this time.
 _GATHER_S: Final = 0.25
 _SECRET_PREFIX: Final = "whsec_"
 _SECRET_BYTES: Final = 32
@@ -69,11 +68,10 @@ class Webhook(Resource, frozen=True, gc=False, kw_only=True):
     """A webhook.
 
     types to subnetId: the filter.
-    cursor: up to where it has the events.
-    deliveries: the oldest first.
-
-    failingSince: the first failure after the last success.
-    secret: the key of the signatures, only of a new webhook.
+    cursor: position behind the last event that the webhook has received.
+    deliveries: last deliveries, the oldest first.
+    failingSince: time of the first failure after the last success.
+    secret: key of the signatures; only a new webhook shows it.
     """
 
     id: str
@@ -104,53 +102,48 @@ DECODER: Final = msgspec.json.Decoder(Webhook)
 
 
 class WebhookResult(NamedTuple):
-    """A request to a webhook, and the pause that the response asks for by Retry-After, in seconds."""
+    """A request to a webhook, and the seconds of Retry-After in its response."""
 
     delivery: WebhookDelivery
     pause_s: float = 0.0
 
 
 def new_secret() -> str:
-    """Return a secret: its prefix, and the Base64 of the bytes with which libraries of Standard
-    Webhooks verify.
-    """
+    """Return a secret of Standard Webhooks: a prefix, and the Base64 of the key's bytes."""
     return _SECRET_PREFIX + b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> dict[str, str]:
-    """Return the headers that sign a request: those of Standard Webhooks, ours, and that of the
-    published SDK.
-    """
+    """Return the headers that sign a request: Standard Webhooks, Warpseal, and the published SDK."""
     secret, timestamp = str(webhook.secret), b"%d" % now_unix_s
-    key = secret.encode()
+    key = standard_key = secret.encode()
     # A secret of before 0.2.0 has no prefix: there a receiver's library gets the Base64 of its
     # text.
-    standard_key = (
-        b64decode(secret.removeprefix(_SECRET_PREFIX)) if secret.startswith(_SECRET_PREFIX) else key
-    )
-    signed = b"%b.%b.%b" % (message_id.encode(), timestamp, body)
+    if secret.startswith(_SECRET_PREFIX):
+        standard_key = b64decode(secret.removeprefix(_SECRET_PREFIX))
+    standard_text = b"%b.%b.%b" % (message_id.encode(), timestamp, body)
+    standard_digest = hmac.digest(standard_key, standard_text, "sha256")
+    own_digest = hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256")
+    # The SDK (chainkit) verifies the body alone, without the time.
+    sdk_digest = hmac.digest(key, body, "sha256")
     return {
         "webhook-id": message_id,
         "webhook-timestamp": timestamp.decode(),
-        "webhook-signature": (
-            "v1," + b64encode(hmac.digest(standard_key, signed, "sha256")).decode()
-        ),
+        "webhook-signature": f"v1,{b64encode(standard_digest).decode()}",
         "x-warpseal-timestamp": timestamp.decode(),
-        "x-warpseal-signature": (
-            "v1=" + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex()
-        ),
-        # As chainkit verifies it, without the time.
-        "x-signature": b64encode(hmac.digest(key, body, "sha256")).decode(),
+        "x-warpseal-signature": f"v1={own_digest.hex()}",
+        "x-signature": b64encode(sdk_digest).decode(),
     }
 
 
 def _message_id(webhook: Webhook, events: Sequence[EncodedEvent]) -> str:
-    """Return the id of a request: the same for the same events, since receivers ignore an id that
-    they had before.
+    """Return the ID of a request.
+
+    It is the same for the same events, since receivers ignore an ID that they have received before.
     """
-    content = (
-        f"{events[0].cursor}_{events[-1].number}" if events else f"test_{secrets.token_hex(8)}"
-    )
+    content = f"test_{secrets.token_hex(8)}"
+    if events:
+        content = f"{events[0].cursor}_{events[-1].number}"
     return f"msg_{webhook.id}_{content}"
 
 
@@ -161,14 +154,14 @@ async def send(
     events: Sequence[EncodedEvent],
     now_unix_s: float,
 ) -> WebhookResult:
-    """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds
-    is an error.
+    """Send events, as JSON, in a signed request.
+
+    Any result but a status of 2xx within ten seconds is an error.
     """
     encoded = b",".join([event.encoded for event in events])
     body = b'{"webhookId":"%b","events":[%b]}' % (webhook.id.encode(), encoded)
-    headers = {"content-type": "application/json"} | _sign(
-        webhook, _message_id(webhook, events), body, now_unix_s
-    )
+    signature = _sign(webhook, _message_id(webhook, events), body, now_unix_s)
+    headers = {"content-type": "application/json", **signature}
     status: int | UnsetType = UNSET
     error: str | UnsetType = UNSET
     pause_s: float | None = None
@@ -190,32 +183,41 @@ async def send(
     return WebhookResult(delivery, pause_s or 0.0)
 
 
-class WebhookSender(Struct):
-    """Used from one event loop.
+class WebhookSender:
+    """Sends events to webhooks while this process leads. Used from one event loop.
 
-    unix_clock: Unix time in seconds.
-
-    report_paused: called each second with the number of paused webhooks, and with None when this
-        process stops sending.
-    _webhooks, _bodies: by id, with how far the deliveries are, and as they are in the store.
+    unix_clock: clock in Unix seconds.
+    report_paused: function that takes the number of paused webhooks each second, and None when
+        this process stops sending.
     """
 
-    feed: EventFeed
-    leadership: Leadership
-    policy: AddressPolicy
-    dns_resolver: dns_client.Resolver | None = None
-    unix_clock: Callable[[], float] = time.time
-    report_paused: Callable[[int | None], None] = lambda count: None
-    _webhooks: dict[str, Webhook] = {}
-    _bodies: dict[str, bytes] = {}
+    def __init__(
+        self,
+        feed: EventFeed,
+        leadership: Leadership,
+        policy: AddressPolicy,
+        *,
+        dns_resolver: dns_client.Resolver | None = None,
+        unix_clock: Callable[[], float] = time.time,
+        report_paused: Callable[[int | None], None] = lambda count: None,
+    ) -> None:
+        self._feed = feed
+        self._leadership = leadership
+        self._policy = policy
+        self._dns_resolver = dns_resolver
+        self._unix_clock = unix_clock
+        self._report_paused = report_paused
+        # By ID: the webhooks with the progress of their deliveries, and their bodies in the store.
+        self._webhooks: dict[str, Webhook] = {}
+        self._bodies: dict[str, bytes] = {}
 
     async def run(self) -> None:
         """Send while this process leads, until cancelled."""
         while True:
-            await self.leadership.wait_until_held()
+            await self._leadership.wait_until_held()
             async with asyncio.TaskGroup() as leading:
                 sending = leading.create_task(self._lead())
-                await self.leadership.wait_until_lost()
+                await self._leadership.wait_until_lost()
                 sending.cancel()
 
     async def _lead(self) -> None:
@@ -224,36 +226,36 @@ class WebhookSender(Struct):
         self._bodies.clear()
         try:
             async with (
-                checked_session(self.policy, self.dns_resolver) as session,
+                checked_session(self._policy, self._dns_resolver) as session,
                 asyncio.TaskGroup() as group,
             ):
                 while True:
                     with suppress(StoreDown):
                         rows = await self._store()
-                        # Those that were removed, or resumed, by another process.
-                        for webhook_id in [
+                        # Another process may have removed or resumed a webhook: its task ends
+                        # before a new one begins.
+                        changed = [
                             name for name, body in self._bodies.items() if rows.get(name) != body
-                        ]:
+                        ]
+                        for webhook_id in changed:
                             tasks.pop(webhook_id).cancel()
                             del self._webhooks[webhook_id], self._bodies[webhook_id]
                         for webhook_id in rows.keys() - self._bodies.keys():
                             self._bodies[webhook_id] = rows[webhook_id]
                             self._webhooks[webhook_id] = DECODER.decode(rows[webhook_id])
-                            tasks[webhook_id] = group.create_task(
-                                self._send_all(session, webhook_id)
-                            )
-                    self.report_paused(
-                        sum(hook.paused_at is not UNSET for hook in self._webhooks.values())
-                    )
+                            sending = self._send_all(session, webhook_id)
+                            tasks[webhook_id] = group.create_task(sending)
+                    paused = [hook.paused_at is not UNSET for hook in self._webhooks.values()]
+                    self._report_paused(sum(paused))
                     await asyncio.sleep(_POLL_S)
         finally:
-            self.report_paused(None)
+            self._report_paused(None)
             with suppress(StoreDown, TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await self._store()
 
     async def _store(self) -> dict[str, bytes]:
-        """Store how far the deliveries are, and return the bodies of all webhooks.
+        """Store the progress of the deliveries, and return the bodies of all webhooks.
 
         Raises StoreDown.
         """
@@ -266,7 +268,7 @@ class WebhookSender(Struct):
             for name, body in bodies.items()
             if self._bodies[name] != body
         }
-        rows = await self.feed.log.exchange_webhooks(changes)
+        rows = await self._feed.log.exchange_webhooks(changes)
         self._bodies = bodies
         return rows
 
@@ -289,18 +291,19 @@ class WebhookSender(Struct):
         webhook = self._webhooks[webhook_id]
         fields = {"webhook": webhook_id, "server": NodeEndpoint(webhook.url).display}
         try:
-            number, _ = await self.feed.start("cursor", webhook.cursor)
+            number, _ = await self._feed.start("cursor", webhook.cursor)
         except CursorExpired as error:
-            gap = WebhookDelivery(time=int(self.unix_clock()), events=0, error=f"gap: {error}")
+            gap = WebhookDelivery(time=int(self._unix_clock()), events=0, error=f"gap: {error}")
             self._webhooks[webhook_id] = webhook.with_delivery(gap, cursor=error.detail["oldest"])
             log.warning("webhook lacks events", extra={**fields, "reason": str(error)})
             return 0.0
         except StoreDown:
             return _POLL_S
         try:
-            page = await self.feed.next_page(number, event_filter)
+            page = await self._feed.next_page(number, event_filter)
         except CursorExpired:
-            # Of another listener, or by now of this one.
+            # Listeners share a read: another one's cursor has expired, or this one's by now, which
+            # the next call notes as a gap.
             return _POLL_S
         events = page.events[:MAX_EVENTS]
         cursor = page.cursor if len(events) == len(page.events) else events[-1].cursor
@@ -309,7 +312,7 @@ class WebhookSender(Struct):
             self._webhooks[webhook_id] = replace(webhook, cursor=cursor)
             return pause_s
         delivery, retry_pause_s = await send(
-            session, self.policy, webhook, events, self.unix_clock()
+            session, self._policy, webhook, events, self._unix_clock()
         )
         if delivery.error is UNSET:
             delays.reset()

@@ -16,7 +16,6 @@ from functools import partial
 from heapq import nlargest
 from typing import Any, Final
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from warpseal.aggregation.errors import QuorumNotReached
@@ -101,33 +100,58 @@ _CHUNK_GAS, _SIGNER_GAS, _PAYLOAD_BYTE_GAS, _RECEIPT_GAS = 2 * 512, 250, 35, 2_5
 _DELIVERY_GAS: Final = 125_000 + 750 + 250_000
 
 
-class MessageObstacles(Struct):
-    """Used from one event loop.
+def _find_no_set(subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
+    """Return no validator set: the default of a caller without validators."""
 
-    denies_calls: whether nodes of a chain execute no calls.
-    now: Unix seconds.
 
-    find_block: of SigningBlocks; raises StoreDown.
-    known_set: the validators of a subnet at a height, None if a node would have to be asked.
-    unreachable_reason: why a node of a subnet cannot be reached, None if that is not known.
-    subnet_of: of a chain; raises UnknownChain, NodeUnavailable.
+def _find_no_reason(node_id: NodeID, subnet_id: SubnetID) -> str | None:
+    """Return no reason: the default of a caller without peers."""
+
+
+class MessageObstacles:
+    """Looks up what hinders messages. Used from one event loop.
+
+    sign: function that signs a message for a destination from what is stored.
+    check: function that makes the preflight of a signed message.
+    denies_calls: function that returns whether nodes of a chain execute no calls.
+    now: clock in Unix seconds.
+    find_block: function that returns the rule that blocks a message; it raises StoreDown.
+    known_set: function that returns the validators of a subnet at a height, or None if only a node
+        has them.
+    unreachable_reason: function that returns why the daemon cannot reach a node of a subnet, or
+        None.
+    subnet_of: function that returns the subnet of a chain; it raises UnknownChain, NodeUnavailable.
     """
 
-    aggregator: SignatureAggregator
-    archive: Archive
-    sign: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]]
-    check: Callable[[PreflightRequest], Awaitable[PreflightAnswer]]
-    chain_rpc: ChainRpcClient
-    denies_calls: Callable[[ChainID], bool]
-    network_id: int
-    now: Callable[[], float] = time.time
-    find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None
-    known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = lambda subnet_id, height: (
-        None
-    )
-    unreachable_reason: Callable[[NodeID, SubnetID], str | None] = lambda node_id, subnet_id: None
-    subnet_of: Callable[[ChainID], Awaitable[SubnetID]] | None = None
-    _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
+    def __init__(
+        self,
+        aggregator: SignatureAggregator,
+        archive: Archive,
+        sign: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]],
+        check: Callable[[PreflightRequest], Awaitable[PreflightAnswer]],
+        chain_rpc: ChainRpcClient,
+        denies_calls: Callable[[ChainID], bool],
+        network_id: int,
+        *,
+        now: Callable[[], float] = time.time,
+        find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None,
+        known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = _find_no_set,
+        unreachable_reason: Callable[[NodeID, SubnetID], str | None] = _find_no_reason,
+        subnet_of: Callable[[ChainID], Awaitable[SubnetID]] | None = None,
+    ) -> None:
+        self._aggregator = aggregator
+        self._archive = archive
+        self._sign = sign
+        self._check = check
+        self._chain_rpc = chain_rpc
+        self._denies_calls = denies_calls
+        self._network_id = network_id
+        self._now = now
+        self._find_block = find_block
+        self._known_set = known_set
+        self._node_reason = unreachable_reason
+        self._subnet_of = subnet_of
+        self._flights: SingleFlight[bytes, WarpsealBlock] = SingleFlight()
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
         """Return the id by which messengers name a stored Warp message; None if it is none of
@@ -135,7 +159,7 @@ class MessageObstacles(Struct):
 
         Raises StoreDown.
         """
-        message = await self.archive.find_message(MessageID(warp_id))
+        message = await self._archive.find_message(MessageID(warp_id))
         if message is not None:
             with suppress(MalformedMessage):
                 call = AddressedCall.parse(message.payload)
@@ -163,7 +187,7 @@ class MessageObstacles(Struct):
         """Return the delivery to chains that do not exist, of the first `MAX_LISTED_CHAINS`
         destinations of a list.
         """
-        subnet_of, refusals = self.subnet_of, dict[ChainID, IcmDelivery]()
+        subnet_of, refusals = self._subnet_of, dict[ChainID, IcmDelivery]()
         if subnet_of is None:
             return refusals
 
@@ -192,10 +216,10 @@ class MessageObstacles(Struct):
         refusals: the delivery to destinations that do not exist.
         """
         blocks = [_describe_state(message) for message in messages]
-        signed = await self.archive.find_signed(
+        signed = await self._archive.find_signed(
             [message.id for message in unsigned if message is not None]
         )
-        open_ids = self.aggregator.open_message_ids()
+        open_ids = self._aggregator.open_message_ids()
         for place, (message, warp_message) in enumerate(zip(messages, unsigned, strict=True)):
             block = blocks[place]
             if block is UNSET:
@@ -203,19 +227,19 @@ class MessageObstacles(Struct):
             if warp_message is not None:
                 block = replace(block, warp_message_id=hex_text(warp_message.id))
                 if block.state == "sent":
-                    last = self.aggregator.last_shortfall(warp_message.id)
+                    last = self._aggregator.last_shortfall(warp_message.id)
                     is_signed = None if signed is None else warp_message.id in signed
                     signature = _describe_signature(
                         last, is_open=warp_message.id in open_ids, is_signed=is_signed
                     )
                     with suppress(StoreDown):
-                        if (rule := self.find_block(warp_message)) is not None:
+                        if (rule := self._find_block(warp_message)) is not None:
                             signature = IcmSignature(state="blocked", reason=rule.reason)
                     block = replace(block, signature=signature)
             if block.state == "sent" and message.side.destination in refusals:
                 block = replace(block, delivery=refusals[message.side.destination])
             # A page need not have its messages twice.
-            retry = advise_retry(message, block, self.now())
+            retry = advise_retry(message, block, self._now())
             blocks[place] = replace(
                 block, retry=retry if retry is UNSET else replace(retry, call=UNSET)
             )
@@ -246,7 +270,7 @@ class MessageObstacles(Struct):
                     self._look_up_delivery(message.side, unsigned, outline, block_gas, keys),
                 ),
             )
-            block, now = replace(outline, **keys), self.now()
+            block, now = replace(outline, **keys), self._now()
             retry = advise_retry(message, block, now)
             if retry is not UNSET and retry.call is not UNSET:
                 trial = await self._try_call(message, retry, block_gas, deadline)
@@ -258,7 +282,7 @@ class MessageObstacles(Struct):
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
         return (
-            message.side.warp_message(self.network_id)
+            message.side.warp_message(self._network_id)
             if isinstance(message.side, SentMessage)
             else None
         )
@@ -298,7 +322,7 @@ class MessageObstacles(Struct):
         limit = UNSET if block_gas is None else str(block_gas)
         keys["delivery_gas"] = IcmDeliveryGas(required=str(required), block_limit=limit)
         if signed is not None:
-            preflight = await self.check(PreflightRequest(signed, side.destination))
+            preflight = await self._check(PreflightRequest(signed, side.destination))
             following = [height.verifies for height in preflight.heights if height.epoch == "next"]
             keys["delivery"] = IcmDelivery(
                 verifies_now=preflight.verifies_now,
@@ -330,7 +354,7 @@ class MessageObstacles(Struct):
             defer_report=lambda report: None,
         )
         try:
-            delivery = await self.sign(DeliveryRequest(request, destination_id))
+            delivery = await self._sign(DeliveryRequest(request, destination_id))
         except QuorumNotReached as error:
             shortfall = error.shortfall
         except (WarpsealError, RpcRefusal) as error:
@@ -348,8 +372,8 @@ class MessageObstacles(Struct):
             return IcmSignature(state="signed", **weights), SignedMessage.parse(
                 signed.signed_message
             )
-        is_open = unsigned.id in self.aggregator.open_message_ids()
-        last = self.aggregator.last_shortfall(unsigned.id)
+        is_open = unsigned.id in self._aggregator.open_message_ids()
+        last = self._aggregator.last_shortfall(unsigned.id)
         if last is not None and (
             last.total_weight != shortfall.total_weight
             or last.required_weight > shortfall.required_weight
@@ -378,7 +402,7 @@ class MessageObstacles(Struct):
         that weight first.
         """
         subnet_id = SubnetID(parse_id(shortfall.signing_subnet_id))
-        validators = self.known_set(subnet_id, shortfall.height)
+        validators = self._known_set(subnet_id, shortfall.height)
         missing = {signer.public_key: signer for signer in shortfall.missing}
         has_all_missing = len(shortfall.missing) < MAX_MISSING
         unreachable: dict[str, MissingSigner] = {}
@@ -409,7 +433,7 @@ class MessageObstacles(Struct):
         """Return why the first node of a validator cannot be reached; None if that is not known of
         all its nodes.
         """
-        reasons = [self.unreachable_reason(node_id, subnet_id) for node_id in validator.node_ids]
+        reasons = [self._node_reason(node_id, subnet_id) for node_id in validator.node_ids]
         return None if None in reasons else next(iter(reasons), None)
 
     async def _try_call(
@@ -425,7 +449,7 @@ class MessageObstacles(Struct):
         chain_id, sender, gas = side.source, side.sender, MAX_EXECUTION_GAS
         if received is not None:
             chain_id, sender, gas = side.destination, received.deliverer, min(gas, block_gas or gas)
-        if self.denies_calls(chain_id):
+        if self._denies_calls(chain_id):
             return CallTrial()
         transaction = {"from": hex_text(sender), "to": call.to, "data": call.data, "gas": hex(gas)}
         trial = CallTrial()
@@ -454,7 +478,7 @@ class MessageObstacles(Struct):
             not side.body
             or side.gas_limit is None
             or chain_id == P_CHAIN
-            or self.denies_calls(chain_id)
+            or self._denies_calls(chain_id)
         ):
             return
         body = side.body + bytes(-len(side.body) % WORD_BYTES)
@@ -496,7 +520,7 @@ class MessageObstacles(Struct):
     ) -> int | CallRefused | None:
         """Return a node's reply, or its refusal; None if no node replied."""
         try:
-            return await self.chain_rpc.call(
+            return await self._chain_rpc.call(
                 chain_id, method, params, decode, is_refusal_final=True
             )
         except CallRefused as refusal:
