@@ -28,16 +28,19 @@ _MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 log = logging.getLogger(__name__)
 
 
-class AddressPersister(msgspec.Struct, eq=False):
+class AddressPersister:
     """Loads the address book from the store and saves it there.
 
-    folder: where earlier versions wrote their file.
+    folder: folder in which earlier versions wrote their file.
     """
 
-    _book: AddressBook
-    _storage: Addresses
-    _folder: Path | None
-    _interval_s: float
+    def __init__(
+        self, book: AddressBook, storage: Addresses, folder: Path | None, interval_s: float
+    ) -> None:
+        self._book = book
+        self._storage = storage
+        self._folder = folder
+        self._interval_s = interval_s
 
     async def load(self) -> None:
         """Add the stored addresses to the address book."""

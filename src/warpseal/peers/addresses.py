@@ -1,4 +1,4 @@
-"""The known addresses of each node, best first, and the gossip that adds addresses.
+"""The addresses of each node, best first, and the gossip that adds addresses.
 
 The order is: configured by the operator, reached before, signed by the node, unsigned hints. An
 address that the node signed after another one was reached comes before that one. `now` is Unix
@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.peers.statistics import NetworkStatistics
 from warpseal.protocol.addresses import ClaimedIpPort, IPAddress, is_public
@@ -65,7 +65,7 @@ class SignedAddress(Struct, frozen=True):
 class ReachedAddress(Struct, frozen=True):
     """The address at which the node was reached last.
 
-    signed_at: of the newest signed address at that time, else 0.
+    signed_at: signing time of the newest signed address at that time, 0 if there was none.
     """
 
     endpoint: Endpoint
@@ -74,19 +74,27 @@ class ReachedAddress(Struct, frozen=True):
 
 
 class _Entry(Struct, eq=False):
+    """The addresses of one node.
+
+    manual: addresses from the configuration.
+    signed: addresses that the node signed, newest first.
+    hints: unauthenticated addresses, newest first.
+    other_nodes: nodes that answered instead, by address.
+    """
+
     manual: tuple[Endpoint, ...] = ()
     reached: ReachedAddress | None = None
-    signed: tuple[SignedAddress, ...] = ()  # Newest first.
-    hints: tuple[Endpoint, ...] = ()  # Newest first.
-    other_nodes: dict[Endpoint, NodeID] = {}  # Nodes that answered instead, by address.
+    signed: tuple[SignedAddress, ...] = ()
+    hints: tuple[Endpoint, ...] = ()
+    other_nodes: dict[Endpoint, NodeID] = field(default_factory=dict)
 
 
 class AddressBook:
     """The addresses of all relevant nodes.
 
-    tracked: the nodes to connect to, a live view.
-    max_nodes: limit of nodes that are neither tracked nor known. changed: whether addresses have
-        changed since they were stored.
+    tracked: nodes to connect to, a live view.
+    max_nodes: limit of nodes that are neither tracked nor known.
+    changed: whether addresses have changed since they were stored.
     """
 
     def __init__(self, tracked: Container[NodeID], *, allow_private: bool, max_nodes: int) -> None:
@@ -100,14 +108,11 @@ class AddressBook:
     # Known nodes.
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
-        """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses
-        of all others.
-        """
+        """Replace the nodes whose gossiped addresses are kept; drop those of all others."""
         self._validators = frozenset(node_ids)
-        for node_id in [
-            n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)
-        ]:
-            entry = self._entries[node_id]
+        for node_id, entry in tuple(self._entries.items()):
+            if not entry.signed or self.is_known(node_id):
+                continue
             entry.signed = ()
             if not (entry.manual or entry.reached or entry.hints):
                 del self._entries[node_id]
@@ -124,7 +129,8 @@ class AddressBook:
     def add_manual(self, node_id: NodeID, endpoint: Endpoint) -> None:
         """Add an address from the configuration."""
         entry = self._entry(node_id)
-        entry.manual = (*(e for e in entry.manual if e != endpoint), endpoint)
+        others = [other for other in entry.manual if other != endpoint]
+        entry.manual = (*others, endpoint)
 
     def add_hint(self, node_id: NodeID, endpoint: Endpoint) -> bool:
         """Add an unauthenticated address; the newest two per node are kept.
@@ -180,23 +186,25 @@ class AddressBook:
     def candidates(self, node_id: NodeID) -> tuple[Endpoint, ...]:
         """Return the addresses that may be dialed, best first."""
         allowed = self._allow_private
-        return tuple(e for e in self._ordered(node_id) if allowed or is_public(e.ip))
+        endpoints = self._ordered(node_id)
+        return tuple(endpoint for endpoint in endpoints if allowed or is_public(endpoint.ip))
 
     def first_known(self, node_id: NodeID) -> Endpoint | None:
         """Return the best known address, although it may be one that must not be dialed."""
-        return next(iter((*self.candidates(node_id), *self._ordered(node_id))), None)
+        endpoints = self.candidates(node_id) or self._ordered(node_id)
+        return endpoints[0] if endpoints else None
 
     def other_node_at(self, node_id: NodeID, endpoint: Endpoint) -> NodeID | None:
-        """Return the other node that answered last at this address of `node_id`; None if there is
-        none.
-        """
+        """Return the other node that answered last at this address of `node_id`, if any."""
         entry = self._entries.get(node_id)
         return entry.other_nodes.get(endpoint) if entry is not None else None
 
     def only_private(self, node_id: NodeID) -> bool:
         """Return whether addresses are known but all of them are private and must not be dialed."""
-        signed = self._ordered(node_id)
-        return bool(signed) and not self._allow_private and not any(is_public(e.ip) for e in signed)
+        if self._allow_private:
+            return False
+        endpoints = self._ordered(node_id)
+        return bool(endpoints) and not any(is_public(endpoint.ip) for endpoint in endpoints)
 
     def signed(self) -> Iterator[tuple[NodeID, int]]:
         """Yield each node with a signed address, and the time of its newest signature."""
@@ -208,32 +216,24 @@ class AddressBook:
 
     def export_rows(self) -> list[AddressRow]:
         """Return the addresses to store, the most recently reached nodes last."""
-        rows = []
+        rows: list[AddressRow] = []
         for node_id, entry in self._entries.items():
-            if entry.reached is not None:
-                reached_at, signed_at = round(entry.reached.reached_at, 3), entry.reached.signed_at
-                rows.append(
-                    _row(node_id, AddressKind.WORKED, entry.reached.endpoint, reached_at, signed_at)
-                )
+            reached = entry.reached
+            if reached is not None:
+                reached_at = round(reached.reached_at, 3)
+                worked = (reached.endpoint, reached_at, reached.signed_at)
+                rows.append(_row(node_id, AddressKind.WORKED, *worked))
             if entry.signed:
-                rows.append(
-                    _row(
-                        node_id,
-                        AddressKind.SIGNED,
-                        entry.signed[0].endpoint,
-                        0.0,
-                        entry.signed[0].signed_at,
-                    )
-                )
+                newest = entry.signed[0]
+                signed = (newest.endpoint, 0.0, newest.signed_at)
+                rows.append(_row(node_id, AddressKind.SIGNED, *signed))
         return rows
 
     def load(self, rows: Iterable[AddressRow], unix_s: float) -> None:
-        """Add the addresses that an earlier process stored, unless better ones are known.
+        """Add the addresses that an earlier process stored, unless better addresses are known.
 
-        Damaged rows are left out.
-
-        Addresses signed after `unix_s` are also left out: they would suppress all addresses that
-        the node signs until then.
+        Damaged rows are left out, and addresses that were signed after `unix_s`: they would
+        suppress all addresses that the node signs until then.
         """
         for row in rows:
             if not 0 <= row.signed_at <= unix_s + MAX_CLOCK_SKEW_S:
@@ -260,14 +260,15 @@ class AddressBook:
         ordered = dict.fromkeys(entry.manual)
         reached = entry.reached
         if reached is not None:
-            ordered |= dict.fromkeys(
-                s.endpoint for s in entry.signed if s.signed_at > reached.signed_at
-            )
+            # An address that the node signed since it was reached comes before that one.
+            newer = [signed for signed in entry.signed if signed.signed_at > reached.signed_at]
+            ordered |= dict.fromkeys(signed.endpoint for signed in newer)
             ordered[reached.endpoint] = None
-        ordered |= dict.fromkeys(s.endpoint for s in entry.signed)
+        ordered |= dict.fromkeys(signed.endpoint for signed in entry.signed)
         ordered |= dict.fromkeys(entry.hints)
         if not entry.other_nodes:
             return tuple(ordered)
+        # Addresses at which another node answered come last.
         return tuple(sorted(ordered, key=entry.other_nodes.__contains__))
 
     def _entry(self, node_id: NodeID) -> _Entry:
@@ -279,10 +280,11 @@ class AddressBook:
     def _trim(self) -> None:
         """Drop the least recently reached nodes beyond the limit, except known ones."""
         surplus = len(self._entries) - self._max_nodes
-        if surplus <= self._max_nodes // 64:  # The slack lets one pass make room for many.
+        # The slack lets one pass make room for many.
+        if surplus <= self._max_nodes // 64:
             return
         unknown = (node_id for node_id in self._entries if not self.is_known(node_id))
-        for node_id in [node_id for node_id, _ in zip(unknown, range(surplus), strict=False)]:
+        for node_id in tuple(islice(unknown, surplus)):
             del self._entries[node_id]
 
 
@@ -298,7 +300,7 @@ class Gossip:
     Source of truth: avalanchego `network/network.go` and `ip_tracker.go`: a node asks one validator
     of the Primary Network every few seconds, and sends no peer list if nothing is missing.
 
-    known_peers: the filter of all known signed addresses, which peers receive.
+    known_peers: filter of all known signed addresses, which peers receive.
     """
 
     def __init__(
@@ -352,11 +354,10 @@ class Gossip:
         self.known_peers = fresh
 
     def _newer(self, addresses: Iterable[ClaimedIpPort]) -> Iterator[ClaimedIpPort]:
+        book = self._book
         for claim in islice(addresses, _MAX_READ):
             node_id = claim.node_id
-            if self._book.is_known(node_id) and claim.timestamp > self._book.newest_signed_at(
-                node_id
-            ):
+            if book.is_known(node_id) and claim.timestamp > book.newest_signed_at(node_id):
                 yield claim
 
 

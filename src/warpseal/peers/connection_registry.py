@@ -1,6 +1,4 @@
-"""All connections: who is connected, what that means for the next dials, and which listeners are
-notified.
-"""
+"""All connections: their outcomes go to the dial schedule, the address book and the listeners."""
 
 from __future__ import annotations
 
@@ -8,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Container
 from typing import Final
-
-from msgspec import Struct, field
 
 from warpseal.peers.addresses import AddressBook, Endpoint, Gossip
 from warpseal.peers.connection import ConnectionContext, PeerConnection
@@ -23,7 +19,10 @@ from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import NodeID, node_id_text
 
 ConnectivityListener = Callable[[NodeID, bool], None]
-"""Called with a node ID and whether it is connected: at each connect and disconnect, and after each failed dial."""
+"""Called with a node ID and whether it is connected.
+
+It is called at each connect and disconnect, and after each failed dial.
+"""
 
 # Queued requests are released at most this often, for any number of peers.
 _RELEASE_INTERVAL_S: Final = 0.02
@@ -32,37 +31,49 @@ _TICKS_PER_TURN: Final = 50
 log = logging.getLogger(__name__)
 
 
-class ConnectionRegistry(Struct, eq=False):
+class ConnectionRegistry:
     """The open connections, and the listener of each.
 
-    context: what new connections share.
-    max_connections: the limit of sockets.
-    wake_dialer: set whenever the dial schedule or the number of free slots changes.
+    totals: counters of all connections.
+    context: resources of new connections; set before the first of them.
+    max_connections: limit of sockets.
+    wake_dialer: event that is set when the dial schedule or the number of free slots changes.
+    open: connections that are not closed, connected or not.
+    connected: connections that may be used, by node.
+    statistics: counters of each node that was dialed.
     """
 
-    _schedule: DialSchedule
-    _book: AddressBook
-    _gossip: Gossip
-    totals: NetworkStatistics
-    _pongs: PongScheduler
-    _version: AdvertisedVersion
-    _listeners: list[ConnectivityListener] = []
-    _with_queue: set[PeerConnection] = set()
-    # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
-    _release_timer: asyncio.Handle | None = None
-    _releases_at: float = 0.0
-    context: ConnectionContext | None = None
-    max_connections: int = 0
-    wake_dialer: asyncio.Event = field(default_factory=asyncio.Event)
-    open: set[PeerConnection] = set()
-    connected: dict[NodeID, PeerConnection] = {}
-    statistics: dict[NodeID, PeerStatistics] = {}
-    clocks: PeerClocks = field(default_factory=PeerClocks)
+    def __init__(
+        self,
+        schedule: DialSchedule,
+        book: AddressBook,
+        gossip: Gossip,
+        totals: NetworkStatistics,
+        pongs: PongScheduler,
+        version: AdvertisedVersion,
+    ) -> None:
+        self.totals: Final = totals
+        self.context: ConnectionContext | None = None
+        self.max_connections = 0
+        self.wake_dialer: Final = asyncio.Event()
+        self.open: Final[set[PeerConnection]] = set()
+        self.connected: Final[dict[NodeID, PeerConnection]] = {}
+        self.statistics: Final[dict[NodeID, PeerStatistics]] = {}
+        self.clocks: Final = PeerClocks()
+        self._schedule = schedule
+        self._book = book
+        self._gossip = gossip
+        self._pongs = pongs
+        self._version = version
+        self._listeners: list[ConnectivityListener] = []
+        # Connections with queued requests, and the timer that releases these.
+        self._with_queue: set[PeerConnection] = set()
+        # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
+        self._release_timer: asyncio.Handle | None = None
+        self._releases_at = 0.0
 
     def subscribe(self, listener: ConnectivityListener) -> Callable[[], None]:
-        """Call `listener` at each change from now on; returns a function that ends the
-        subscription.
-        """
+        """Call `listener` at each change from now on; return a function that ends that."""
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -76,26 +87,23 @@ class ConnectionRegistry(Struct, eq=False):
         for listener in tuple(self._listeners):
             try:
                 listener(node_id, connected)
-            # The connection is made or lost all the same, and the other listeners must learn it.
+            # The connection is made or lost all the same, and the other listeners are notified.
             except Exception:
                 log.exception("internal error in a connectivity listener")
 
     async def tick_all(self, tracked: Container[NodeID]) -> None:
-        """Let time pass for every connection; close idle connections to nodes that are not tracked."""
+        """Let time pass for every connection; close idle ones to nodes that are not tracked."""
         loop = asyncio.get_running_loop()
         for position, connection in enumerate(tuple(self.open)):
             connection.tick(loop.time())
-            if (
-                connection.expected_node_id not in tracked
-                and connection.is_connected
-                and connection.is_idle
-            ):
+            is_unused = connection.is_connected and connection.is_idle
+            if is_unused and connection.expected_node_id not in tracked:
                 connection.close(ConnectionFailure.NOT_WANTED)
             if position % _TICKS_PER_TURN == _TICKS_PER_TURN - 1:
                 await asyncio.sleep(0)
 
     def schedule_release(self, connection: PeerConnection) -> None:
-        """Release the queued requests of a connection when its limits allow, until none is queued."""
+        """Release the queued requests of a connection as its limits allow, until none is queued."""
         self._with_queue.add(connection)
         self._arm_release(connection.release_at(asyncio.get_running_loop().time()) or 0.0)
 
@@ -118,18 +126,15 @@ class ConnectionRegistry(Struct, eq=False):
         assert self.context is not None
         self._pongs.start()
         self.totals.dials += 1
-        return PeerConnection(
-            self.context, node_id, endpoint, self.statistics.setdefault(node_id, PeerStatistics())
-        )
+        statistics = self.statistics.setdefault(node_id, PeerStatistics())
+        return PeerConnection(self.context, node_id, endpoint, statistics)
 
     def on_dial_failed(self, connection: PeerConnection, *, tcp_accepted: bool) -> None:
         node_id, now = connection.expected_node_id, asyncio.get_running_loop().time()
         self.totals.dial_failures[connection.failure] += 1
-        if (
-            connection.failure == ConnectionFailure.WRONG_IDENTITY
-            and connection.actual_node_id is not None
-        ):
-            self._on_wrong_identity(connection, connection.actual_node_id, now)
+        actual = connection.actual_node_id
+        if connection.failure == ConnectionFailure.WRONG_IDENTITY and actual is not None:
+            self._on_wrong_identity(connection, actual, now)
         self._schedule.record_failure(
             node_id,
             connection.failure,
@@ -170,9 +175,8 @@ class ConnectionRegistry(Struct, eq=False):
         connection.statistics.count_response(now - request.requested_at, now, is_error=is_error)
         try:
             request.on_response(response)
-        except (
-            Exception
-        ):  # The error is the round's, not the peer's: its connection serves other rounds.
+        # The error is the round's, not the peer's: its connection serves other rounds.
+        except Exception:
             log.exception("internal error in a response handler")
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:
@@ -219,9 +223,7 @@ class ConnectionRegistry(Struct, eq=False):
         self.wake_dialer.set()
 
     def _on_wrong_identity(self, connection: PeerConnection, actual: NodeID, now: float) -> None:
-        """Remember which node answered at the address, and dial it there if it is tracked and not
-        connected.
-        """
+        """Record which node answered at the address; dial it there if it is to be connected."""
         endpoint = connection.endpoint
         self._book.record_other_node(connection.expected_node_id, endpoint, actual)
         if actual in self.connected or actual not in self._schedule:

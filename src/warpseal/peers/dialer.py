@@ -1,6 +1,4 @@
-"""Carries out the dial schedule: TCP to each address in turn, TLS and the peer handshake, each with
-its timeout.
-"""
+"""Dials the nodes of the dial schedule: TCP to each address in turn, TLS, then the handshake."""
 
 from __future__ import annotations
 
@@ -10,8 +8,6 @@ import logging
 import os
 from collections.abc import Iterable
 from functools import partial
-
-from msgspec import Struct
 
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import PeerConnection
@@ -24,14 +20,21 @@ from warpseal.warp.ids import NodeID, node_id_text
 log = logging.getLogger(__name__)
 
 
-class Dialer(Struct, eq=False):
+class Dialer:
     """Dials the nodes that the schedule names, many at a time."""
 
-    _settings: PeerSettings
-    _schedule: DialSchedule
-    _book: AddressBook
-    _registry: ConnectionRegistry
-    _tasks: dict[NodeID, asyncio.Task[None]] = {}
+    def __init__(
+        self,
+        settings: PeerSettings,
+        schedule: DialSchedule,
+        book: AddressBook,
+        registry: ConnectionRegistry,
+    ) -> None:
+        self._settings = settings
+        self._schedule = schedule
+        self._book = book
+        self._registry = registry
+        self._tasks: dict[NodeID, asyncio.Task[None]] = {}
 
     def cancel(self, node_ids: Iterable[NodeID]) -> None:
         """Cancel the dials in progress of nodes that are no longer tracked."""
@@ -52,7 +55,7 @@ class Dialer(Struct, eq=False):
                 for node_id in self._schedule.take_due(loop.time(), slots):
                     if not self._book.candidates(node_id):
                         # Without a task: all nodes without an address are parked, in order, before
-                        # one is found.
+                        # gossip brings the first address.
                         self._schedule.wait_for_address(node_id)
                         continue
                     task = group.create_task(self._attempt(node_id))
@@ -83,9 +86,7 @@ class Dialer(Struct, eq=False):
             )
 
     async def _dial(self, node_id: NodeID) -> None:
-        """Try the addresses of a node in turn until one accepts TCP; that connection decides the
-        attempt.
-        """
+        """Try the addresses of a node in turn; the first that accepts TCP decides the attempt."""
         state = self._schedule.get(node_id)
         endpoints = self._book.candidates(node_id)
         if state is None or not endpoints:
@@ -111,13 +112,14 @@ class Dialer(Struct, eq=False):
         self._registry.on_dial_failed(connection, tcp_accepted=False)
 
     def _is_taken(self, node_id: NodeID, endpoint: Endpoint) -> bool:
-        """Return whether a node that is or will be connected listens there: it would refuse a
-        second connection.
+        """Return whether another node listens there that is or will be connected.
+
+        It would refuse a second connection.
         """
         other = self._book.other_node_at(node_id, endpoint)
-        return other is not None and (
-            other in self._registry.connected or self._schedule.is_promising(other)
-        )
+        if other is None:
+            return False
+        return other in self._registry.connected or self._schedule.is_promising(other)
 
     async def _connect(self, connection: PeerConnection) -> bool:
         """Make the TCP connection. Returns whether it was accepted."""
@@ -143,9 +145,8 @@ class Dialer(Struct, eq=False):
             await asyncio.wait((connection.handshake_done,), timeout=self._settings.tls_timeout_s)
             if not connection.handshake_done.done() and not connection.is_secure:
                 connection.close(ConnectionFailure.TLS_TIMEOUT)
-            return (
-                await connection.handshake_done
-            )  # The protocol has its own timeout for the peer handshake.
+            # The protocol has its own timeout for the peer handshake.
+            return await connection.handshake_done
         except asyncio.CancelledError:
             if not connection.is_connected:
                 connection.close(ConnectionFailure.NOT_WANTED)

@@ -87,15 +87,17 @@ def _finite(limit: int) -> int:
     return _UNLIMITED_FILES if limit == resource.RLIM_INFINITY else limit
 
 
-class PeerWarnings(Struct, eq=False):
+class PeerWarnings:
     """Logs each warning at most every ten minutes.
 
-    tolerance_s: clock offset from the peers' median to warn above.
+    tolerance_s: offset of this clock from the peers' median above which a warning is logged.
     """
 
-    _clocks: PeerClocks
-    _tolerance_s: float
-    _warned_at: dict[str, float] = {}
+    def __init__(self, clocks: PeerClocks, tolerance_s: float) -> None:
+        self._clocks = clocks
+        self._tolerance_s = tolerance_s
+        # Time of the last warning, by its template.
+        self._warned_at: dict[str, float] = {}
 
     def check_clock(self, unix_s: float, now: float) -> bool:
         """Warn if our clock is wrong. Returns whether it is right, as far as is known."""

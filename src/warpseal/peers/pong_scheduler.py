@@ -1,4 +1,4 @@
-"""When the pong that a connection owes is sent: once, after everything that has arrived was read.
+"""The pongs that connections owe: each is sent once, after all bytes that have arrived were read.
 
 A node that sent two pings treats a second pong as an attack and disconnects. After a stall of the
 event loop two pings may wait in the socket, and a callback may run before the loop has read it. A
@@ -16,8 +16,6 @@ import asyncio
 from time import monotonic
 from typing import Final
 
-from msgspec import Struct
-
 from warpseal.peers.connection import PeerConnection
 
 # If two checks are further apart, the loop stalled between them, maybe just before the second.
@@ -28,28 +26,30 @@ _MAX_RECEIVING_S: Final = 0.5
 _HEARTBEATS: Final = 2
 
 
-class PongScheduler(Struct, eq=False):
+class PongScheduler:
     """The connections that owe a pong.
 
-    delay_s: from a ping to the first check; one timer serves all connections.
-
+    delay_s: time from a ping to the first check; one timer serves all connections.
     late_s: pings that may have waited for longer than this before they were read, or since, get no
-    pong. Twice this time is short compared with the ping interval of nodes.
+        pong. Twice this time is short compared with the ping interval of nodes.
     """
 
-    _delay_s: float
-    _late_s: float
-    _owed_since: dict[PeerConnection, float] = {}
-    _byte_counts: dict[PeerConnection, int] = {}
-    _checked_at: float = 0.0
-    _timer: asyncio.Handle | None = None
-    _heartbeat_at: float = 0.0
-    _heartbeat_timer: asyncio.Handle | None = None
-    _late_until: float = 0.0
+    def __init__(self, delay_s: float, late_s: float) -> None:
+        self._delay_s = delay_s
+        self._late_s = late_s
+        self._owed_since: dict[PeerConnection, float] = {}
+        # Bytes that each connection had received at the last check.
+        self._byte_counts: dict[PeerConnection, int] = {}
+        self._checked_at = 0.0
+        self._timer: asyncio.Handle | None = None
+        self._heartbeat_at = 0.0
+        self._heartbeat_timer: asyncio.Handle | None = None
+        self._late_until = 0.0
 
     def start(self) -> None:
-        """Watch for stalls, which may be over when the first ping is read; call it before the first
-        connection.
+        """Watch for stalls; call it before the first connection.
+
+        A stall may be over when the first ping is read.
         """
         if self._heartbeat_timer is None:
             self._heartbeat()
@@ -77,8 +77,9 @@ class PongScheduler(Struct, eq=False):
         self._timer = self._heartbeat_timer = None
 
     def _heartbeat(self) -> None:
-        """Record that the loop runs: a late heartbeat reveals a stall, whatever callback runs first
-        after it.
+        """Record that the loop runs: a late heartbeat reveals a stall.
+
+        It does so whatever callback runs first after the stall.
         """
         if self._heartbeat_timer is not None:
             self._may_be_late()
@@ -88,7 +89,7 @@ class PongScheduler(Struct, eq=False):
         )
 
     def _may_be_late(self) -> bool:
-        """Return whether pings that were read just now may have waited for long, as after a stall."""
+        """Return whether pings that were read just now may have waited long, as after a stall."""
         now = monotonic()
         if now - self._heartbeat_at > self._late_s:
             self._late_until = now + self._late_s
@@ -106,8 +107,8 @@ class PongScheduler(Struct, eq=False):
         self._timer = asyncio.get_running_loop().call_soon(self._poll_sockets)
 
     def _poll_sockets(self) -> None:
-        # In whatever order a loop runs timers, callbacks and sockets: after two callbacks it has
-        # polled the sockets.
+        # After two callbacks a loop has polled the sockets, in whatever order it runs timers,
+        # callbacks and sockets.
         self._timer = asyncio.get_running_loop().call_soon(self._decide)
 
     def _decide(self) -> None:

@@ -1,6 +1,4 @@
-"""One request to many peers: one request ID, one encoded frame, in turns that do not hold the event
-loop.
-"""
+"""One request to many peers, with one request ID and one frame, in turns of the event loop."""
 
 from __future__ import annotations
 
@@ -8,8 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
-
-from msgspec import Struct, field
 
 from warpseal.peers.connection import PeerConnection
 from warpseal.peers.statistics import NetworkStatistics
@@ -22,18 +18,29 @@ PEERS_PER_TURN: Final = 100
 _BACKED_UP: Final = 8
 
 
-class RequestQueue(Struct, eq=False):
-    """The requests that are still being written to peers: first asks before re-asks, then oldest
-    first.
+class RequestQueue:
+    """The requests that are still being written to peers.
+
+    First asks come before re-asks, then the oldest request first.
+
+    connected: connections by node, a live view.
+    schedule_release: called with a connection at which a request was queued.
     """
 
-    _connected: Mapping[NodeID, PeerConnection]
-    _schedule_release: Callable[[PeerConnection], None]
-    _totals: NetworkStatistics
-    _asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = field(default_factory=deque)
-    _reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = field(default_factory=deque)
-    _turn: asyncio.Handle | None = None
-    _budget: int = 0
+    def __init__(
+        self,
+        connected: Mapping[NodeID, PeerConnection],
+        schedule_release: Callable[[PeerConnection], None],
+        totals: NetworkStatistics,
+    ) -> None:
+        self._connected = connected
+        self._schedule_release = schedule_release
+        self._totals = totals
+        self._asks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
+        self._reasks: deque[tuple[PeerRequest, Iterator[NodeID]]] = deque()
+        self._turn: asyncio.Handle | None = None
+        # Peers that may still be written to in this turn of the loop.
+        self._budget = 0
 
     @property
     def is_backed_up(self) -> bool:
@@ -42,13 +49,14 @@ class RequestQueue(Struct, eq=False):
 
     def send(self, request: PeerRequest, node_ids: Iterable[NodeID]) -> None:
         """Write a request to peers, immediately as far as the budget of this turn allows."""
-        (self._reasks if request.is_reask else self._asks).append((request, iter(node_ids)))
+        queue = self._reasks if request.is_reask else self._asks
+        queue.append((request, iter(node_ids)))
         if self._turn is None:
             self._begin_turn()
         self._write()
 
     def stop(self) -> None:
-        """Forget what is not written yet."""
+        """Forget the requests that are not written yet."""
         self._asks.clear()
         self._reasks.clear()
         if self._turn is not None:

@@ -44,22 +44,29 @@ _UNUSED_PORT: Final = 1
 _CLIENT_NAME: Final = "avalanchego"
 
 
-class OwnHandshake(Struct, eq=False):
+class OwnHandshake:
     """The constant part of this daemon's handshakes.
 
     tls_sign: returns the TLS key's signature over SHA-256 of its argument (RSA PKCS#1 v1.5, or
-    ECDSA in DER).
-    version: the advertised avalanchego release.
-    upgrade_time: Unix seconds of the latest upgrade that is scheduled; 0: none is known.
+        ECDSA in DER).
+    version: release of avalanchego that is advertised.
+    upgrade_time: Unix seconds of the latest upgrade that is scheduled; 0 if none is known.
     """
 
-    network_id: int
-    _tls_sign: Callable[[bytes], bytes]
-    _bls_secret: bls.SecretKey
-    version: Version = TESTED_VERSION
-    upgrade_time: int = 0
-    _signed_at: int | None = None
-    _signatures: tuple[bytes, bytes] = (b"", b"")
+    def __init__(
+        self,
+        network_id: int,
+        tls_sign: Callable[[bytes], bytes],
+        bls_secret: bls.SecretKey,
+        version: Version = TESTED_VERSION,
+    ) -> None:
+        self.network_id: Final = network_id
+        self.version = version
+        self.upgrade_time = 0
+        self._tls_sign = tls_sign
+        self._bls_secret = bls_secret
+        self._signed_at: int | None = None
+        self._signatures = (b"", b"")
 
     def encode(self, unix_s: float, known_peers: BloomFilter) -> bytes:
         """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all

@@ -379,11 +379,14 @@ class PeerProtocol:
         events.append(self.closed)
 
 
-class _FloodMeter(Struct, eq=False):
+class _FloodMeter:
     """Counts the points of useless input in windows of ten seconds."""
 
-    _window_start: float
-    _points: int = 0
+    __slots__ = ("_points", "_window_start")
+
+    def __init__(self, now: float) -> None:
+        self._window_start = now
+        self._points = 0
 
     def add_cost(self, points: int, now: float) -> bool:
         """Count `points`. Returns False if the peer has exceeded the limit of this window."""

@@ -85,7 +85,7 @@ class PeerResponse(Struct, frozen=True, eq=False):
 ResponseHandler = Callable[[PeerResponse], None]
 
 
-class RequestTable(Struct, eq=False):
+class RequestTable:
     """The requests of one connection.
 
     A request is registered before its bytes are returned, so no response can come too early. It
@@ -93,19 +93,33 @@ class RequestTable(Struct, eq=False):
     after writing.
     """
 
-    _limits: RequestLimits
-    _in_flight: dict[int, PeerRequest] = {}
-    # Write time by request ID, in the order of writing.
-    _slots: dict[int, float] = {}
-    # Write times of the last second.
-    # Short lists: an empty deque takes ten times their memory, for each of a thousand connections.
-    _send_times: list[float] = []
-    _asks: list[PeerRequest] = []
-    _reasks: list[PeerRequest] = []
-    _purged_at: float = -math.inf
-    _silent_checks: int = 0
-    _silence_checked_at: float = -math.inf
-    _timed_out: int = 0
+    __slots__ = (
+        "_asks",
+        "_in_flight",
+        "_limits",
+        "_purged_at",
+        "_reasks",
+        "_send_times",
+        "_silence_checked_at",
+        "_silent_checks",
+        "_slots",
+        "_timed_out",
+    )
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._in_flight: dict[int, PeerRequest] = {}
+        # Write time by request ID, in the order of writing.
+        self._slots: dict[int, float] = {}
+        # Write times of the last second. These lists are short, and an empty deque takes ten times
+        # their memory, for each of a thousand connections.
+        self._send_times: list[float] = []
+        self._asks: list[PeerRequest] = []
+        self._reasks: list[PeerRequest] = []
+        self._purged_at = -math.inf
+        self._silent_checks = 0
+        self._silence_checked_at = -math.inf
+        self._timed_out = 0
 
     @property
     def queued(self) -> int:
