@@ -11,9 +11,8 @@ import pytest
 from tests.aggregation.virtual_time import run
 from warpseal.follow.blocks import ChainStopped, StopReason
 from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
-from warpseal.follow.pace import Pace
 from warpseal.follow.sources import BlockSource
-from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.runtime.retry import Backoff, Pace, Retrier
 
 RETRIER = Retrier(Backoff(), {})
 

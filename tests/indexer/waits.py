@@ -6,8 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from tests.eventually import until
+from warpseal.cli.index import describe_chain
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.indexer.status import EvmIndexStatus
+from warpseal.ops.health.checks import indexer_check
+from warpseal.ops.health.registry import CheckOutcome
+from warpseal.ops.settings import HealthSettings
+from warpseal.resources.progress import EvmChainProgress
+from warpseal.runtime.go_time import rfc3339
 
 
 def pass_time(seconds: float) -> None:
@@ -34,3 +43,18 @@ async def log_two_waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]
     pass_time(300.0)
     await until(lambda: len(logged_waits(caplog)) > 1)
     return logged_waits(caplog)
+
+
+def assert_wait_is_shown(row: ChainStatus) -> None:
+    """Assert that the health check of indexes fails for a chain that waits, and that `index status`
+    says since when and why.
+    """
+    assert row.waiting
+    assert row.waiting_since
+    since, status = rfc3339(row.waiting_since), EvmIndexStatus()
+    status.chains = {row.chain: EvmChainProgress(**asdict(row.as_progress()))}
+    outcome = indexer_check(lambda: 1.0, HealthSettings(), status.stalled_chains).run()
+    assert isinstance(outcome, CheckOutcome)
+    assert outcome.error == f"indexing the {row.chain} waits since {since}: {row.waiting}"
+    description = describe_chain(row.as_progress())
+    assert (description["waiting"], description["waitingSince"]) == (row.waiting, since)

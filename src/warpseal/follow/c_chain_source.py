@@ -61,7 +61,11 @@ class CChainSource(BlockSource[CChainBlock]):
             self._per_call = max(1, size // 2)
             raise NodeUnavailable(BLOCK, replies=error.replies or (str(error),)) from None
         self._per_call = min(_MAX_BATCH, self._per_call + 1 + self._per_call // 8)
-        blocks = [block for block in batch if block is not None]
-        if not blocks or batch[0] is None:
-            raise NodeUnavailable(BLOCK, replies=(f"{BLOCK} {first}: null",))
-        return blocks[: next((n for n, block in enumerate(batch) if block is None), len(batch))]
+        blocks: list[CChainBlock] = []
+        for block in batch:
+            if block is None:
+                break
+            blocks.append(block)
+        if not blocks:
+            raise NodeUnavailable(BLOCK, replies=await self._client.describe_lack(first))
+        return blocks

@@ -19,12 +19,11 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from warpseal.follow.blocks import ChainStopped, StopReason
-from warpseal.follow.pace import Pace
 from warpseal.follow.sources import BlockSource
 from warpseal.index.errors import IndexDamaged
 from warpseal.resources.progress import ChainProgress, ChainStop, log_fields
 from warpseal.runtime.rate_meter import RateMeter
-from warpseal.runtime.retry import Retrier, RetryDelays
+from warpseal.runtime.retry import Pace, Retrier, RetryDelays
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable

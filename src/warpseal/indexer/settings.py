@@ -12,9 +12,8 @@ from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.follow.pace import Pace
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.retry import Backoff
+from warpseal.runtime.retry import Backoff, Pace
 from warpseal.runtime.settings import (
     DAY_S,
     HOUR_S,

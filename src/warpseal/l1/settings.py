@@ -4,8 +4,7 @@ has its limits.
 
 from __future__ import annotations
 
-from warpseal.follow.pace import Pace
-from warpseal.runtime.retry import Backoff
+from warpseal.runtime.retry import Backoff, Pace
 from warpseal.runtime.settings import HOUR_S, Group, Settings, boolean, setting
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 

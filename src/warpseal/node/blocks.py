@@ -183,6 +183,15 @@ class CBlocksClient:
         blocks = [batch[0] for batch in await self._pool.distinct(_c_blocks(number, 1))]
         return tuple(block for block in blocks if block is not None and block.number == number)
 
+    async def describe_lack(self, number: int) -> tuple[str, ...]:
+        """Return the reply of each node that lacks a block, for operators."""
+        call = _c_blocks(number, 1)
+        return tuple(
+            result.reply or f"node {result.position}: {call.method} {number}: null"
+            for result in await self._pool.call_all(call)
+            if result.value is None or result.value[0] is None
+        )
+
 
 class Stream(StrEnum):
     """A sequence of the index API.

@@ -35,6 +35,19 @@ class Backoff(Struct, frozen=True):
         return delay_s if delay_s <= self.cap_s else self.cap_s * (3 + random.random()) / 4
 
 
+class Pace(Struct, frozen=True):
+    """How often a loop polls, and tries again after failures.
+
+    poll_s: seconds between two polls.
+    retry: delays after a call that failed.
+    stopped_s: seconds before input that cannot be right is read again.
+    """
+
+    poll_s: float
+    retry: Backoff
+    stopped_s: float
+
+
 class RetryDelays:
     """The delays between the attempts of one job, in seconds."""
 

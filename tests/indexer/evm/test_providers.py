@@ -22,7 +22,7 @@ from tests.indexer.evm.indexing import entry, indexing, written_hashes
 from tests.indexer.evm.nodes import open_chain_nodes
 from tests.indexer.evm_chains import ServedChain, transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
-from tests.indexer.waits import log_two_waits
+from tests.indexer.waits import assert_wait_is_shown, log_two_waits
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.jsonrpc import RpcResponse, rpc_call
 
@@ -151,7 +151,7 @@ async def test_a_chain_that_waits_for_minutes_says_so(
         status = await index.until_status(
             chain, lambda status: lack.search(status.waiting) is not None
         )
-        assert status.waiting_since
+        assert_wait_is_shown(status)
         node.tip_receipts = None
         await index.until_at(chain, chain.tip)
         status = await index.until_status(chain, lambda status: not status.waiting)
