@@ -212,6 +212,27 @@ async def _follow(history: History) -> None:
     assert all(tx.block_id == chain.id_at(tx.height) for tx in store.transactions.values())
 
 
+def test_a_first_block_is_stored_when_the_next_one_names_it() -> None:
+    async def main() -> None:
+        chain, store = Chain(8), MemoryStore()
+        lies = {7: Chain(8, salt=b"other").raw[7]}
+        nodes = [RoughNode(chain.raw, lies=lies), RoughNode(chain.raw)]
+        # The first block of Etna is the last one of the chain.
+        blocks = RoughBlocks(nodes, 1, Random(1), {"etna": BANFF_S + 7})
+        leadership = SettableLeadership()
+        follower = PChainFollower(blocks.as_client(), store, leadership, FollowerSettings())
+        task = asyncio.create_task(follower.run())
+        await asyncio.sleep(60.0)
+        assert follower.progress().height is None
+        chain.grow(1)
+        await asyncio.sleep(60.0)
+        assert (follower.progress().height, follower.progress().stop) == (8, None)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     "seeds", [SEEDS[start : start + 25] for start in range(0, len(SEEDS), 25)], ids=str
 )

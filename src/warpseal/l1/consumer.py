@@ -123,8 +123,10 @@ class L1Consumer(ChainConsumer[RawBlock]):
         return newest.high
 
     async def begin(self, min_height: int, tip: int) -> int | None:
-        """Begin at the tip, with a block that the next one names as its parent if there is a next
-        one.
+        """Begin just below the tip, with a block that the one above it names as its parent.
+
+        A chain whose tip is the first block of the backfill begins with its next block: a node can
+        return any bytes for a block that no other one names.
         """
         await self.prepare_backfill(tip)
         assert self._first is not None
@@ -132,12 +134,12 @@ class L1Consumer(ChainConsumer[RawBlock]):
             return None
         if self._fresh_above is None:
             self._fresh_above = tip
-        height = max(self._first, tip - 1)
+        if tip == self._first:
+            return None
+        height = tip - 1
         (block,) = await self.source.read(height, 1)
-        if height < tip:
-            block = await self._choose_first(height, block)
-        await self.write(height, (block,))
-        return height + 1
+        await self.write(height, (await self._choose_first(height, block),))
+        return tip
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
         newest = self._newest
