@@ -1,4 +1,4 @@
-"""Single flight: one task per key, shared outcomes, and cancellation that affects no other caller."""
+"""Single flight: a task per key, shared outcomes, a cancellation that affects no other caller."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A backup of a daemon's data: a tar file with its identity, store and metrics database, written
-while it runs.
+"""A backup of a daemon's data: a tar file with identity, store and metrics database.
 
-The first member lists the others with sizes and hashes, so that a damaged archive is refused before
-anything is restored. An archive is read as hostile input: only plain members with known names
-count, which is stricter than tarfile's data filter, and bounds the memory.
+It is written while the daemon runs. The first member lists the others with sizes and hashes, so
+that a damaged archive is refused before anything is restored. An archive is read as hostile input:
+only plain members with the names of NAMES count, which is stricter than tarfile's data filter, and
+bounds the memory.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ _VERSION: Final = 1
 _MANIFEST_NAME: Final = "backup.json"
 _MAX_SMALL_BYTES: Final = 64 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
+_MAX_PROGRAM_CHARACTERS: Final = 20
 # Neither set-id bits, nor writable for others.
 _MODES: Final = 0o755
 
@@ -66,7 +67,11 @@ class BadBackup(StartupError):
 
 
 class BackupFile(msgspec.Struct, frozen=True):
-    """One file of a backup: its size in bytes and the SHA-256 of its content in hex."""
+    """A file of a backup.
+
+    size: bytes of the content.
+    sha256: SHA-256 of the content, in hex.
+    """
 
     size: int
     sha256: str
@@ -75,7 +80,8 @@ class BackupFile(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     """The content of a backup.
 
-    program: the version of the program that wrote it; schema_version: of the store.
+    program: version of Warpseal that wrote it.
+    schema_version: version of the schema of the store; None without a store.
     """
 
     format: str
@@ -90,36 +96,33 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 def write_backup(
     target: Path, network_id: int, sources: Mapping[str, Path], progress: Progress = ignore_progress
 ) -> Manifest:
-    """Write an archive, or replace it, completely or not at all; the file is private from its first
-    byte.
+    """Write an archive, or replace it, completely or not at all.
 
-    sources: files by their names in the archive; those that do not exist are remaining out.
+    The file is private from its first byte.
+    sources: files by their names in the archive. A file that does not exist is left out.
     Raises StartupError.
     """
     for name in _MIGRATIONS.keys() & sources.keys():
         if reason := unusable_reason(sources[name]):
             raise StoreUnusable(str(sources[name]), reason, kind="database")
+    files: dict[str, Path] = {}
     try:
-        files = {
-            name: sources[name] for name in NAMES if name in sources and sources[name].is_file()
-        }
+        for name in NAMES:
+            if name in sources and sources[name].is_file():
+                files[name] = sources[name]
     except OSError as error:
         raise StartupError(f"{error.filename} cannot be read: {os_error_text(error)}") from error
     if not files:
-        raise StartupError(
-            f"there is nothing to back up: none of {', '.join(map(str, sources.values()))} exists"
-        )
+        paths = ", ".join(map(str, sources.values()))
+        raise StartupError(f"there is nothing to back up: none of {paths} exists")
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
             return _write_archive(target, Path(folder), network_id, files, progress)
     except OSError as error:
-        is_source = error.filename in map(str, files.values())
-        place = (
-            f"{error.filename} cannot be read"
-            if is_source
-            else f"the backup {target} cannot be written"
-        )
-        raise StartupError(f"{place}: {os_error_text(error)}") from error
+        failure = f"the backup {target} cannot be written"
+        if error.filename in map(str, files.values()):
+            failure = f"{error.filename} cannot be read"
+        raise StartupError(f"{failure}: {os_error_text(error)}") from error
     except sqlite3.Error as error:
         raise StartupError(f"the backup {target} cannot be written: {error}") from error
 
@@ -135,6 +138,7 @@ def _write_archive(
     if STORE_NAME in files:
         with open_read_only(StoreUrl.for_file(copies[STORE_NAME])) as connection:
             schema_version = read_version(connection)
+    # The manifest, which comes first, needs the hashes of all files: each one is read twice.
     listed: dict[str, BackupFile] = {}
     for name, path in copies.items():
         with _MeteredFile(path, partial(progress, f"hashing {name}, bytes")) as content:
@@ -163,7 +167,10 @@ def _write_archive(
 
 
 class _MeteredFile(io.FileIO):
-    """A file that is read from its beginning, and reports read and all bytes."""
+    """A file that is read from its beginning.
+
+    progress: called with the numbers of read bytes and of all bytes.
+    """
 
     def __init__(self, path: Path, progress: Callable[[int, int], None]) -> None:
         super().__init__(path)
@@ -184,7 +191,10 @@ def _member(name: str, size: int, mode: int) -> tarfile.TarInfo:
 
 
 class BackupArchive:
-    """An archive that was read once and found whole. `manifest` describes it."""
+    """An archive whose members were all checked once.
+
+    manifest: content of the archive.
+    """
 
     def __init__(self, path: Path, file: BinaryIO, progress: Progress = ignore_progress) -> None:
         """Check every member. Raises BadBackup."""
@@ -200,58 +210,54 @@ class BackupArchive:
             self._check(name)
 
     def _read_entries(self) -> dict[str, tarfile.TarInfo]:
+        """Return the headers of all members, by name. Raises BadBackup."""
         entries: dict[str, tarfile.TarInfo] = {}
         total, offset = os.fstat(self._file.fileno()).st_size, 0
-        while True:
-            self._file.seek(offset)
-            block = self._file.read(tarfile.BLOCKSIZE)
-            if len(block) < tarfile.BLOCKSIZE:
-                raise BadBackup(self._path, "it is truncated, or no archive of `warpseal backup`")
-            if not any(block):
-                return entries
-            try:
-                member = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-            except (tarfile.HeaderError, UnicodeError):
-                raise BadBackup(
-                    self._path, "it is damaged, or no archive of `warpseal backup`"
-                ) from None
+        while (member := self._read_header(offset)) is not None:
             offset += tarfile.BLOCKSIZE
-            name = member.name
-            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or name not in (
-                _MANIFEST_NAME,
-                *NAMES,
-            ):
+            name, size = member.name, member.size
+            is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+            if not is_file or name not in (_MANIFEST_NAME, *NAMES):
                 raise BadBackup(self._path, f"it has {name[:80]!r}, which no backup has")
             if name in entries:
                 raise BadBackup(self._path, f"it has {name!r} twice")
-            if member.size < 0 or (name not in _MIGRATIONS and member.size > _MAX_SMALL_BYTES):
-                raise BadBackup(
-                    self._path,
-                    f"its {name!r} is of {member.size} bytes, more than {_MAX_SMALL_BYTES}",
-                )
-            if offset + member.size > total:
-                raise BadBackup(
-                    self._path, f"it is truncated: its {name!r} should be of {member.size} bytes"
-                )
+            if size < 0 or (name not in _MIGRATIONS and size > _MAX_SMALL_BYTES):
+                reason = f"its {name!r} is of {size} bytes, more than {_MAX_SMALL_BYTES}"
+                raise BadBackup(self._path, reason)
+            if offset + size > total:
+                reason = f"it is truncated: its {name!r} should be of {size} bytes"
+                raise BadBackup(self._path, reason)
             member.offset_data = offset
             entries[name] = member
-            offset += -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+            offset += -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        return entries
+
+    def _read_header(self, offset: int) -> tarfile.TarInfo | None:
+        """Return the header at an offset; None at an empty block. Raises BadBackup."""
+        self._file.seek(offset)
+        block = self._file.read(tarfile.BLOCKSIZE)
+        if len(block) < tarfile.BLOCKSIZE:
+            raise BadBackup(self._path, "it is truncated, or no archive of `warpseal backup`")
+        if not any(block):
+            return None
+        try:
+            return tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeError):
+            reason = "it is damaged, or no archive of `warpseal backup`"
+            raise BadBackup(self._path, reason) from None
 
     def _read_manifest(self) -> Manifest:
         if _MANIFEST_NAME not in self._entries:
             raise BadBackup(self._path, f"it has no {_MANIFEST_NAME}")
+        raw = b"".join(self._chunks(_MANIFEST_NAME, "reading"))
         try:
-            manifest = msgspec.json.decode(
-                b"".join(self._chunks(_MANIFEST_NAME, "reading")), type=Manifest
-            )
+            manifest = msgspec.json.decode(raw, type=Manifest)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise BadBackup(self._path, f"its {_MANIFEST_NAME} is damaged") from None
         if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
-            raise BadBackup(
-                self._path,
-                f"it is of version {manifest.version}, written by warpseal"
-                f" {manifest.program[:20]!r}",
-            )
+            program = manifest.program[:_MAX_PROGRAM_CHARACTERS]
+            reason = f"it is of version {manifest.version}, written by warpseal {program!r}"
+            raise BadBackup(self._path, reason)
         if not 0 < manifest.network_id < 2**32:
             raise BadBackup(self._path, f"{manifest.network_id} is no network id")
         return manifest
@@ -291,11 +297,11 @@ class BackupArchive:
 
 
 def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, Path]) -> None:
-    """Write the files of an archive, completely or not at all, where nothing is.
+    """Write the files of an archive, completely or not at all, into an empty folder.
 
-    folder: of the network, in the data folder. If root restores, the files belong to the owner of
-        the data folder.
-    targets: where each file goes, by its name in the archive.
+    If root restores, the files belong to the owner of the data folder.
+    folder: folder of the network, in the data folder.
+    targets: path of each file, by its name in the archive.
     Raises StartupError.
     """
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -305,10 +311,8 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
         for path in reversed(new_folders):
             path.mkdir(mode=0o700)
         # A daemon leaves its locks, which hold nothing.
-        with _lock_empty(
-            folder,
-            {name for name in before if name != LOCK_NAME and not name.endswith(LOCK_SUFFIX)},
-        ):
+        locks = {name for name in before if name == LOCK_NAME or name.endswith(LOCK_SUFFIX)}
+        with _lock_empty(folder, before - locks):
             _restore_files(archive, restored)
             if os.geteuid() == 0 and folder.parent not in new_folders:
                 _give(folder.parent.stat(), (folder, *folder.iterdir(), *restored.values()))
@@ -324,22 +328,21 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
 
 
 def _give(owner: os.stat_result, paths: Iterable[Path]) -> None:
-    """Give files to the owner of the data folder, the user of the daemon, which could not read
-    those of root.
-    """
+    """Give files to the owner of the data folder: the daemon's user cannot read those of root."""
     for path in paths:
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 @contextmanager
 def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
-    """Hold the lock of a network's folder, which has this content besides locks.
+    """Hold the lock of a network's folder.
 
-    Raises StartupError if it has any.
+    content: names of the files in the folder, besides locks.
+    Raises StartupError if there is any content.
     """
+    shown = ", ".join(sorted(content)[:3])
     refusal = StartupError(
-        f"{folder} is not empty ({', '.join(sorted(content)[:3])}): a backup is restored only where"
-        " nothing is"
+        f"{folder} is not empty ({shown}): a backup is restored only where nothing is"
     )
     if content and not (folder / LOCK_NAME).exists():
         raise refusal

@@ -1,6 +1,4 @@
-"""Settings of the health checks, of the logs, and of VM plugins, about which
-docs/node-interfaces.md says more.
-"""
+"""Settings of the health checks, of the logs, and of VM plugins (docs/node-interfaces.md)."""
 
 from __future__ import annotations
 
@@ -26,8 +24,11 @@ from warpseal.runtime.settings import (
 
 
 class HealthSettings(Settings, frozen=True):
-    """max_lag_s: age of the first missing block of a followed chain. *_disk_percent: free space of
-    data-dir's disk.
+    """Settings of the health checks.
+
+    max_lag_s: age of the first missing block beyond which a followed chain is unhealthy.
+    warn_disk_percent, fail_disk_percent: free space of data-dir's disk, below which the check warns
+        and fails.
     """
 
     check_frequency_s: float = setting(
@@ -52,7 +53,10 @@ class HealthSettings(Settings, frozen=True):
 
 
 class LogSettings(Settings, frozen=True):
-    """folder: None is no log files."""
+    """Settings of the logs.
+
+    folder: folder of the log files; None: no files.
+    """
 
     level: str = setting(
         "info",
@@ -94,7 +98,7 @@ PLUGIN_VERSIONS: Final[Mapping[int, str]] = MappingProxyType(
         47: "1.15.3",
     }
 )
-"""The newest known release of avalanchego that speaks each version of the protocol between node and plugin.
+"""The newest known release of avalanchego for each version of the protocol between node and plugin.
 
 Source of truth: avalanchego `version/compatibility.json`.
 """
@@ -111,12 +115,13 @@ class OutputBounds(Struct, frozen=True):
 
 
 class PluginSettings(Settings, frozen=True):
-    """Durations in seconds.
+    """Settings of VM plugins.
 
-    plugin_dir: None is the folder `plugins` in the daemon's own, which need not exist.
-    output: bounds of the output of one process in the log.
-    handshake_s: timeout until a plugin reports its address; call_s: timeout of one call to it;
-    stop_s: time between asking a process to end and killing it.
+    plugin_dir: folder of the plugins; None: the folder `plugins` in data-dir, which need not exist.
+    output: bounds of the output of a process in the log.
+    handshake_s: timeout until a plugin reports its address.
+    call_s: timeout of a call to a plugin.
+    stop_s: time between SIGTERM and SIGKILL.
     """
 
     plugin_dir: Path | None = setting(

@@ -1,5 +1,6 @@
-"""Export of traces by OTLP over HTTP: the only module that knows OpenTelemetry, loaded if a
-collector is configured.
+"""Export of traces by OTLP over HTTP.
+
+It is the only module that knows OpenTelemetry, and is loaded if a collector is configured.
 
 Source of truth: W3C Trace Context, 3.2 and 3.3; OpenTelemetry's environment variables, of which the
 SDK itself reads those of exporter, batches and resource.
@@ -50,22 +51,21 @@ _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 class TraceExporter:
     """Samples requests, and sends their spans to the collector that the environment names.
 
+    environ: environment variables of the process.
     Raises StartupError.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._bound, self._follows_parent = _read_sampler(environ)
-        protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get(
-            "OTEL_EXPORTER_OTLP_PROTOCOL"
-        )
+        # The variable for traces alone comes before the one for all signals.
+        protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+        protocol = protocol or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
         if protocol not in (None, "http/protobuf"):
             raise StartupError(
                 f"OTEL_EXPORTER_OTLP_PROTOCOL {protocol[:32]!r} is not supported: use http/protobuf"
             )
-        url = (
-            environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-            or environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
-        )
+        url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        url = url or environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
         self._collector = NodeEndpoint(url).display
         if not self._collector.startswith("http"):
             raise StartupError(
@@ -76,8 +76,9 @@ class TraceExporter:
 
     @asynccontextmanager
     async def opened(self, grace_s: float) -> AsyncIterator[None]:
-        """Trace requests inside the block; then send what is left, for two seconds and the grace
-        period at most.
+        """Trace requests inside the block; then send the remaining spans.
+
+        grace_s: bound of the time for them, which is two seconds at most.
         """
         for library in ("opentelemetry", "urllib3"):
             # One logs each try, the other the path of the URL, which may hold a key.
@@ -106,8 +107,9 @@ class TraceExporter:
                         await asyncio.sleep(_POLL_S)
 
     def _begin(self, headers: Sequence[tuple[bytes, bytes]]) -> Trace | None:
-        """Begin the trace of a request; None: it is not sampled, and has no parent that nodes
-        should know.
+        """Begin the trace of a request and return it.
+
+        A request that is not sampled has a trace only for its parent, which nodes should know.
         """
         parents = [value for name, value in headers if name == b"traceparent"]
         match = _PARENT.fullmatch(parents[0]) if len(parents) == 1 else None
@@ -117,9 +119,9 @@ class TraceExporter:
             trace = Trace(self._export, getrandbits(64) << 64 | low_bits) if is_sampled else None
         else:
             trace_id, parent_id, flags = (int(match[number], 16) for number in (2, 3, 4))
-            is_sampled = (
-                bool(flags & 1) if self._follows_parent else trace_id % _RATIO_LIMIT < self._bound
-            )
+            is_sampled = trace_id % _RATIO_LIMIT < self._bound
+            if self._follows_parent:
+                is_sampled = bool(flags & TraceFlags.SAMPLED)
             states = [value for name, value in headers if name == b"tracestate"]
             # A split or malformed state is left out, as the standard allows.
             state = states[0].decode() if len(states) == 1 and _STATE.fullmatch(states[0]) else ""
@@ -130,32 +132,29 @@ class TraceExporter:
     def _export(self, trace: Trace, span: Span) -> None:
         state = TraceState.from_header([trace.state]) if trace.state else None
         is_root = span.span_id == trace.root_id
-        parent_id = span.parent_id or (0 if is_root else trace.root_id)
-        self._processor.on_end(
-            ReadableSpan(
-                span.name,
-                SpanContext(trace.trace_id, span.span_id, False, _SAMPLED, state),
-                (
-                    SpanContext(trace.trace_id, parent_id, is_root, _SAMPLED, state)
-                    if parent_id
-                    else None
-                ),
-                self._resource,
-                {
-                    name if "." in name else f"warpseal.{name}": _encode_attribute(name, value)
-                    for name, value in span.attributes.items()
-                    if value is not None
-                },
-                kind=SpanKind[span.kind.upper()],
-                status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
-                start_time=int(span.started_at * 1e9) + trace.unix_offset_ns,
-                end_time=int(span.ended_at * 1e9) + trace.unix_offset_ns,
-            )
+        parent_id = span.parent_id
+        if not parent_id and not is_root:
+            parent_id = trace.root_id
+        parent = None
+        if parent_id:
+            # The parent of the request itself is a span of the caller.
+            parent = SpanContext(trace.trace_id, parent_id, is_root, _SAMPLED, state)
+        exported = ReadableSpan(
+            span.name,
+            SpanContext(trace.trace_id, span.span_id, False, _SAMPLED, state),
+            parent,
+            self._resource,
+            _encode_attributes(span.attributes),
+            kind=SpanKind[span.kind.upper()],
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+            start_time=int(span.started_at * 1e9) + trace.unix_offset_ns,
+            end_time=int(span.ended_at * 1e9) + trace.unix_offset_ns,
         )
+        self._processor.on_end(exported)
 
 
 def _read_sampler(environ: Mapping[str, str]) -> tuple[int, bool]:
-    """Return below which number an id is sampled, and whether a caller's flag comes first.
+    """Return the bound below which ids are sampled, and whether a caller's flag comes first.
 
     Raises StartupError.
     """
@@ -172,19 +171,30 @@ def _read_sampler(environ: Mapping[str, str]) -> tuple[int, bool]:
     return round(ratio * _RATIO_LIMIT), name != kind
 
 
+def _encode_attributes(attributes: Mapping[str, Any]) -> dict[str, str | bool | int | float]:
+    """Return the attributes of a span; names without a namespace are those of Warpseal."""
+    encoded = {}
+    for name, value in attributes.items():
+        if value is not None:
+            full_name = name if "." in name else f"warpseal.{name}"
+            encoded[full_name] = _encode_attribute(name, value)
+    return encoded
+
+
 def _encode_attribute(name: str, value: Any) -> str | bool | int | float:
-    """Return a value as OTLP has it: scalars as they are, others as text, and weights, which may
-    need 64 bits.
+    """Return a value as OTLP has it: scalars as they are, others as text.
+
+    Weights, which may need 64 bits, are text.
     """
-    if isinstance(value, float) or (
-        isinstance(value, int) and value < 1 << 63 and not name.endswith("weight")
-    ):
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int) and value < 1 << 63 and not name.endswith("weight"):
         return value
     return id_text(value) if isinstance(value, bytes) else str(value)[:_MAX_CHARACTERS]
 
 
 class _CollectorSession(requests.Session):
-    """Logs one line when the collector fails, and another one when it works again."""
+    """Logs a line when the collector fails, and another line when it works again."""
 
     def __init__(self, collector: str) -> None:
         super().__init__()
@@ -192,7 +202,7 @@ class _CollectorSession(requests.Session):
         self.is_failing = False
 
     def request(self, *arguments: Any, **options: Any) -> requests.Response:
-        """Send a request; return its response, of which nothing but the header is read."""
+        """Send a request; return its response, whose body is not read."""
         try:
             response = super().request(*arguments, **{**options, "stream": True})
         except (OSError, ValueError) as error:

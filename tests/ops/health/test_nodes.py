@@ -1,4 +1,4 @@
-"""Health of the configured nodes: each list needs a usable node of this network that does not lag."""
+"""Each list of configured nodes needs a usable node of this network that does not lag."""
 
 from __future__ import annotations
 

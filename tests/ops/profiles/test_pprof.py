@@ -1,4 +1,4 @@
-"""Profiles are what pprof reads: by our own definitions of the format, and by what Go's tool read."""
+"""Profiles are what pprof reads: by the definitions of the format, and by what Go's tool read."""
 
 from __future__ import annotations
 

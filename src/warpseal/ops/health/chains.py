@@ -1,5 +1,7 @@
-"""Checks of chains: the lag of each followed chain and its connected validators, the nodes of each
-EVM chain, and the upstream nodes: each list has enough usable nodes, and the node in use keeps up.
+"""Checks of chains and of the nodes that serve them.
+
+A followed chain must not lag, and its validators must be connected. Each EVM chain needs a node.
+Each list of upstream nodes needs enough usable nodes, of which the first must keep up.
 
 Source of truth: the specification's chain message; its texts are of avalanchego's handler and
 consensus checks.
@@ -12,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.ops.settings import HealthSettings
@@ -39,9 +41,9 @@ _MIN_INTERVAL_S: Final = 1.0
 
 
 class FollowedChain(Struct, frozen=True):
-    """One followed chain.
+    """A followed chain.
 
-    name: its primary alias.
+    name: primary alias of the chain.
     """
 
     name: str
@@ -59,8 +61,9 @@ class LagTimer:
         self._tips: deque[tuple[int, float]] = deque(maxlen=_MAX_TIPS)
 
     def age_s(self, height: int | None, tip: int | None, now: float) -> float:
-        """Return for how long the first block above `height` has been known; 0 if none is missing
-        below `tip`.
+        """Return the seconds since which the first block above `height` is known; 0 without one.
+
+        tip: height of the newest block that a node has.
         """
         if tip is None or height is None or tip <= height:
             self._tips.clear()
@@ -80,7 +83,8 @@ def chain_check(
 ) -> HealthCheck:
     """Return the check of a followed chain, with its subnet as tag.
 
-    now: seconds of a monotonic clock.
+    max_lag_s: age of the first missing block beyond which the check fails.
+    now: returns the seconds of a monotonic clock.
     """
     lag = LagTimer()
 
@@ -88,18 +92,8 @@ def chain_check(
         progress = chain.progress()
         age_s = lag.age_s(progress.height, progress.node_height, now())
         networking, share = _networking(readiness_of(chain.subnet_id))
-        # The id of the node's last block is known only if the daemon has read that block.
-        is_same = progress.block_id is not None and progress.height == progress.node_height
-        vm = {
-            "nodeHeight": progress.node_height,
-            "nodeLastAcceptedID": (
-                id_text(progress.block_id) if is_same and progress.block_id else None
-            ),
-        }
-        message = {
-            "engine": {"consensus": _consensus(progress, age_s), "vm": vm},
-            "networking": networking,
-        }
+        engine = {"consensus": _consensus(progress, age_s), "vm": _vm(progress)}
+        message = {"engine": engine, "networking": networking}
         errors = []
         if progress.stopped is not None:
             errors.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
@@ -120,29 +114,23 @@ def chain_check(
 
 
 def evm_check(chain: ForwardedChain) -> HealthCheck:
-    """Return the check of a forwarded EVM chain's nodes, which are named by their positions in the
-    operator's list.
+    """Return the check of a forwarded EVM chain's nodes.
+
+    The nodes are named by their positions in the operator's list.
     """
 
     def run() -> CheckOutcome:
-        pool = chain.pool
-        identity = pool.identity.expected
+        pool, identity = chain.pool, chain.pool.identity.expected
+        refused = sorted(chain.sockets.refused.items())
         nodes = {str(position): error for position, error in sorted(pool.failures().items())}
-        message: Mapping[str, Any] = {
-            "chainID": identity.chain_id if identity else None,
-            "nodes": nodes,
-        }
-        nodes |= {
-            f"ws{position}": error for position, error in sorted(chain.sockets.refused.items())
-        }
-        errors = [
-            f"rpc[{position}] {reason}" for position, reason in sorted(pool.mismatches().items())
-        ]
-        errors += [
-            f"ws[{position}] {reason}" for position, reason in sorted(chain.sockets.refused.items())
-        ]
+        nodes |= {f"ws{position}": error for position, error in refused}
+        chain_id = identity.chain_id if identity else None
+        mismatches = sorted(pool.mismatches().items())
+        errors = [f"rpc[{position}] {reason}" for position, reason in mismatches]
+        errors += [f"ws[{position}] {reason}" for position, reason in refused]
         if not pool.is_up:
             errors.append("no node of this chain can be reached")
+        message = {"chainID": chain_id, "nodes": nodes}
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck(f"evm-{id_text(chain.chain_id)}", run)
@@ -153,8 +141,11 @@ def evm_index_check(
     content: Callable[[], Mapping[str, Any]],
     stops: Callable[[], Sequence[str]],
 ) -> HealthCheck:
-    """Return the check of the indexes of EVM chains; it fails for each of `stops`, the chains that
-    stopped.
+    """Return the check of the indexes of EVM chains.
+
+    refresh: reads the state of the indexes again.
+    content: returns the message.
+    stops: returns an error for each chain whose indexing stopped.
     """
 
     async def run() -> CheckOutcome:
@@ -165,11 +156,11 @@ def evm_index_check(
 
 
 def gateway_check(pools: Mapping[str, NodePool[int]]) -> HealthCheck:
-    """Return the check of the nodes of the gateway, by chain, named by their positions in the
-    operator's list.
+    """Return the check of the nodes of the gateway, by chain.
 
-    Nodes need not serve all chains: a chain is missed if a node has shown a block of it since the
-    start. Before any node has shown one, all chains are missed.
+    The nodes are named by their positions in the operator's list. They need not serve all chains: a
+    chain without a node is an error if a node has shown a block of it since the start. Before any
+    node has shown a block, every chain without a node is an error.
     """
 
     def run() -> CheckOutcome:
@@ -177,20 +168,15 @@ def gateway_check(pools: Mapping[str, NodePool[int]]) -> HealthCheck:
             chain: {str(position): error for position, error in sorted(pool.failures().items())}
             for chain, pool in pools.items()
         }
-        refused = {
-            position: reason
-            for pool in pools.values()
-            for position, reason in pool.mismatches().items()
-        }
+        refused: dict[int, str] = {}
+        for pool in pools.values():
+            refused |= pool.mismatches()
         errors = [
             f"gateway-nodes[{position}] {reason}" for position, reason in sorted(refused.items())
         ]
         expected = {chain: pool for chain, pool in pools.items() if pool.has_blocks} or pools
-        errors += [
-            f"no node of the {chain}-Chain can be reached"
-            for chain, pool in expected.items()
-            if not pool.is_up
-        ]
+        down = [chain for chain, pool in expected.items() if not pool.is_up]
+        errors += [f"no node of the {chain}-Chain can be reached" for chain in down]
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck("gateway", run)
@@ -206,6 +192,15 @@ def _consensus(progress: ChainProgress, age_s: float) -> dict[str, Any]:
     }
 
 
+def _vm(progress: ChainProgress) -> dict[str, Any]:
+    # The id of the node's last block is known only if the daemon has read that block.
+    has_last_block = progress.block_id is not None and progress.height == progress.node_height
+    return {
+        "nodeHeight": progress.node_height,
+        "nodeLastAcceptedID": id_text(progress.block_id) if has_last_block else None,
+    }
+
+
 def _networking(subnet: SubnetReadiness | None) -> tuple[dict[str, Any], float]:
     if subnet is None or not subnet.total:
         return {"disconnectedValidators": [], "percentConnected": 0}, 0.0
@@ -217,35 +212,48 @@ def _networking(subnet: SubnetReadiness | None) -> tuple[dict[str, Any], float]:
 
 
 NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
-"""Asks every node of a list; never raises."""
+"""Calls every node of a list; never raises."""
 
 
-class NodeMonitor(Struct):
-    """The latest results of the nodes of each list: those of p-chain-api are heights.
+class NodeMonitor:
+    """The latest results of the nodes of each list; those of p-chain-api are heights.
 
-    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any
-        result.
-    proposed: the proposed P-Chain height, which the signing uses; is_fresh: whether it is recent
-        enough for that.
-    now: seconds of a monotonic clock.
-    quorum: how many nodes of p-chain-api must agree; as many have reached the height with which the
-        others are compared, so that fewer nodes that forge heights do not make the others late.
+    heights: calls the nodes of p-chain-api for their heights.
+    info: calls the nodes of info-api for any result.
+    proposed: returns the proposed P-Chain height, at which messages are signed.
+    is_fresh: returns whether the proposed height is recent enough for signing.
+    now: returns the seconds of a monotonic clock.
+    quorum: number of nodes of p-chain-api that must agree. The lag of a node is measured from the
+        height that as many nodes have reached, so that fewer nodes that forge heights do not make
+        the others late.
     """
 
-    heights: NodeProbe
-    info: NodeProbe
-    proposed: Callable[[], int | None]
-    is_fresh: Callable[[], bool]
-    settings: HealthSettings
-    now: Callable[[], float]
-    quorum: int = 1
-    results: dict[str, Sequence[NodeResult[int]]] = field(default_factory=dict)
-    _lags: dict[int, LagTimer] = field(default_factory=dict)
-    _behind_s: dict[int, float] = field(default_factory=dict)
+    def __init__(
+        self,
+        heights: NodeProbe,
+        info: NodeProbe,
+        proposed: Callable[[], int | None],
+        is_fresh: Callable[[], bool],
+        settings: HealthSettings,
+        now: Callable[[], float],
+        quorum: int = 1,
+    ) -> None:
+        self._heights = heights
+        self._info = info
+        self._proposed = proposed
+        self._is_fresh = is_fresh
+        self._settings = settings
+        self._now = now
+        self._quorum = quorum
+        self.results: Mapping[str, Sequence[NodeResult[int]]] = {}
+        self._lags: dict[int, LagTimer] = {}
+        self._behind_s: dict[int, float] = {}
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """Ask the nodes in each round of checks, more often while an error is known, until
+        """Call the nodes in each round of checks, more often while there is an error, until
         cancelled.
+
+        on_change: called when the errors change.
         """
         while True:
             before = tuple(self._errors())
@@ -253,53 +261,60 @@ class NodeMonitor(Struct):
             after = tuple(self._errors())
             if after != before:
                 on_change()
-            frequency_s = max(_MIN_INTERVAL_S, self.settings.check_frequency_s)
-            await asyncio.sleep(min(_RETRY_S, frequency_s) if after else frequency_s)
+            interval_s = max(_MIN_INTERVAL_S, self._settings.check_frequency_s)
+            if after:
+                interval_s = min(_RETRY_S, interval_s)
+            await asyncio.sleep(interval_s)
 
     async def poll(self) -> None:
-        """Ask every node once."""
-        results = await asyncio.gather(self.heights(), self.info())
-        self.results = dict(zip((P_CHAIN_API, INFO_API), results, strict=True))
+        """Call every node once."""
+        p_chain_results, info_results = await asyncio.gather(self._heights(), self._info())
+        self.results = {P_CHAIN_API: p_chain_results, INFO_API: info_results}
         heights = {
-            result.position: result.value for result in results[0] if result.value is not None
+            result.position: result.value for result in p_chain_results if result.value is not None
         }
-        reached = find_quorum_height(heights.values(), self.quorum)
-        highest = max(heights.values(), default=None) if reached is None else reached
-        self._behind_s = {
-            position: self._lags.setdefault(position, LagTimer()).age_s(height, highest, self.now())
-            for position, height in heights.items()
-        }
+        tip = find_quorum_height(heights.values(), self._quorum)
+        if tip is None:
+            tip = max(heights.values(), default=None)
+        now = self._now()
+        self._behind_s = {}
+        for position, height in heights.items():
+            lag = self._lags.setdefault(position, LagTimer())
+            self._behind_s[position] = lag.age_s(height, tip, now)
 
     def behind_s(self, position: int) -> float:
-        """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or
-        did not result.
+        """Return the seconds for which a node of p-chain-api has been behind the others.
+
+        It is 0 if the node is not behind them, or has not answered.
         """
         return self._behind_s.get(position, 0.0)
 
     def check(self) -> HealthCheck:
-        """Return the check; it also fails without a proposed height, since no message can be signed
-        then.
-        """
-        tags = frozenset({APPLICATION})
+        """Return the check; it also fails without a proposed height, which signing needs."""
         return HealthCheck(
-            "nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error
+            "nodes",
+            self._check,
+            frozenset({APPLICATION}),
+            is_prompt=True,
+            blocking_error=self._height_error,
         )
 
     def _height_error(self) -> str | None:
-        return None if self.is_fresh() else STALE_HEIGHT
+        return None if self._is_fresh() else STALE_HEIGHT
 
     def _check(self) -> CheckOutcome:
-        message = {"nodes": dict(self._node_messages()), "proposedHeight": self.proposed()}
-        return CheckOutcome(
-            message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None
-        )
+        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed()}
+        errors = list(self._errors())
+        if (height_error := self._height_error()) is not None:
+            errors.insert(0, height_error)
+        return CheckOutcome(message, "; ".join(errors) or None)
 
     def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for name, results in self.results.items():
             for result in results:
-                message: dict[str, Any] = (
-                    {} if result.failure is None else {"error": result.failure.value}
-                )
+                message: dict[str, Any] = {}
+                if result.failure is not None:
+                    message["error"] = result.failure.value
                 if result.disagrees:
                     message["disagrees"] = True
                 if name == P_CHAIN_API and result.value is not None:
@@ -309,24 +324,22 @@ class NodeMonitor(Struct):
                 yield f"{name}[{result.position}]", message
 
     def _errors(self) -> Iterator[str]:
-        """Yield the current errors. A node may be down as long as another one of its list is up."""
+        """Yield the current errors. A node may be down while another node of its list is up."""
         for name, results in self.results.items():
             for result in results:
                 if result.failure is PublicFailure.WRONG_NETWORK:
                     yield f"{name}[{result.position}] is of another network"
             usable = [result for result in results if result.value is not None]
-            first = next(iter(usable), None)
-            if first is None:
+            if not usable:
                 yield f"no node of {name} can be used"
-            elif name == P_CHAIN_API and len(usable) < self.quorum:
+            elif name == P_CHAIN_API and len(usable) < self._quorum:
                 yield (
                     f"{len(usable)} of {len(results)} nodes of {name} can be used, and"
-                    f" {self.quorum} must agree"
+                    f" {self._quorum} must agree"
                 )
-            elif (
-                name == P_CHAIN_API
-                and self.quorum == 1
-                and self._behind_s[first.position] > self.settings.max_lag_s
-            ):
-                allowed = go_duration(self.settings.max_lag_s)
-                yield f"{name}[{first.position}] is behind the others for longer than {allowed}"
+            elif name == P_CHAIN_API and self._quorum == 1:
+                # A single node decides: the first that can be used.
+                position, allowed_s = usable[0].position, self._settings.max_lag_s
+                if self._behind_s[position] > allowed_s:
+                    allowed = go_duration(allowed_s)
+                    yield f"{name}[{position}] is behind the others for longer than {allowed}"

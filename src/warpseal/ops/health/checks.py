@@ -73,8 +73,9 @@ def peer_checks(
 ) -> Iterator[HealthCheck]:
     """Yield the checks of the peers.
 
-    underfunded: the L1 validators of a subnet without enough balance.
-    untested: times of upgrades that this version of Warpseal was not tested with.
+    underfunded: returns the L1 validators of a subnet without enough balance.
+    untested: returns Unix times of the upgrades that Warpseal was not tested with, by name.
+    now: returns the seconds of the clock of the connections.
     """
 
     def traffic() -> PeerTraffic:
@@ -90,12 +91,13 @@ def peer_checks(
 
 
 class PeerTraffic(Struct, frozen=True):
-    """Traffic between the daemon and its peers. Moments are of one monotonic clock; None: never.
+    """Traffic between the daemon and its peers. Times are of one monotonic clock; None: never.
 
-    sent, unsent: requests that were written or queued, and those that no queue accepted, since the
-        start.
+    sent: number of requests that were written or queued since the start.
+    unsent: number of requests that no queue accepted since the start.
+    outstanding: number of requests that are not answered yet.
     capacity: limit of unanswered requests.
-    oldest_request_at: None if no request is unanswered.
+    oldest_request_at: time of the oldest of them; None without any.
     """
 
     peers: int
@@ -110,7 +112,7 @@ class PeerTraffic(Struct, frozen=True):
 
 def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
     """Return the check of the connections."""
-    # Of connections that are closed by now as well.
+    # Connections that have closed since count as well.
     latest: dict[str, float] = {}
 
     def run() -> CheckOutcome:
@@ -123,10 +125,10 @@ def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) 
         silences = {name: now() - moment for name, moment in latest.items()}
         for name, silence_s in silences.items():
             message[f"timeSinceLastMsg{name}"] = go_duration(silence_s)
-        errors = ", ".join(_network_errors(current, silences, rate))
-        return CheckOutcome(
-            message, f"network layer is unhealthy reason: {errors}" if errors else None
-        )
+        errors = list(_network_errors(current, silences, rate))
+        if not errors:
+            return CheckOutcome(message)
+        return CheckOutcome(message, f"network layer is unhealthy reason: {', '.join(errors)}")
 
     return HealthCheck("network", run, _GLOBAL)
 
@@ -139,9 +141,9 @@ def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -
 
     def run() -> CheckOutcome:
         current = traffic()
-        longest_s = (
-            now() - current.oldest_request_at if current.oldest_request_at is not None else 0.0
-        )
+        longest_s = 0.0
+        if current.oldest_request_at is not None:
+            longest_s = now() - current.oldest_request_at
         message = {
             "longestRunningRequest": go_duration(longest_s),
             "outstandingRequests": current.outstanding,
@@ -154,32 +156,34 @@ def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -
                 f"time for outstanding requests {go_duration(longest_s)} >"
                 f" {go_duration(MAX_REQUEST_S)}"
             )
-        reason = ", ".join(errors)
-        return CheckOutcome(
-            message, f"the router is not healthy reason: {reason}" if reason else None
-        )
+        if not errors:
+            return CheckOutcome(message)
+        return CheckOutcome(message, f"the router is not healthy reason: {', '.join(errors)}")
 
     return HealthCheck("router", run, _GLOBAL)
 
 
 def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> HealthCheck:
-    """Return the check of the clock against the peers' clocks; peers refuse a handshake with too
-    large an offset.
+    """Return the check of the clock against the peers' clocks.
+
+    Peers refuse the handshake of a clock that is too far off.
     """
 
     def run() -> CheckOutcome:
         offset = offset_s()
-        message = {"offsetSeconds": None if offset is None else round(offset, 3)}
-        if offset is None or abs(offset) <= tolerance_s:
-            return CheckOutcome(message)
-        return CheckOutcome(
-            message,
-            f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed",
-        )
+        if offset is None:
+            return CheckOutcome({"offsetSeconds": None})
+        error = None
+        if abs(offset) > tolerance_s:
+            error = (
+                f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed"
+            )
+        return CheckOutcome({"offsetSeconds": round(offset, 3)}, error)
 
-    return HealthCheck(
-        "clock", run, _GLOBAL, findings=lambda: _clock_findings(offset_s(), tolerance_s)
-    )
+    def findings() -> Iterator[Finding]:
+        return _clock_findings(offset_s(), tolerance_s)
+
+    return HealthCheck("clock", run, _GLOBAL, findings=findings)
 
 
 def database_check(status: Callable[[], StoreStatus]) -> HealthCheck:
@@ -204,8 +208,8 @@ def signing_blocks_check(error: Callable[[], str | None]) -> HealthCheck:
 def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
     """Return the check of the disk of a folder, or of its nearest parent that exists.
 
-    The message warns of little space; the check fails with hardly any. The daemon never stops for
-    it.
+    The message warns below `warn_disk_percent`, and the check fails below `fail_disk_percent`. The
+    daemon never stops for it.
     """
     warn, fail = settings.warn_disk_percent, settings.fail_disk_percent
 
@@ -221,9 +225,8 @@ def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
         }
         reason = f"remaining available disk space percentage ({percent}%) is below"
         if percent < fail:
-            return CheckOutcome(
-                message, f"{reason} minimum required available space percentage ({fail}%)"
-            )
+            error = f"{reason} minimum required available space percentage ({fail}%)"
+            return CheckOutcome(message, error)
         if percent < warn:
             message["warning"] = f"{reason} warning threshold available space percentage ({warn}%)"
         return CheckOutcome(message)
@@ -240,9 +243,10 @@ def indexer_check(
     """Return the check of the indexer; it fails if the process of this machine is silent for two
     rounds.
 
-    stops: the chains that it stopped indexing, with height and reason; each is an error as well.
+    silence_s: returns the seconds since the last report of that process; None before the first.
+    stops: returns an error for each chain that the indexer stopped indexing.
     report_age_s: returns the age of the oldest of the reports in the indexes, None if a chain has
-        none. It counts if processes of other machines fill the indexes.
+        no report. It counts if processes of other machines fill the indexes.
     """
     round_s = 2 * settings.check_frequency_s
 
@@ -267,7 +271,7 @@ def indexer_check(
 def validator_sets_check(comparison: SetComparison) -> HealthCheck:
     """Return the check that the index and the nodes list the same validators.
 
-    Only people can decide who is right.
+    It is no error: only an operator can find out which of them is right.
     """
     return HealthCheck(
         "validator-sets",
@@ -278,7 +282,7 @@ def validator_sets_check(comparison: SetComparison) -> HealthCheck:
 def background_check(failing: Callable[[], Iterable[str]]) -> HealthCheck:
     """Return the check of the work that signing does not need.
 
-    failing: a sentence about each part that failed.
+    failing: returns a sentence about each part that failed.
     """
 
     def run() -> CheckOutcome:
@@ -288,7 +292,7 @@ def background_check(failing: Callable[[], Iterable[str]]) -> HealthCheck:
 
 
 def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:
-    """Return the check of the metrics database, without which the daemon is healthy, but degraded."""
+    """Return the check of the metrics database, without which the daemon is degraded."""
 
     def degraded() -> Iterator[str]:
         if (reason := status().reason) is not None:
@@ -302,9 +306,9 @@ def quorum_check(
     readiness_of: ReadinessOf,
     network: Callable[[], PeerNetwork | None] = lambda: None,
 ) -> HealthCheck:
-    """Return the check of one subnet's connected weight.
+    """Return the check of a subnet's connected weight.
 
-    network: None while the daemon starts.
+    network: returns the peers, None while the daemon starts.
     """
     name = id_text(subnet_id)
 
@@ -315,7 +319,8 @@ def quorum_check(
         return CheckOutcome(_weights(subnet), subnet.shortfall)
 
     def blocking_error() -> str | None:
-        return (readiness_of(subnet_id) or SubnetReadiness(subnet_id, False, 0, 0, ())).shortfall
+        subnet = readiness_of(subnet_id) or SubnetReadiness(subnet_id, False, 0, 0, ())
+        return subnet.shortfall
 
     def findings() -> Iterator[Finding]:
         subnet, peers = readiness_of(subnet_id), network()
@@ -337,10 +342,11 @@ def bootstrap_check(
     readiness: Readiness,
     chains: Callable[[], Mapping[str, FollowedChain]],
 ) -> HealthCheck:
-    """Return the startup check: each subnet had enough weight connected, and each followed chain
-    was at its tip, once.
+    """Return the startup check, which passes after each subnet had enough weight connected once,
+    and each followed chain was at its tip once.
 
-    A chain is compared with its first known tip, which it reaches although new blocks keep coming.
+    A chain is compared with the first tip that a node reported, which it reaches although new
+    blocks keep coming.
     """
     pending = list(dict.fromkeys((PRIMARY_NETWORK, *subnet_ids)))
     connected, caught_up = set[SubnetID](), set[str]()
@@ -372,9 +378,7 @@ def read_traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
     max_outstanding: limit of unanswered requests of one connection.
     """
     connections = list(network.connected.values())
-    oldest = [
-        moment for connection in connections if (moment := connection.oldest_request_at) is not None
-    ]
+    oldest = [connection.oldest_request_at for connection in connections]
     return PeerTraffic(
         peers=len(connections),
         received_at=_latest(connection.received_at for connection in connections),
@@ -383,12 +387,12 @@ def read_traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
         unsent=sum(peer.refused for peer in network.statistics.values()),
         outstanding=sum(connection.outstanding for connection in connections),
         capacity=max_outstanding * len(connections),
-        oldest_request_at=min(oldest, default=None),
+        oldest_request_at=min((moment for moment in oldest if moment is not None), default=None),
     )
 
 
 def _latest(moments: Iterable[float]) -> float | None:
-    """Return the latest moment; None if there was none yet."""
+    """Return the latest moment; None if nothing was received or sent yet."""
     return max((moment for moment in moments if isfinite(moment)), default=None)
 
 
@@ -429,20 +433,14 @@ def _subnet_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[
             "look at the p-chain-api nodes above",
         )
         return
-    grade = (
-        Grade.BAD
-        if subnet.connected < subnet.needed
-        else Grade.WARNING
-        if subnet.missing
-        else Grade.GOOD
-    )
     share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
     weights = f"weight {subnet.connected} of {subnet.needed} needed, total {subnet.total}"
     text = (
         f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed"
         f" ({weights})"
     )
-    yield Finding(grade, text, detail={"subnetId": id_text(subnet.subnet_id), **_weights(subnet)})
+    detail = {"subnetId": id_text(subnet.subnet_id), **_weights(subnet)}
+    yield Finding(_connection_grade(subnet), text, detail=detail)
     yield from _connection_findings(subnet, network)
     if subnet.keyless:
         share = 100 * subnet.keyless / subnet.total
@@ -455,6 +453,12 @@ def _subnet_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[
         yield Finding(grade, text, advice)
 
 
+def _connection_grade(subnet: SubnetReadiness) -> Grade:
+    if subnet.connected < subnet.needed:
+        return Grade.BAD
+    return Grade.WARNING if subnet.missing else Grade.GOOD
+
+
 def _connection_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[Finding]:
     by_reason: dict[str, list[tuple[NodeID, int]]] = {}
     for validator in subnet.missing:
@@ -463,27 +467,24 @@ def _connection_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Itera
             reason = "not_connected" if unreachable is None else unreachable.reason
             by_reason.setdefault(reason, []).append((node_id, validator.weight))
     for reason, nodes in by_reason.items():
-        missing = [(*node, network.missing_connection(node[0])) for node in nodes]
-        descriptions = ", ".join(_describe_missing(*node) for node in missing[:_MAX_LISTED])
-        text = f"{_counted(len(nodes))} missing ({reason}): {descriptions}{_and_more(nodes)}"
-        validators = [
-            {
-                "nodeId": node_id_text(node_id),
-                "weight": str(weight),
-                **(to_builtins(connection) if connection else {}),
-            }
-            for node_id, weight, connection in missing
-        ]
+        descriptions: list[str] = []
+        validators: list[dict[str, Any]] = []
+        for node_id, weight in nodes:
+            connection = network.missing_connection(node_id)
+            descriptions.append(_describe_missing(node_id, weight, connection))
+            fields = to_builtins(connection) if connection else {}
+            validators.append({"nodeId": node_id_text(node_id), "weight": str(weight), **fields})
+        listed = ", ".join(descriptions[:_MAX_LISTED]) + _and_more(descriptions)
+        text = f"{_counted(len(nodes))} missing ({reason}): {listed}"
         detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
         yield Finding(Grade.WARNING, text, _CONNECTION_ADVICE.get(reason, _OPEN_PORT), detail)
 
 
 def _describe_missing(node_id: NodeID, weight: int, connection: DisconnectedNode | None) -> str:
-    details = [connection.address, connection.last_error] if connection is not None else []
-    return (
-        f"{node_id_text(node_id)}"
-        f" ({', '.join((f'weight {weight}', *map(str, filter(None, details))))})"
-    )
+    details = [f"weight {weight}"]
+    if connection is not None:
+        details += [str(text) for text in (connection.address, connection.last_error) if text]
+    return f"{node_id_text(node_id)} ({', '.join(details)})"
 
 
 def _balance_findings(
@@ -523,9 +524,8 @@ def _clock_findings(peers_offset_s: float | None, tolerance_s: float) -> Iterato
     else:
         # A sum with 0.0 is never -0.0.
         shown_s = round(offset_s, 1) + 0.0
-        yield Finding(
-            Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median"
-        )
+        text = f"this machine's clock is {shown_s:+.1f} s from its peers' median"
+        yield Finding(Grade.GOOD, text)
 
 
 def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
@@ -533,14 +533,10 @@ def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
     newer = [version for version in network.versions() if version > advertised]
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
-        text = (
-            f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
-        )
-        yield Finding(
-            Grade.WARNING,
-            text,
-            "update Warpseal before the network asks for it, or set advertised-version",
-        )
+        count = _counted(len(newer))
+        text = f"{count} of a newer version than the advertised {ours}, up to {newest}"
+        advice = "update Warpseal before the network asks for it, or set advertised-version"
+        yield Finding(Grade.WARNING, text, advice)
 
 
 def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int]]) -> HealthCheck:
@@ -562,11 +558,8 @@ def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int
                 f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured"
                 " nodes do not"
             )
-            yield Finding(
-                Grade.WARNING,
-                text,
-                "update the nodes of p-chain-api and info-api, and Warpseal, before it",
-            )
+            advice = "update the nodes of p-chain-api and info-api, and Warpseal, before it"
+            yield Finding(Grade.WARNING, text, advice)
 
     def degraded() -> Iterator[str]:
         for finding in findings():
@@ -580,12 +573,8 @@ def _file_findings(network: PeerNetwork, subnet_tracker: SubnetTracker) -> Itera
     connections = missing + len(network.connected)
     needed = network.file_limit.needed_for(connections)
     if needed is not None:
-        limit = network.file_limit.files
-        yield Finding(
-            Grade.BAD,
-            f"{limit} files may be open, {needed} are needed",
-            "raise the hard limit (ulimit -Hn)",
-        )
+        text = f"{network.file_limit.files} files may be open, {needed} are needed"
+        yield Finding(Grade.BAD, text, "raise the hard limit (ulimit -Hn)")
 
 
 def _counted(count: int) -> str:

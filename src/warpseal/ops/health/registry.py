@@ -1,5 +1,5 @@
-"""The daemon's checks: they run in rounds for `/ext/health`, and are read at each request for
-`/ready` and the status.
+"""The daemon's checks, which run in rounds for `/ext/health`; `/ready` and the status read them at
+each request.
 
 Source of truth: the specification's health API; scheduling, tags and result fields of avalanchego
 `api/health`; texts of durations and moments are those of Go.
@@ -43,9 +43,10 @@ _MAX_ERROR_CHARACTERS: Final = 1_000
 
 
 class CheckOutcome(Struct, frozen=True):
-    """The outcome of one run.
+    """The outcome of a run.
 
-    message: JSON-ready or None; error: why the check fails, None if it passes.
+    message: details, JSON-ready.
+    error: reason for which the check fails; None if it passes.
     """
 
     message: Any = None
@@ -75,7 +76,7 @@ class Grade(StrEnum):
 class Finding(Struct, frozen=True):
     """A sentence of `warpseal doctor`, and the advice to the operator.
 
-    detail: for programs, JSON-ready.
+    detail: the same for programs, JSON-ready.
     """
 
     grade: Grade
@@ -85,18 +86,19 @@ class Finding(Struct, frozen=True):
 
 
 class HealthCheck(Struct, frozen=True):
-    """One check, and what each of its readers sees; a reader skips a check that has nothing for it.
+    """A check, and what each of its readers sees; a reader skips a check that has nothing for it.
 
-    run: for `/ext/health` and the metrics, in rounds.
-    tags: select it in requests; latches: it stays passed once it has passed.
-    is_startup: it belongs to readiness.
-    is_prompt: it runs when its input changes, and often while it fails.
-    max_age_s: a request that finds an older result runs it again.
-    blocking_error: why the daemon cannot sign at this moment, None if it can: for `/ready`,
-        `/health` and the status.
-    subnet_id: only this subnet cannot sign then.
-    degraded: sentences about what else does not work.
-    findings: for `warpseal doctor`, once connections are made.
+    run: runs the check for `/ext/health` and the metrics, in rounds.
+    tags: names by which requests select the check.
+    is_startup: the check belongs to readiness.
+    latches: the check does not run again once it has passed.
+    is_prompt: the check runs when its input changes, and often while it fails.
+    max_age_s: age of the last result beyond which a request runs the check again.
+    blocking_error: returns the reason for which the daemon cannot sign at this moment, None if it
+        can; `/ready`, `/health` and the status show it.
+    subnet_id: the only subnet that a blocking error is about; None: it is about all.
+    degraded: returns sentences about parts that do not work although the daemon can sign.
+    findings: returns the findings of `warpseal doctor`, after its connections are made.
     """
 
     name: str
@@ -121,9 +123,9 @@ class HealthCheck(Struct, frozen=True):
 class CheckResult(msgspec.Struct, frozen=True, rename="camel"):
     """The latest result of a check in its JSON form. Fields that are not set are left out.
 
-    timestamp, time_of_first_failure: RFC 3339.
-    duration: ns.
-    contiguous_failures: rounds.
+    timestamp, time_of_first_failure: times, RFC 3339.
+    duration: nanoseconds that the last run took.
+    contiguous_failures: number of rounds that have failed since the last success.
     """
 
     message: Any = msgspec.UNSET
@@ -153,19 +155,23 @@ def result_after(
     """Return the result that follows `before`: the first failure is dated, later ones are counted
     if `counts`.
 
-    moment: RFC 3339.
+    moment: time of the outcome, RFC 3339.
     """
     message = msgspec.UNSET if outcome.message is None else outcome.message
     if outcome.error is None:
         return CheckResult(message=message, timestamp=moment, duration=duration_ns)
-    failures = before.contiguous_failures if isinstance(before.contiguous_failures, int) else 0
+    failures, failing_since = before.contiguous_failures, before.time_of_first_failure
+    if failures is msgspec.UNSET:
+        failures, failing_since = 1, moment
+    elif counts:
+        failures += 1
     return CheckResult(
         message=message,
         error=outcome.error,
         timestamp=moment,
         duration=duration_ns,
-        contiguous_failures=failures + 1 if counts or not failures else failures,
-        time_of_first_failure=before.time_of_first_failure if failures else moment,
+        contiguous_failures=failures,
+        time_of_first_failure=failing_since,
     )
 
 
@@ -177,12 +183,12 @@ class NodeHealth(Struct, frozen=True):
 
 
 class HealthRegistry:
-    """Checks by name.
-
-    unix_ns: the wall clock. Used from one event loop.
+    """Checks by name; used from one event loop.
 
     A check that has never passed is pending for the first interval of rounds: its failures are in
     the responses, not in the log.
+
+    unix_ns: returns the wall clock.
     """
 
     def __init__(self, settings: HealthSettings, unix_ns: Callable[[], int] = time.time_ns) -> None:
@@ -214,24 +220,21 @@ class HealthRegistry:
         self._triggered.set()
 
     def blocking_errors(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
-        """Return why the daemon cannot sign at this moment, one sentence each; those about a subnet
-        come last.
+        """Return a sentence for each reason for which the daemon cannot sign at this moment.
 
-        subnet_ids: the only subnets that count; empty: all.
+        Reasons about a subnet come last.
+        subnet_ids: the only subnets whose reasons count; empty: those of all.
         """
-        checks = sorted(self._checks.values(), key=lambda check: check.subnet_id is not None)
-        errors = [
-            check.blocking_error()
-            for check in checks
-            if check.blocking_error is not None
-            and (not subnet_ids or check.subnet_id in (None, *subnet_ids))
-        ]
-        return [error for error in errors if error is not None]
+        errors: list[str] = []
+        for check in sorted(self._checks.values(), key=lambda check: check.subnet_id is not None):
+            counts = not subnet_ids or check.subnet_id is None or check.subnet_id in subnet_ids
+            error = check.blocking_error() if counts and check.blocking_error else None
+            if error is not None:
+                errors.append(error)
+        return errors
 
     def degraded(self) -> list[str]:
-        """Return what does not work at this moment, although the daemon can sign, one sentence
-        each.
-        """
+        """Return a sentence for each part that does not work although the daemon can sign."""
         return [
             sentence
             for check in self._checks.values()
@@ -240,23 +243,21 @@ class HealthRegistry:
         ]
 
     async def run_old_checks(self, tags: Sequence[str] = ()) -> None:
-        """Run the checks whose results are too old for a request; after a second the last results
-        have to do.
-        """
+        """Run the checks whose results are too old for a request, for at most a second."""
         tag_set, now = frozenset(tags), _now()
-        names = [
-            check.name
-            for check in self._checks.values()
-            if now - self._last_run_at.get(check.name, now) > check.max_age_s and check.has(tag_set)
-        ]
+        names: list[str] = []
+        for check in self._checks.values():
+            age_s = now - self._last_run_at.get(check.name, now)
+            if age_s > check.max_age_s and check.has(tag_set):
+                names.append(check.name)
         if names:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                     await self.run_checks(names, is_round=False)
 
     def health(self, tags: Sequence[str] = ()) -> NodeHealth:
-        """Return the last results of the checks with one of these tags and of the global ones; no
-        tag: of all.
+        """Return the last results of the checks with one of these tags and of the global checks;
+        without tags those of all checks.
         """
         return self._report(frozenset(tags), is_startup=False)
 
@@ -265,7 +266,7 @@ class HealthRegistry:
         return self._report(frozenset(tags), is_startup=True)
 
     def results(self) -> dict[str, bool]:
-        """Return of each check whether it passed when it last ran."""
+        """Return whether each check passed when it last ran."""
         return {name: result.passes for name, result in self._results.items()}
 
     async def run(self) -> None:
@@ -276,22 +277,22 @@ class HealthRegistry:
                 next_round = _now() + self._settings.check_frequency_s
                 await self.run_checks(self._results)
             else:
-                await self.run_checks(
-                    (name for name in self._results if self._is_due(name)), is_round=False
-                )
-            is_waiting = any(
-                self._is_due(name) and not passes for name, passes in self.results().items()
-            )
-            await self._wait_until(min(next_round, _now() + PROMPT_S) if is_waiting else next_round)
+                due = [name for name in self._results if self._is_due(name)]
+                await self.run_checks(due, is_round=False)
+            failing = [name for name, passes in self.results().items() if not passes]
+            next_run = next_round
+            if any(map(self._is_due, failing)):
+                next_run = min(next_round, _now() + PROMPT_S)
+            await self._wait_until(next_run)
 
     async def run_checks(self, names: Iterable[str], *, is_round: bool = True) -> None:
-        """Run these checks concurrently and store their results; only failures of rounds are
-        counted.
+        """Run these checks concurrently and store their results.
+
+        is_round: the failures count as those of a round.
         """
         checks = [self._checks[name] for name in tuple(names)]
-        results = await asyncio.gather(
-            *(self._run_check(check, is_round=is_round) for check in checks)
-        )
+        runs = [self._run_check(check, is_round=is_round) for check in checks]
+        results = await asyncio.gather(*runs)
         for check, result in zip(checks, results, strict=True):
             self._store_result(check.name, result)
 
@@ -304,9 +305,8 @@ class HealthRegistry:
         started = time.perf_counter_ns()
         outcome = await _run(check)
         duration_ns = time.perf_counter_ns() - started
-        return result_after(
-            before, outcome, rfc3339_nano(self._unix_ns()), duration_ns, counts=is_round
-        )
+        moment = rfc3339_nano(self._unix_ns())
+        return result_after(before, outcome, moment, duration_ns, counts=is_round)
 
     def _store_result(self, name: str, result: CheckResult) -> None:
         self._results[name] = result
@@ -334,11 +334,11 @@ class HealthRegistry:
             self._triggered.clear()
 
     def _report(self, tags: frozenset[str], *, is_startup: bool) -> NodeHealth:
-        results = {
-            name: result
-            for name, result in sorted(self._results.items())
-            if (check := self._checks[name]).has(tags) and (check.is_startup or not is_startup)
-        }
+        results: dict[str, CheckResult] = {}
+        for name, result in sorted(self._results.items()):
+            check = self._checks[name]
+            if check.has(tags) and (check.is_startup or not is_startup):
+                results[name] = result
         return NodeHealth(results, all(result.passes for result in results.values()))
 
 

@@ -1,5 +1,6 @@
-"""The loggers that an operator can address: each has a file, a file level and a display level; and
-their lines.
+"""The loggers that an operator can address, and their lines.
+
+Each logger has a file, a level of its file and a level of the display.
 
 Source of truth: avalanchego's `main`, `vm-factory` and chain loggers; the daemon adds one for each
 package that logs. These names are not Python loggers: the chains share their code, and the field
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.runtime.process import os_error_text
@@ -103,10 +103,9 @@ class Levels(Struct, frozen=True):
 class DaemonLoggers:
     """All loggers of this process.
 
-    folder: the folder of the log files; None: no files are written.
-
-    suffix: added to the file names of a process other than the daemon.
-    log_format: of all lines.
+    log_level: level of every logger until it is changed, a key of LEVELS.
+    folder: folder of the log files; None: no files are written.
+    suffix: text behind the file names of a process other than the daemon.
     """
 
     def __init__(
@@ -130,17 +129,7 @@ class DaemonLoggers:
         Raises StartupError if the folder cannot be used.
         """
         if self._folder is not None:
-            try:
-                self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            except OSError as error:
-                raise StartupError(
-                    f"log-dir {self._folder} cannot be created: {os_error_text(error)}"
-                ) from error
-            if not os.access(self._folder, os.W_OK | os.X_OK):
-                raise StartupError(
-                    f"log-dir {self._folder} is not writable: change its owner, or set another"
-                    " log-dir"
-                )
+            _make_folder(self._folder)
         logging.addLevelName(TRACE, "TRACE")
         # No line contains these fields, and collecting them takes as long as writing the line.
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -162,16 +151,14 @@ class DaemonLoggers:
 
     def levels(self, name: str = "") -> Mapping[str, Levels]:
         """Return the levels of one logger, or of all. Raises CallRefused."""
-        return {
-            logger_name: self._levels[logger_name] for logger_name in self._matching_names(name)
-        }
+        return {matching: self._levels[matching] for matching in self._matching_names(name)}
 
     def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
-        """Change the levels of one logger, or of all. Raises CallRefused, and changes nothing then."""
-        for logger_name in self._matching_names(name):
-            now = self._levels[logger_name]
-            self._levels[logger_name] = replace(
-                now, log=log_level or now.log, display=display_level or now.display
+        """Change the levels of one logger, or of all. Raises CallRefused before any change."""
+        for matching in self._matching_names(name):
+            before = self._levels[matching]
+            self._levels[matching] = Levels(
+                log=log_level or before.log, display=display_level or before.display
             )
         self._apply()
 
@@ -191,7 +178,8 @@ class DaemonLoggers:
     def thresholds(self, name: str) -> tuple[int, int]:
         """Return the lowest levels, as numbers, that are written to the file and displayed."""
         levels = self._levels[name]
-        return (LEVELS[levels.log] if self._folder is not None else OFF), LEVELS[levels.display]
+        file_threshold = OFF if self._folder is None else LEVELS[levels.log]
+        return file_threshold, LEVELS[levels.display]
 
     def _matching_names(self, name: str) -> tuple[str, ...]:
         if name and name not in self._levels:
@@ -208,9 +196,9 @@ class DaemonLoggers:
             logging.getLogger(logger).setLevel(self._lowest_threshold(VM_FACTORY))
         for package in PACKAGE_LOGGERS:
             parent = f"{_PACKAGE}.{_OPS}" if package in _OPS_PACKAGES else _PACKAGE
-            logging.getLogger(f"{parent}.{package}").setLevel(
-                self._lowest_threshold(package, *chains)
-            )
+            # The chains share the code of the packages, and each may have a lower level.
+            threshold = self._lowest_threshold(package, *chains)
+            logging.getLogger(f"{parent}.{package}").setLevel(threshold)
         for library in _QUIET_LIBRARIES:
             logging.getLogger(library).setLevel(max(self._lowest_threshold(MAIN), logging.WARNING))
 
@@ -218,8 +206,21 @@ class DaemonLoggers:
         return min(min(self.thresholds(name)) for name in names)
 
 
+def _make_folder(folder: Path) -> None:
+    """Make the folder of the log files. Raises StartupError if it cannot be used."""
+    try:
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = os_error_text(error)
+        raise StartupError(f"log-dir {folder} cannot be created: {reason}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StartupError(
+            f"log-dir {folder} is not writable: change its owner, or set another log-dir"
+        )
+
+
 class LogHandler(logging.Handler):
-    """Write each record to the display and to the file of its logger."""
+    """Writes each record to the display and to the file of its logger."""
 
     def __init__(self, loggers: DaemonLoggers, stream: TextIO, folder: Path | None) -> None:
         super().__init__()
@@ -228,9 +229,8 @@ class LogHandler(logging.Handler):
         self._display = logging.StreamHandler(stream)
         self._files: dict[str, LogFile] = {}
         self._unwritable: set[str] = set()
-        self.setFormatter(
-            JsonFormatter() if loggers.log_format is LogFormat.JSON else LineFormatter()
-        )
+        is_json = loggers.log_format is LogFormat.JSON
+        self.setFormatter(JsonFormatter() if is_json else LineFormatter())
         self._display.setFormatter(self.formatter)
         self.addFilter(add_request_id)
 
@@ -264,35 +264,43 @@ class LogHandler(logging.Handler):
             self.release()
 
     def _use_file(self, name: str, act: Callable[[LogFile], None]) -> None:
-        """Write to a file; if that fails, display it once, until it succeeds again."""
+        """Write to a file; of the failures up to the next success the first is displayed."""
         file = self._files.get(name)
         if file is None:
-            assert self._folder is not None
-            file = LogFile(
-                self._folder / f"{_UNSAFE_CHARACTERS.sub('_', name)}{self._loggers.suffix}.log"
-            )
-            file.setFormatter(self.formatter)
-            self._files[name] = file
+            file = self._files[name] = self._new_file(name)
         try:
             act(file)
             self._unwritable.discard(name)
         except OSError as error:
             if name not in self._unwritable:
                 self._unwritable.add(name)
-                fields = {"path": file.baseFilename, "reason": os_error_text(error)}
-                warning = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
-                self._display.emit(
-                    logging.makeLogRecord(
-                        {**warning, "msg": "log file cannot be written", **fields}
-                    )
-                )
+                self._display_failure(file, error)
+
+    def _new_file(self, name: str) -> LogFile:
+        assert self._folder is not None
+        safe_name = _UNSAFE_CHARACTERS.sub("_", name)
+        file = LogFile(self._folder / f"{safe_name}{self._loggers.suffix}.log")
+        file.setFormatter(self.formatter)
+        return file
+
+    def _display_failure(self, file: LogFile, error: OSError) -> None:
+        """Display a warning past the loggers, which would write it to a file as well."""
+        warning = {
+            "name": __name__,
+            "levelno": logging.WARNING,
+            "levelname": "WARNING",
+            "msg": "log file cannot be written",
+            "path": file.baseFilename,
+            "reason": os_error_text(error),
+        }
+        self._display.emit(logging.makeLogRecord(warning))
 
 
 class LogFile(RotatingFileHandler):
-    """A log file, rotated at MAX_FILE_BYTES; opened again at the next line if another program has
-    moved or deleted it.
+    """A log file, rotated at MAX_FILE_BYTES.
 
-    Methods raise OSError.
+    If another program moves or deletes the file, the next line opens it again. Methods raise
+    OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -344,7 +352,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats one JSON object: `time`, `level`, `logger`, `message`, the fields, and `trace` with a
+    """Formats a JSON object: `time`, `level`, `logger`, `message`, the fields, and `trace` with a
     traceback.
 
     Its ASCII text escapes control characters, so that no peer or client can forge a log line.
@@ -385,9 +393,11 @@ def escape_controls(message: str) -> str:
     """
     if message.isprintable():
         return message
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in message
-    )
+    return "".join(map(_escape_control, message))
+
+
+def _escape_control(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def add_request_id(record: logging.LogRecord) -> bool:
@@ -409,7 +419,8 @@ def _pairs(key: str, value: object) -> str:
     plain = plain_value(value)
     if isinstance(plain, list):
         texts = [_text(item) for item in plain if isinstance(item, _SCALARS)]
-        if len(texts) == len(plain) and all(_is_plain(text) and "," not in text for text in texts):
+        can_join = all(_is_plain(text) and "," not in text for text in texts)
+        if can_join and len(texts) == len(plain):
             return _pairs(key, ",".join(texts))
         plain = {str(position): item for position, item in enumerate(plain)}
     if isinstance(plain, dict):

@@ -1,5 +1,4 @@
-"""Probe a plugin: start its process, wait for its handshake, ask for its version, and stop its
-process group.
+"""Probes a plugin: starts its process, waits for its handshake, calls Version, and stops it.
 
 The process has a minimal environment, and its output goes to the log within bounds.
 """
@@ -37,6 +36,7 @@ _LIMITS: Final = (
 _SERVER_OPTIONS: Final = (*_LIMITS, ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", 4))
 _CLIENT_OPTIONS: Final = (*_LIMITS, ("grpc.enable_http_proxy", 0))
 _MAX_VERSION_LENGTH: Final = 128
+_MAX_DETAILS_LENGTH: Final = 512
 _NO_HANDSHAKE: Final = "handshake failed: vm process not found"
 
 
@@ -49,44 +49,45 @@ async def probe_plugin(
     """
     output = PluginOutput(path.name, settings.output)
     async with _serve_runtime(protocol_version) as (server_address, handshake):
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(_INHERITED_PREFIXES)
-        }
-        environment = {ENGINE_ADDRESS: server_address, **inherited}
+        environment = {ENGINE_ADDRESS: server_address}
+        for name, value in os.environ.items():
+            if name.startswith(_INHERITED_PREFIXES):
+                environment[name] = value
         try:
             async with run_plugin(path, environment, output, stop_s=settings.stop_s) as ended:
-                events = (handshake, ended)
                 await asyncio.wait(
-                    events, timeout=settings.handshake_s, return_when=asyncio.FIRST_COMPLETED
+                    (handshake, ended),
+                    timeout=settings.handshake_s,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 if not handshake.done():
                     raise PluginFailed(_NO_HANDSHAKE)
-                theirs, address = handshake.result().protocol_version, handshake.result().addr
-                if theirs != protocol_version:
-                    raise PluginFailed(
-                        "handshake failed: RPCChainVM protocol version mismatch between"
-                        " AvalancheGo and Virtual Machine plugin. Expected is version"
-                        f" {_named(protocol_version)}, and {path} has version {_named(theirs)}: the"
-                        " two must be equal"
-                    )
-                return await _call_version(address, ended, settings.call_s)
+                request = handshake.result()
+                if request.protocol_version != protocol_version:
+                    raise _wrong_version(path, protocol_version, request.protocol_version)
+                return await _call_version(request.addr, ended, settings.call_s)
         except PluginFailed as failure:
             return failure
 
 
-def _named(protocol_version: int) -> str:
-    """Return a version with a release of avalanchego that speaks it, if one is known."""
-    release = PLUGIN_VERSIONS.get(protocol_version)
-    return (
-        str(protocol_version) if release is None else f"{protocol_version} (avalanchego {release})"
+def _wrong_version(path: Path, expected: int, actual: int) -> PluginFailed:
+    return PluginFailed(
+        "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual"
+        f" Machine plugin. Expected is version {_version_text(expected)}, and {path} has version"
+        f" {_version_text(actual)}: the two must be equal"
     )
 
 
+def _version_text(protocol_version: int) -> str:
+    """Return a version, with the release of avalanchego that speaks it if there is an entry."""
+    release = PLUGIN_VERSIONS.get(protocol_version)
+    suffix = "" if release is None else f" (avalanchego {release})"
+    return f"{protocol_version}{suffix}"
+
+
 async def _call_version(address: str, ended: asyncio.Future[int], call_s: float) -> str:
-    """Ask for the version, even if the process ends. Raises PluginFailed."""
-    call = asyncio.ensure_future(_ask_version(address, call_s))
+    """Return the version; a reply in transit counts if the process ends. Raises PluginFailed."""
+    call = asyncio.ensure_future(_fetch_version(address, call_s))
     try:
         await asyncio.wait((call, ended), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((call,), timeout=_LAST_REPLY_S if ended.done() else None)
@@ -101,10 +102,10 @@ async def _call_version(address: str, ended: asyncio.Future[int], call_s: float)
 async def _serve_runtime(
     protocol_version: int,
 ) -> AsyncIterator[tuple[str, asyncio.Future[InitializeRequest]]]:
-    """Serve Runtime/Initialize on a free port of this machine; a plugin of another version is
-    refused.
+    """Serve Runtime/Initialize on a free port of this machine.
 
-    Yield the address, and the handshake of the plugin: its first call; later calls are ignored.
+    Yield the address, and the handshake of the plugin: its first call. Later calls are ignored, and
+    a plugin of another version is refused.
     """
     handshake: asyncio.Future[InitializeRequest] = asyncio.get_running_loop().create_future()
 
@@ -135,7 +136,7 @@ async def _serve_runtime(
         await server.stop(None)
 
 
-async def _ask_version(address: str, call_s: float) -> str:
+async def _fetch_version(address: str, call_s: float) -> str:
     """Return the version of the virtual machine at `address`, then call Shutdown.
 
     Each call has the timeout `call_s`. Raises PluginFailed.
@@ -150,9 +151,8 @@ async def _ask_version(address: str, call_s: float) -> str:
         except grpc.aio.AioRpcError as error:
             # Go formats the code as `DeadlineExceeded`.
             code = "".join(word.capitalize() for word in error.code().name.split("_"))
-            raise PluginFailed(
-                f"rpc error: code = {code} desc = {(error.details() or '')[:512]}"
-            ) from error
+            details = (error.details() or "")[:_MAX_DETAILS_LENGTH]
+            raise PluginFailed(f"rpc error: code = {code} desc = {details}") from error
     return str(replies["Version"].version)[:_MAX_VERSION_LENGTH]
 
 
@@ -165,7 +165,7 @@ def _target(address: str) -> str:
     with suppress(ValueError):
         ip = ip_address(host.removeprefix("[").removesuffix("]"))
         if ip.is_loopback and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
-            return f"ipv{ip.version}:{f'[{ip}]' if ip.version == 6 else ip}:{port}"
+            return f"ipv6:[{ip}]:{port}" if ip.version == 6 else f"ipv4:{ip}:{port}"
     raise PluginFailed(
         f"handshake failed: no address of this machine with a port: {dumps(address[:64])}"
     )
@@ -189,8 +189,8 @@ class PluginFailed(Exception):
 async def run_plugin(
     path: Path, environment: Mapping[str, str], output: PluginOutput, *, stop_s: float
 ) -> AsyncIterator[asyncio.Future[int]]:
-    """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if
-    cancelled.
+    """Run a plugin; the exit sends SIGTERM, and SIGKILL after `stop_s`, or SIGKILL at once if the
+    block is cancelled.
 
     Yield a future that is done when the process itself has ended; its children may still run.
     Raises PluginFailed.
@@ -230,8 +230,8 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _log_stream(name: str, stream: IO[bytes] | None, output: PluginOutput) -> None:
-    """Log an output stream of a process; reading pauses during a flood, so that it does not occupy
-    the daemon.
+    """Log an output stream of a process; reading pauses during a flood, which would occupy the
+    daemon.
     """
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -263,13 +263,12 @@ def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes
             start_new_session=True,
         )
     except OSError as error:
-        raise PluginFailed(
-            f"failed to start process: fork/exec {path}: {os_error_text(error)}"
-        ) from error
+        reason = os_error_text(error)
+        raise PluginFailed(f"failed to start process: fork/exec {path}: {reason}") from error
 
 
 class PluginOutput:
-    """Log the output of one process; standard output and standard error share the bounds."""
+    """Logs the output of a process; standard output and standard error share the bounds."""
 
     def __init__(self, plugin: str, bounds: OutputBounds) -> None:
         self._plugin = plugin
@@ -280,9 +279,7 @@ class PluginOutput:
         self._unfinished: dict[str, bytes] = {}
 
     def feed(self, stream: str, chunk: bytes) -> bool:
-        """Log the lines that a chunk of a stream completes; return False once the bounds are
-        reached.
-        """
+        """Log the lines that a chunk of a stream completes; return False at the bounds."""
         if self.is_full:
             self._dropped_bytes += len(chunk)
             return False

@@ -1,5 +1,4 @@
-"""The loaded virtual machines: the built-in ones, and each plugin that ran once and reported its
-version.
+"""The loaded virtual machines: those that are built in, and each plugin that reported its version.
 
 Source of truth: the specification of `admin.loadVMs`; avalanchego `vms/registry`,
 `genesis/aliases.go`, `utils/constants/vm_ids.go`; api-clients notes 6.3.1, 6.7. Unlike the node,
@@ -18,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NewType
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
@@ -37,31 +36,40 @@ log = logging.getLogger(__name__)
 _MAX_FILES: Final = 1000
 
 NodeProtocol = Callable[[], Awaitable[int | None]]
-"""Asks a node for its protocol version; None if no node answers."""
+"""Returns the protocol version of a node; None if no node answers."""
 
 
 class LoadedVMs(Struct, frozen=True):
-    """The outcome of one load.
+    """The outcome of a load.
 
-    new_vms: ids in base58-check to their aliases; failed_vms: ids to error texts.
+    new_vms: aliases of each new virtual machine, by its id in base58-check.
+    failed_vms: error text of each plugin that could not be loaded, by its id.
     """
 
     new_vms: Mapping[str, tuple[str, ...]]
     failed_vms: Mapping[str, str]
 
 
-class PluginRegistry(Struct):
-    """The plugins of one folder.
+class PluginRegistry:
+    """The plugins of a folder.
 
-    The protocol version comes from node_protocol, else it is RPC_PROTOCOL_VERSION.
+    node_protocol: returns the version of the protocol that a node reports; RPC_PROTOCOL_VERSION
+        holds if no node does.
     """
 
-    settings: PluginSettings
-    folder: Path
-    aliases: VMAliases
-    node_protocol: NodeProtocol
-    _loaded: set[VMID] = field(default_factory=lambda: set(BUILT_IN))
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(
+        self,
+        settings: PluginSettings,
+        folder: Path,
+        aliases: VMAliases,
+        node_protocol: NodeProtocol,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._aliases = aliases
+        self._node_protocol = node_protocol
+        self._loaded = set(BUILT_IN)
+        self._lock = asyncio.Lock()
 
     async def load(self) -> LoadedVMs:
         """Probe the plugins that are not loaded.
@@ -70,42 +78,37 @@ class PluginRegistry(Struct):
         """
         async with self._lock:
             paths = await asyncio.to_thread(self._find_plugins)
-            new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
-            if not new:
-                return LoadedVMs({}, {})
-            version = await self.node_protocol() or RPC_PROTOCOL_VERSION
-            failed = {}
-            for vm_id, path in new.items():
-                outcome = await probe.probe_plugin(path, self.settings, version)
+            candidates = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
+            new_vms: dict[str, tuple[str, ...]] = {}
+            failed_vms: dict[str, str] = {}
+            if not candidates:
+                return LoadedVMs(new_vms, failed_vms)
+            version = await self._node_protocol() or RPC_PROTOCOL_VERSION
+            for vm_id, path in candidates.items():
+                outcome = await probe.probe_plugin(path, self._settings, version)
                 if isinstance(outcome, probe.PluginFailed):
-                    failed[vm_id] = outcome
+                    failed_vms[cb58_encode(vm_id)] = str(outcome)
                 else:
                     self._loaded.add(vm_id)
+                    new_vms[cb58_encode(vm_id)] = self._aliases.aliases_of(vm_id)
                 log.info("plugin probed", extra={"plugin": path.name, "outcome": str(outcome)})
-        return LoadedVMs(
-            {
-                cb58_encode(vm_id): self.aliases.aliases_of(vm_id)
-                for vm_id in new
-                if vm_id not in failed
-            },
-            {cb58_encode(vm_id): str(failure) for vm_id, failure in failed.items()},
-        )
+        return LoadedVMs(new_vms, failed_vms)
 
     def _find_plugins(self) -> dict[VMID, Path]:
         """Return the path of each plugin by its id; directories and hidden files are ignored."""
         try:
-            with os.scandir(self.folder) as entries:
+            with os.scandir(self._folder) as entries:
                 files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and self.settings.plugin_dir is None:
+            if isinstance(error, FileNotFoundError) and self._settings.plugin_dir is None:
                 return {}
-            raise CallRefused(f"open {self.folder}: {os_error_text(error)}") from error
+            raise CallRefused(f"open {self._folder}: {os_error_text(error)}") from error
         names = sorted(name for name in files if not name.startswith("."))[:_MAX_FILES]
-        return {self._vm_id(Path(name).stem): self.folder.absolute() / name for name in names}
+        return {self._vm_id(Path(name).stem): self._folder.absolute() / name for name in names}
 
     def _vm_id(self, name: str) -> VMID:
         try:
-            return self.aliases.find(name)
+            return self._aliases.find(name)
         except MalformedID as error:
             raise CallRefused(f"invalid vmID: {dumps(name, ensure_ascii=False)}") from error
 
@@ -162,9 +165,9 @@ def parse_vm_id(text: str) -> VMID:
 
 
 def read_aliases(file: Path) -> VMAliases:
-    """Return the built-in aliases and those of a JSON file (VM id to list of aliases), if there is
-    one.
+    """Return the built-in aliases and those of a file, which need not exist.
 
+    file: JSON object of lists of aliases, by VM id.
     Raises StartupError.
     """
     try:

@@ -28,7 +28,8 @@ class CpuSampler:
     because signals arrive there.
 
     A sample attributes to a stack the CPU time of its thread since the last sample. CPU time of no
-    Python thread is NATIVE. own_cpu_ns: CPU time of the sampling itself.
+    Python thread is NATIVE.
+    own_cpu_ns: CPU time of the sampling itself.
     """
 
     def __init__(self) -> None:
@@ -95,8 +96,9 @@ _KIND: Final = 6
 
 
 class ThreadClocks:
-    """The CPU clocks of all Python threads, read in the main thread; a reading returns the time
-    since the last one.
+    """The CPU clocks of all Python threads, read in the main thread.
+
+    A reading returns the time since the last reading.
     """
 
     def __init__(self) -> None:
@@ -113,10 +115,9 @@ class ThreadClocks:
         self._last_ns[self.main] = time.thread_time_ns()
 
     def used_ns(self, main_ns: int) -> list[tuple[int, int]]:
-        """Return (thread identity, CPU nanoseconds since the last reading) of each thread that was
-        not idle.
+        """Return identity and CPU nanoseconds since the last reading of each thread that ran.
 
-        main_ns: the clock of the main thread.
+        main_ns: reading of the main thread's clock.
         """
         if threading.active_count() != self._thread_count:
             self._find_clocks()
@@ -131,7 +132,7 @@ class ThreadClocks:
         return [(thread, used_ns) for thread, used_ns in used if used_ns > 0]
 
     def exclude_since(self, main_ns: int) -> int:
-        """Exclude the CPU time of the main thread since `main_ns` from the next reading; return it."""
+        """Exclude the main thread's CPU time since `main_ns` from the next reading; return it."""
         now_ns = self._last_ns[self.main] = time.thread_time_ns()
         return now_ns - main_ns
 

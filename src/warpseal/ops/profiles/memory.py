@@ -28,8 +28,7 @@ _SLOTS_PER_PAGE: Final = 1 << (_PAGE_BITS - _SLOT_BITS)
 
 
 async def memory_by_type() -> list[StackTotal]:
-    """Collect garbage, then return count and bytes of live objects by type and the other memory of
-    the process.
+    """Collect garbage; return count and bytes of live objects by type, and the other memory.
 
     The event loop runs in between, so the result is not of a single moment. The work stays in the
     thread of the loop, so that an object is never finalized in another thread.
@@ -43,9 +42,7 @@ async def memory_by_type() -> list[StackTotal]:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of the process; its peak if the system does not report the current
-    value.
-    """
+    """Return the resident memory of the process, or its peak if the system reports no other."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -67,10 +64,9 @@ class HeapWalk:
         self._seen: dict[int, bytearray] = {}
 
     def visit(self, objects: list[Any]) -> Iterator[None]:
-        """Count the given objects and the tuples and untracked objects that they refer to.
+        """Count objects, and the tuples and untracked objects that they refer to.
 
-        Empties the list.
-
+        objects: list that is emptied.
         Yields after every _OBJECTS_PER_STEP visited objects.
         """
         visited = 0
@@ -110,8 +106,7 @@ class HeapWalk:
 
 
 def _tracked_objects() -> list[Any]:
-    """Return the objects that the collector tracks, without tuples, which are found through their
-    referrers.
+    """Return the objects that the collector tracks, without tuples.
 
     Another thread may be filling a tuple, and CPython fails there if anything else refers to the
     tuple then. So no other thread runs while the list has tuples.
