@@ -1,5 +1,4 @@
-"""Validator sets, the heights at which they are taken, tracked subnets, and current validations
-with their uptimes.
+"""Validator sets, their heights, tracked subnets, current validations and uptimes.
 
 Start with `sets.py` (canonical sets) and `subnet_tracker.py` (the nodes to connect to).
 """

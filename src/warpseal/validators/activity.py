@@ -90,7 +90,7 @@ class L1Activity:
                     del self._watches[other_id]
 
     def close(self) -> None:
-        """End all refreshes, which would wait for another round; call it when no more rounds begin."""
+        """End all refreshes, which would wait for another round; call it after the last round."""
         for watch in self._watches.values():
             if watch.task is not None:
                 watch.task.cancel()
@@ -101,7 +101,7 @@ class L1Activity:
         return watch.inactive if watch else _NO_NODES
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        """Return the validations that are inactive or nearly drained; None if they are not known."""
+        """Return the inactive and nearly drained validations; None before the first reply."""
         if subnet_id == PRIMARY_NETWORK:
             return ()
         watch = self._watches.get(subnet_id)
@@ -142,7 +142,7 @@ class L1Activity:
                 watch.task = None
 
     async def _fetch(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        """Return the validations of an L1, or None if no node replied: the last reply then stays."""
+        """Return the validations of an L1; None if no node replied: the last reply then stays."""
         try:
             if not (await self._chains.subnet(subnet_id)).is_l1:
                 return ()

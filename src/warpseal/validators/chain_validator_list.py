@@ -1,9 +1,8 @@
-"""The current validators of a chain and their uptimes: as a node of the chain lists them, else as
-the daemon sees them.
+"""The current validators of a chain and their uptimes, by a node of the chain or by the daemon.
 
-Source of truth: subnet-evm's validators API, platform.getCurrentValidators. In the daemon's own
-list the validators are the P-Chain's; connections and uptimes are what this daemon observed, just
-as every node lists its own observations.
+Source of truth: subnet-evm's validators API, platform.getCurrentValidators. The daemon's own list
+has the P-Chain's validators; their connections and uptimes are the daemon's observations, just as
+every node lists its own observations.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 
 RETRY_S: Final = 10.0
-"""Seconds until nodes that have never replied are called again, if the daemon can list the validators itself."""
+"""Seconds until nodes that never replied are called again, if the daemon has a list of its own."""
 STALE_S: Final = 60.0
 """Seconds for which current validations are used while no node replies."""
 _FLOAT32_DIGITS: Final = 9
@@ -44,8 +43,7 @@ Validations = tuple[CurrentValidation, ...]
 
 
 class CurrentValidations:
-    """The current validations of subnets, cached for seconds; concurrent callers share one call to
-    a node.
+    """The current validations of subnets, cached for seconds; callers share a call to a node.
 
     Used from one event loop, for a set of subnets that the configuration bounds.
     on_update: function that receives each reply of the nodes.
@@ -85,7 +83,7 @@ class CurrentValidations:
             raise
 
     def latest(self, subnet_id: SubnetID) -> Validations | None:
-        """Return the last reply about a subnet without a call; None if it is older than `STALE_S`."""
+        """Return the last reply about a subnet without a call; None if it is over a minute old."""
         return self._younger(subnet_id, STALE_S)
 
     async def refresh(self, subnet_id: SubnetID) -> None:
@@ -122,10 +120,9 @@ class LocalView:
         self._uptime = uptime
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID | None:
-        """Return the subnet that validates a chain; None for the Primary Network or an unknown
-        chain.
+        """Return the subnet that validates a chain.
 
-        Raises NodeUnavailable.
+        None: the Primary Network validates the chain, or no subnet does. Raises NodeUnavailable.
         """
         try:
             subnet_id = await self._chains.subnet_of(chain_id)
@@ -167,10 +164,10 @@ class LocalView:
 
 
 class ChainValidatorList:
-    """One chain.
+    """The validators of one chain.
 
-    nodes: its configured nodes, possibly none.
-    now: seconds of a clock that never goes back.
+    nodes: configured nodes of the chain, possibly none.
+    now: clock in seconds that never goes back.
     """
 
     def __init__(
@@ -196,8 +193,9 @@ class ChainValidatorList:
         return await self._local_view.subnet_of(self._chain_id)
 
     async def are_served(self) -> bool:
-        """Return whether the validators can be listed; True while no node says which subnet
-        validates the chain.
+        """Return whether the validators can be listed.
+
+        True also while no node says which subnet validates the chain.
         """
         try:
             if await self._local_view.subnet_of(self._chain_id) is not None:
@@ -207,8 +205,7 @@ class ChainValidatorList:
         return await self._nodes.are_served()
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return the validators with these node ids, or all if none is given; None if they cannot
-        be listed.
+        """Return the validators with these node IDs, or all without IDs; None if there is no list.
 
         Raises CallRefused with a node's message, and NodeUnavailable if a node that serves them did
         not answer.
@@ -248,13 +245,13 @@ class ChainValidatorList:
 
 
 class ValidatorRefresher:
-    """Refreshes the tracked subnets, the chains of the Primary Network, and the configured chains
-    that no node lists.
+    """Refreshes what callers would otherwise wait for: validations and chains of subnets.
 
-    Their uptimes can then be counted, and the subnet of each of their chains is known while no node
-    answers.
-    One refresh of a subnet calls the P-Chain once, and only a few refreshes run at the same time.
-    on_blockchain: called with each blockchain of a tracked subnet at every refresh.
+    The subnets are the tracked ones, the Primary Network, and those of configured chains without a
+    node that lists them. Their uptimes can then be counted, and the subnet of each of their chains
+    is known while no node answers. One refresh of a subnet calls the P-Chain once, and only a few
+    refreshes run at the same time.
+    on_blockchain: function that takes each blockchain of a tracked subnet at every refresh.
     """
 
     def __init__(
@@ -311,8 +308,9 @@ class ValidatorRefresher:
 
 
 def format_percentage(percentage: float) -> int | float:
-    """Return a percentage as nodes print it: the shortest decimal of a 32-bit float, whole ones
-    without a point.
+    """Return a percentage as nodes print it: the shortest decimal of a 32-bit float.
+
+    A whole number has no point.
     """
     rounded = _as_float32(percentage)
     if rounded.is_integer():

@@ -29,9 +29,8 @@ class ChainLookup:
     """Facts about chains and subnets; concurrent callers share one call to a node.
 
     Used from one event loop.
-
-    has_index: whether the platform reads an index, which then decides the subnet of a chain, and no
-        list of a node.
+    has_index: whether the platform reads an index. The index then decides the subnet of a chain,
+        and no list of a node does.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class ChainLookup:
         return None if validator is None or validator.state is None else validator.state.subnet_id
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
-        """Return the chains that a subnet validates, at most a minute old. Raises NodeUnavailable."""
+        """Return the chains of a subnet, at most a minute old. Raises NodeUnavailable."""
         cached = self._blockchains.get(subnet_id)
         if cached is not None:
             return cached.value

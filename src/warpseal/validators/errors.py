@@ -60,9 +60,7 @@ class HeightTooOld(WarpsealError):
 
 
 class HeightTooNew(WarpsealError):
-    """The named height lies so far beyond the tip of the P-Chain that waiting for it makes no
-    sense.
-    """
+    """The named height lies too far beyond the tip of the P-Chain to wait for it."""
 
     code = "height_too_new"
     http_status = 400
@@ -75,7 +73,7 @@ class HeightTooNew(WarpsealError):
 
 
 class HeightNotIndexed(NodeUnavailable):
-    """The index does not have this P-Chain height, and validator-sets lets no node take its place."""
+    """The index lacks this P-Chain height, and validator-sets lets no node take its place."""
 
     code = "height_not_indexed"
     http_status = 503
@@ -95,9 +93,7 @@ class HeightNotIndexed(NodeUnavailable):
 
 
 class ValidatorSetsDiffer(WarpsealError):
-    """The index and the nodes list other validators of the signing subnet, and validator-sets is
-    set to both.
-    """
+    """The index and the nodes list other validators of a subnet, and validator-sets is both."""
 
     code = "validator_sets_differ"
     http_status = 403

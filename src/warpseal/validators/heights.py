@@ -1,5 +1,4 @@
-"""P-Chain heights at which validator sets are taken: the proposed height, and the epoch heights of
-chains (ACP-181).
+"""P-Chain heights at which validator sets are taken: the proposed height, and epochs (ACP-181).
 
 The proposed height does not go back when a poll reaches another node, which lags. It goes back only
 if every poll returned a lower height for as long as a height may be stale: then the higher one was
@@ -85,7 +84,7 @@ class ProposedHeight:
         self._watchers.append(changed)
 
     def current(self) -> int:
-        """Return the height. Raises NodeUnavailable when no poll has succeeded for `stale_after_s`."""
+        """Return the height. Raises NodeUnavailable if no poll succeeded for `stale_after_s`."""
         if self._height is None or not self.is_fresh:
             raise NodeUnavailable(_PROPOSED_HEIGHT, self._attempts)
         return self._height
@@ -137,9 +136,7 @@ class ProposedHeight:
                 changed()
 
     async def _read_indexed(self) -> None:
-        """Record the height of the index before the last height of a node becomes stale, and from
-        then on.
-        """
+        """Record the height of the index before that of a node becomes stale, and from then on."""
         age_s = self._now() - self._succeeded_at
         if self._read_index is None or not (
             self._is_from_index or age_s > self._stale_after_s - 2 * self._poll_s
@@ -205,9 +202,9 @@ class ProposedHeight:
 
 
 class _ChainFacts(Generic[T]):
-    """What the nodes of chains reply to one call, cached for a second; concurrent callers share it.
+    """The replies of chains' nodes to one call, cached for a second; callers share a call.
 
-    last_reply_s: for how long the last reply is used while no node of the chain replies.
+    last_reply_s: seconds for which the last reply is used while no node of the chain replies.
     """
 
     def __init__(
@@ -223,7 +220,7 @@ class _ChainFacts(Generic[T]):
         self._flights: SingleFlight[ChainID, T] = SingleFlight()
 
     async def get(self, chain_id: ChainID) -> T:
-        """Return the reply of a node, or the last one if no node replies. Raises NodeUnavailable."""
+        """Return a reply of a node; the last one if no node replies. Raises NodeUnavailable."""
         cached = self._cache.get(chain_id)
         if cached is not None:
             return cached.value
@@ -243,13 +240,14 @@ class _ChainFacts(Generic[T]):
 
 
 class EpochHeights:
-    """The epochs and the proposed heights of the next blocks of chains, cached for a second.
+    """The epochs and the proposed heights of chains' next blocks, cached for a second.
 
-    Used from one event loop.
-    last_reply_s: for how long the last reply is used while no node of the chain replies. epoch:
-        returns the epoch of a chain's next block; NO_EPOCH before Granite, None if no node runs the
-        chain. proposed_height: returns the P-Chain height that the next block would carry; None if
-        no node runs the chain. Both raise NodeUnavailable if a node that may run the chain fails.
+    Used from one event loop. Methods raise NodeUnavailable if a node that may run the chain fails.
+    epoch: function that returns the epoch of a chain's next block; NO_EPOCH before Granite, and
+        None if no node runs the chain.
+    proposed_height: function that returns the P-Chain height that the next block would carry; None
+        if no node runs the chain.
+    last_reply_s: seconds for which the last reply is used while no node of the chain replies.
     """
 
     def __init__(
@@ -263,17 +261,18 @@ class EpochHeights:
         self.proposed_height = _ChainFacts(proposervm.proposed_height, last_reply_s, now).get
 
     async def height(self, chain_id: ChainID) -> int | None:
-        """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no
-        epochs.
+        """Return the P-Chain height of the epoch.
 
-        Raises NodeUnavailable if a node that may run it fails.
+        None: no node runs the chain, or the chain has no epochs. Raises NodeUnavailable if a node
+        that may run it fails.
         """
         epoch = await self.epoch(chain_id)
         return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
 
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
-        """Return whether `height` is the current epoch height of one of these chains; unknown
-        heights do not count.
+        """Return whether `height` is the current epoch height of one of these chains.
+
+        A chain whose nodes fail does not count.
         """
 
         async def height_or_none(chain_id: ChainID) -> int | None:

@@ -1,5 +1,4 @@
-"""The P-Chain by its nodes and its index: sets by the setting `validator-sets`, the rest while no
-node replies.
+"""The P-Chain by its nodes and its index: sets by `validator-sets`, the rest while no node replies.
 
 What never changes once it exists (the subnet of a chain, the conversion of a subnet) comes from the
 index first, so that no node can forge it. A missing row never replaces a node's reply.
@@ -59,11 +58,12 @@ _MAX_READS: Final = 32
 class IndexedPlatform(PlatformClient):
     """P-Chain calls to nodes, and reads of the index. Methods raise what PlatformClient's raise.
 
-    index: set before the first call, so that no node's reply is used in its place; None: it was
-    never opened.
-    source: of validator sets, BOTH or INDEX. With INDEX no node is asked for a set, and
-        HeightNotIndexed is raised if the index does not get a height within seconds.
-    count, has_stop: see SetComparison.
+    index: index that is set before the first call, so that no node's reply is used in its place;
+        None if it was never opened.
+    source: source of validator sets, BOTH or INDEX. With INDEX no node is asked for a set, and
+        methods raise HeightNotIndexed if the index does not get a height within seconds.
+    count: function that takes the result of each comparison of sets.
+    has_stop: whether a difference of sets stops signing for the subnet.
     """
 
     def __init__(
@@ -105,20 +105,16 @@ class IndexedPlatform(PlatformClient):
         """
         proposed = await super().proposed_height(origin)
         newest = await self.newest_height()
-        if (
-            newest is not None
-            and proposed > newest + _MAX_INDEX_LAG
-            and await self._is_unreachable(proposed)
-        ):
+        is_far = newest is not None and proposed > newest + _MAX_INDEX_LAG
+        if newest is not None and is_far and await self._is_unreachable(proposed):
             return newest
         self._proposed = proposed
-        is_near = newest is not None and newest < proposed <= newest + _MAX_INDEX_LAG
-        return newest if newest is not None and is_near else proposed
+        if newest is None or is_far:
+            return proposed
+        return min(newest, proposed)
 
     async def _is_unreachable(self, height: int) -> bool:
-        """Return whether the P-Chain cannot have reached a height since the last block of the
-        index.
-        """
+        """Return whether the P-Chain cannot have built a height since the index's last block."""
         tip = await self._rows(lambda rows: rows.tip)
         if tip is None:
             return False
@@ -132,11 +128,10 @@ class IndexedPlatform(PlatformClient):
         if self._source is SetSource.INDEX:
             return await self._await_set(subnet_id, height) if members is None else members
         is_indexed = members is not None
-        used = (
-            await super().validators_at(subnet_id, height, origin) if members is None else members
-        )
-        self.comparison.note(subnet_id, height, used, is_indexed=is_indexed)
-        return used
+        if members is None:
+            members = await super().validators_at(subnet_id, height, origin)
+        self.comparison.note(subnet_id, height, members, is_indexed=is_indexed)
+        return members
 
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -191,8 +186,9 @@ class IndexedPlatform(PlatformClient):
         return config
 
     async def fee_state(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeState:
-        """Return the last state while no node replies, if the chain has hardly gone on: no row has
-        the excess.
+        """Return the fee state of a node; while none replies the last one, if it is hardly older.
+
+        No row of the index has the excess.
         """
         try:
             state = await super().fee_state(origin)
@@ -206,8 +202,9 @@ class IndexedPlatform(PlatformClient):
         return state
 
     async def subnets(self) -> tuple[SubnetID, ...]:
-        """Return the L1s of the index as well: nodes without the list name only subnets that have
-        validators now.
+        """Return the subnets that a node lists, and the L1s of the index.
+
+        A node without the list names only subnets that have validators now.
         """
         indexed = await self._rows(lambda rows: rows.converted_subnets()) or ()
         try:
@@ -255,10 +252,8 @@ class IndexedPlatform(PlatformClient):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_S
         while True:
-            oldest, newest = await self._read(lambda index: index.validator_sets.heights()) or (
-                None,
-                None,
-            )
+            heights = await self._read(lambda index: index.validator_sets.heights())
+            oldest, newest = heights or (None, None)
             tip = max(newest or 0, self._proposed)
             if height > tip:
                 raise HeightAhead(0, "the index does not have the height yet", height, tip)
@@ -278,7 +273,7 @@ class IndexedPlatform(PlatformClient):
         )
 
     async def _read(self, read: Callable[[Index], Awaitable[T | None]]) -> T | None:
-        """Return what the index has; None also while it cannot be read."""
+        """Return what the index has; None also while the index cannot be read."""
         if self.index is None:
             return None
         with suppress(StoreDown):
@@ -289,10 +284,9 @@ class IndexedPlatform(PlatformClient):
     async def _read_or(
         self, error: NodeUnavailable | RpcRefusal, read: Callable[[Index], Awaitable[T | None]]
     ) -> T:
-        """Return what the index has in place of a node's reply; raise the error if it does not
-        decide.
+        """Return what the index has in place of a node's reply, or raise the error of the nodes.
 
-        It does not decide between nodes that disagree about the present.
+        The index does not decide between nodes that disagree about the present.
         """
         value = None if isinstance(error, NodesDisagree) else await self._read(read)
         if value is None:

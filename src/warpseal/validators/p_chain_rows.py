@@ -33,8 +33,9 @@ _TIP: Final = (
     "SELECT height, time, first_height, next_tx FROM chains WHERE chain = ? AND height >= 0"
 )
 _STAKES: Final = (
-    "SELECT t.tx_id, t.kind, s.node, s.start_s, s.end_s, s.weight, s.active_weight FROM stakings s"
-    " JOIN txs t ON t.key = s.tx WHERE s.state < 2 AND s.state = ? AND s.is_delegation = 0 AND s.subnet = ?"
+    "SELECT t.tx_id, t.kind, s.node, s.start_s, s.end_s, s.weight, s.active_weight"
+    " FROM stakings s JOIN txs t ON t.key = s.tx"
+    " WHERE s.state < 2 AND s.state = ? AND s.is_delegation = 0 AND s.subnet = ?"
 )
 _CONVERSION: Final = tx_number(ConvertSubnetToL1Tx.__name__)
 _CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
@@ -43,8 +44,8 @@ _CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
 class ChainTip(NamedTuple):
     """The last indexed block.
 
-    is_complete: the index begins with the genesis.
-    next_tx: the next key.
+    is_complete: whether the index begins with the genesis.
+    next_tx: key that the next transaction gets.
     """
 
     height: int
@@ -63,10 +64,9 @@ def read_rows(session: ReadSession, query: Callable[[PChainRows], T | None]) -> 
 
 
 class PChainRows:
-    """The rows in one snapshot.
+    """The rows of one snapshot. Methods return None if the rows do not decide.
 
-    Methods return None if the rows do not decide.
-    tip: of the chain.
+    tip: last block of the chain in the snapshot.
     """
 
     def __init__(self, session: ReadSession, tip: ChainTip) -> None:
@@ -91,11 +91,14 @@ class PChainRows:
     def subnet(self, subnet_id: SubnetID) -> Subnet | None:
         """Return the record of a subnet."""
         text = (
-            "SELECT min(t.tx) FROM validations v JOIN validation_txs t ON t.validation = v.validation"
+            "SELECT min(t.tx)"
+            " FROM validations v JOIN validation_txs t ON t.validation = v.validation"
             f" WHERE v.subnet = ? AND t.kind = {_CONVERSION}"
         )
         rows = self._by_id(text, subnet_id)
-        conversion = self._tx(rows[0][0]) if rows and rows[0][0] is not None else None
+        conversion = None
+        if rows and rows[0][0] is not None:
+            conversion = self._tx(rows[0][0])
         if conversion is not None:
             unsigned = conversion.unsigned
             assert isinstance(unsigned, ConvertSubnetToL1Tx)
@@ -105,13 +108,11 @@ class PChainRows:
                 unsigned.manager_chain_id,
                 unsigned.manager_address,
             )
-        # Its id is the id of the transaction that created it. Without the genesis a conversion may
-        # be missing.
-        return (
-            Subnet(subnet_id)
-            if self.tip.is_complete and self._tx_key(subnet_id) is not None
-            else None
-        )
+        # A subnet's ID is the ID of the transaction that created it. Without the genesis a
+        # conversion may be missing.
+        if self.tip.is_complete and self._tx_key(subnet_id) is not None:
+            return Subnet(subnet_id)
+        return None
 
     def converted_subnets(self) -> tuple[SubnetID, ...]:
         """Return the subnets that were converted to L1s, also those without validators."""
@@ -214,8 +215,9 @@ class PChainRows:
         return next((tx for tx in block.txs if tx.id == bytes(tx_id)), None)
 
     def _by_id(self, text: str, raw_id: bytes, *values: int) -> Sequence[Any]:
-        """Return the rows of a statement whose last value is the key of an id; none if the index
-        has no such id.
+        """Return the rows of a statement whose last value is the key of an ID.
+
+        The result is empty if the index has no such ID.
         """
         key = self._session.keys_of([raw_id]).get(raw_id)
         return () if key is None else self._session.rows(text, *values, key)

@@ -1,5 +1,4 @@
-"""Validator sets by subnet and height, bounded in bytes; sets that are equal at several heights are
-stored once.
+"""Validator sets by subnet and height, bounded in bytes; equal sets are stored once.
 
 Sets at the heights that the daemon itself uses (proposed, epoch) are current: the few used last of
 each subnet are evicted only for other current ones, never for sets at heights that callers name.
@@ -40,7 +39,7 @@ class ParsedValidatorSet(Struct, frozen=True):
 
     @property
     def estimated_bytes(self) -> int:
-        """The estimated memory of the set."""
+        """Return the estimated memory of the set."""
         nodes = sum(len(validator.node_ids) for validator in self.validators.validators)
         return _SET_BYTES + _VALIDATOR_BYTES * len(self.validators) + _NODE_BYTES * nodes
 
@@ -52,7 +51,10 @@ class _Entry(Struct, eq=False):
 
 
 class SetCache:
-    """Sets up to `max_bytes` in total. held_bytes: their estimated size, never above the bound."""
+    """Validator sets of up to `max_bytes` in total.
+
+    held_bytes: estimated size of the sets, never above the bound.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -83,15 +85,16 @@ class SetCache:
         return entry.parsed if entry else None
 
     def newest_height(self, subnet_id: SubnetID) -> int | None:
-        """Return the newest height of which a set of a subnet is cached; None: of no height."""
+        """Return the newest height of which a set of a subnet is cached; None if there is none."""
         return max(
             (height for other, height in (*self._current, *self._ordinary) if other == subnet_id),
             default=None,
         )
 
     def put(self, key: SetKey, parsed: ParsedValidatorSet, *, current: bool) -> None:
-        """Add a set at (subnet, height), and mark it as used; it may be evicted immediately if it
-        does not fit.
+        """Add a set at (subnet, height), and mark it as used.
+
+        A set that does not fit is evicted immediately.
         """
         if key not in self._current and key not in self._ordinary:
             self._ordinary[key] = self._acquire(parsed)

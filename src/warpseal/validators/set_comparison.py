@@ -1,5 +1,4 @@
-"""Compares validator sets of the index with those of the nodes, behind the requests that used one
-of them.
+"""Compares validator sets of the index with those of the nodes, behind the requests that use them.
 
 One comparison runs at a time, one begins each second at most, and an unchanged set of a subnet is
 compared once a minute. A source that cannot return its set proves nothing.
@@ -58,7 +57,7 @@ class SetDifference(Struct, frozen=True):
 class _Used(Struct, frozen=True):
     """A set that a request used.
 
-    until: when the other source is not asked any more.
+    until: time after which the other source is not asked any more.
     """
 
     until: float
@@ -68,14 +67,14 @@ class _Used(Struct, frozen=True):
 
 
 class SetComparison:
-    """Used from one event loop.
+    """Compares sets, and remembers differences. Used from one event loop.
 
-    read_index, read_nodes: return the other set; None if that source does not have it.
-
+    read_index: function that returns the set of the index; None if the index does not have it.
+    read_nodes: function that returns the set of the nodes; None if they do not have it.
+    count: function that takes the result of each comparison, `equal` or `different`.
     has_stop: whether a difference stops signing for the subnet until the daemon is started again.
-    count: takes the result of each comparison, `equal` or `different`.
-    on_wrong_set: takes subnet and height of a set of the nodes that a request used and that the
-    index contradicts.
+    on_wrong_set: function that takes subnet and height of a set of the nodes that a request used
+        and that the index contradicts.
     """
 
     def __init__(
@@ -101,8 +100,9 @@ class SetComparison:
         self.on_wrong_set: Callable[[SubnetID, int], None] = lambda subnet_id, height: None
 
     def differences(self) -> Sequence[SetDifference]:
-        """Return the last difference of each subnet; without `has_stop` one ends when the sets are
-        equal again.
+        """Return the last difference of each subnet.
+
+        Without `has_stop` a difference ends when the sets are equal again.
         """
         return tuple(self._differences.values())
 
@@ -113,7 +113,7 @@ class SetComparison:
             raise ValidatorSetsDiffer(difference.text, id_text(subnet_id), difference.height)
 
     def note(self, subnet_id: SubnetID, height: int, members: Members, *, is_indexed: bool) -> None:
-        """Compare a set that a request used, soon. Of a subnet the newest one waits."""
+        """Compare a set that a request used, soon. The newest set of each subnet waits."""
         compared, at = self._compared.get(subnet_id, (None, float("-inf")))
         if compared == members and self._now() - at < _UNCHANGED_S:
             return
@@ -148,8 +148,10 @@ class SetComparison:
                 self._is_waiting.set()
             return
         self._compared[subnet_id] = used.members, self._now()
-        indexed, of_nodes = (used.members, other) if used.is_indexed else (other, used.members)
-        members = differing_members(indexed, of_nodes)
+        if used.is_indexed:
+            members = differing_members(used.members, other)
+        else:
+            members = differing_members(other, used.members)
         self._count("different" if members else "equal")
         before = self._differences.get(subnet_id)
         if members:

@@ -1,10 +1,9 @@
-"""Canonical validator sets by subnet and height: immutable, so concurrent callers share one fetch
-of each.
+"""Canonical validator sets by subnet and height. They never change, so callers share a fetch.
 
 Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/validators/manager.go`. A
-set with a key that is no BLS key is refused as a whole: the P-Chain admits none, and leaving one
-out would move the signer bits of all that follow it, so that no verifier would accept their
-signature.
+set with a key that is no BLS key is refused as a whole: the P-Chain admits no such key, and a set
+without that validator would move the signer bits of all that follow it, so that no verifier would
+accept their signature.
 """
 
 from __future__ import annotations
@@ -46,10 +45,11 @@ _MAX_LATEST: Final = 64
 
 
 class ValidatorSets:
-    """The sets, cached in bounded memory. Used from one event loop; `keys_of` from any thread.
+    """Validator sets, cached in bounded memory.
 
-    hits: lookups that the cache served.
-    misses: lookups that needed a node.
+    Used from one event loop; `keys_of` from any thread.
+    hits: number of lookups that the cache served.
+    misses: number of lookups that needed a node.
     """
 
     def __init__(
@@ -67,7 +67,10 @@ class ValidatorSets:
         self._settings = settings
         self._executor = executor
         self._cache = SetCache(settings.set_cache_bytes)
+        # An empty set has its own cache, for half a second: a subnet may get validators at any
+        # height, and made-up subnets must not push real sets out.
         self._empty: TtlCache[SetKey, CanonicalValidatorSet] = TtlCache(_MAX_EMPTY)
+        # The last reply of each subnet, and the digest of its set.
         self._latest: LRUCache[SubnetID, tuple[tuple[ValidatorEntry, ...], bytes]] = LRUCache(
             _MAX_LATEST
         )
@@ -77,7 +80,7 @@ class ValidatorSets:
 
     @property
     def held_bytes(self) -> int:
-        """Estimated bytes of the cached sets."""
+        """Return the estimated bytes of the cached sets."""
         return self._cache.held_bytes
 
     async def at(
@@ -91,13 +94,11 @@ class ValidatorSets:
     ) -> CanonicalValidatorSet:
         """Return the set at a height; it may be empty.
 
-        Equal sets are one object while they are cached.
-
-        is_chosen: a caller chose the height.
-        epoch: it is the current epoch height of a chain, so no lookback applies and its set is kept
-            like the one at the proposed height. A height a little beyond the tip is awaited until
-            cancelled.
-        Raises HeightTooOld, HeightTooNew, NodeUnavailable.
+        Equal sets are one object while they are cached. A height a little beyond the tip is awaited
+        until the caller cancels. Raises HeightTooOld, HeightTooNew, NodeUnavailable.
+        is_chosen: whether a caller chose the height.
+        epoch: whether the height is the current epoch height of a chain. No lookback applies to it,
+            and its set is kept like that of the proposed height.
         """
         key = (subnet_id, height)
         is_current = epoch or not is_chosen
@@ -106,6 +107,8 @@ class ValidatorSets:
             self.hits += 1
             return cached
         self.misses += 1
+        # The lookback bounds what callers make nodes compute. A set in the cache costs nothing, so
+        # the cache comes first.
         lookback = self._settings.max_p_chain_lookback
         if not is_current and lookback >= 0:
             oldest = max(0, await self._heights.latest() - lookback)
@@ -115,9 +118,7 @@ class ValidatorSets:
         return self._store(key, parsed, is_current=is_current)
 
     def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
-        """Return the set at a height that the daemon itself uses if no call to a node is needed,
-        else None.
-        """
+        """Return the set at a height that the daemon itself uses; None if only a node has it."""
         cached = self._cached((subnet_id, height), is_current=True)
         self.hits += cached is not None
         return cached
@@ -135,20 +136,17 @@ class ValidatorSets:
         return self._store(key, parsed, is_current=False)
 
     def forget(self, subnet_id: SubnetID, height: int) -> None:
-        """Fetch a set again at its next use: it was wrong."""
+        """Drop a set that was wrong, so that its next use fetches it again."""
         self._cache.discard((subnet_id, height))
 
     def newest_height(self, subnet_id: SubnetID) -> int | None:
-        """Return the newest height of which a set of a subnet is known without a node; None if
-        there is none.
-        """
+        """Return the newest height of which a set of a subnet is cached; None if there is none."""
         return self._cache.newest_height(subnet_id)
 
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
         """Return the parsed keys in canonical order.
 
-        They are stored with a cached set; for any other set, each key that is not cached takes 50
-        microseconds.
+        A cached set has them. For any other set, each key that is not cached takes 50 microseconds.
         """
         parsed = self._cache.find(validators.digest)
         if parsed is not None:
@@ -179,7 +177,7 @@ class ValidatorSets:
         except HeightTooNew:
             if is_chosen:
                 raise
-        # The caller did not choose the height: the node that knew it is gone, and the others lag.
+        # The daemon chose the height by a node that is gone now, and the others lag.
         raise NodeUnavailable(_METHOD)
 
     async def _fetch(self, key: SetKey, origin: CallOrigin) -> ParsedValidatorSet:
@@ -189,10 +187,12 @@ class ValidatorSets:
                 entries = await self._platform.validators_at(subnet_id, height, origin=origin)
                 parsed = await self._parse(subnet_id, entries)
                 # Stored before the waiters wake up, so that a caller in between does not fetch it
-                # again.
+                # again. Each waiter then decides whether the set is current.
                 self._store(key, parsed, is_current=False)
                 return parsed
             except HeightAhead as ahead:
+                # A node may lag a little behind the one that proposed the height. The caller has
+                # the deadline, and cancels.
                 if height - ahead.tip > self._settings.max_height_ahead:
                     raise HeightTooNew(height, ahead.tip) from None
                 await asyncio.sleep(_TIP_POLL_S)
@@ -208,8 +208,8 @@ class ValidatorSets:
     ) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)
         if latest is not None and latest[0] is entries:
-            # The client returns the same tuple for an unchanged reply: nothing needs to be built
-            # again.
+            # The client returns the same tuple for an unchanged reply, so that no set needs to be
+            # built again.
             cached = self._cache.find(latest[1])
             if cached is not None:
                 return cached
@@ -219,12 +219,14 @@ class ValidatorSets:
             loop = asyncio.get_running_loop()
             built = await loop.run_in_executor(self._executor, self._build, entries)
         self._latest[subnet_id] = entries, built.validators.digest
+        # Another height may have the same set: equal sets are one object.
         return self._cache.find(built.validators.digest) or built
 
     def _build(self, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
         """Return the canonical set and its keys. Runs on a worker thread if the set is large."""
         validators = build_canonical_set(entries)
         keys = tuple(self._keys.parse(validator.public_key) for validator in validators.validators)
+        # Both are computed at their first use, which must not be on the event loop.
         _ = validators.digest, validators.node_ids
         return ParsedValidatorSet(validators, keys)
 

@@ -44,14 +44,14 @@ class SetSource(StrEnum):
 class ValidatorSettings(Settings, frozen=True):
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
-    max_p_chain_lookback: blocks behind the proposed height.
-    set_source: None if it is not set.
-    tracked_subnet_ids: tracked always, like the Primary Network.
+    max_p_chain_lookback: greatest number of blocks behind the proposed height.
+    set_source: source of validator sets; None if the operator does not set it.
+    tracked_subnet_ids: subnets that are always tracked, like the Primary Network.
     current_refresh_s: interval of reading the current validators of a tracked subnet; a result is
         served for twice as long.
-    forecast_ttl_s: for how long a forecast is served again.
-    forecast_refresh_s: interval of the forecasts of tracked subnets; forecast_stale_after_s: age at
-        which one of them is dropped.
+    forecast_ttl_s: time for which a forecast is served again.
+    forecast_refresh_s: interval of the forecasts of tracked subnets.
+    forecast_stale_after_s: age at which a forecast of a tracked subnet is dropped.
     """
 
     tracked_subnet_ids: tuple[SubnetID, ...] = setting(
@@ -117,12 +117,12 @@ class ValidatorSettings(Settings, frozen=True):
 class UptimeSettings(Settings, frozen=True):
     """Settings of observed uptimes; durations in seconds.
 
-    retention_s: of hourly records, and of validations that ended.
-    heartbeat_s: interval of reading the clock;
-    max_gap_s: a longer gap between two readings counts for no node.
+    retention_s: retention of hourly records, and of validations that ended.
+    heartbeat_s: interval of reading the clock.
+    max_gap_s: longest gap between two readings that counts for a node.
     unconfirmed_s: time for which a validation counts that no node confirms.
     recent_s: window of which a full day must be observed.
-    max_queued_hours: records in memory that no store accepts.
+    max_queued_hours: greatest number of records in memory while no store accepts them.
     """
 
     retention_s: float = 30 * DAY_S

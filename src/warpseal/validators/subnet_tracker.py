@@ -1,5 +1,4 @@
-"""Gives the peer network the nodes to connect to: the validators of the tracked subnets, and hints
-of their addresses.
+"""Gives the peer network the validators of the tracked subnets, and hints of their addresses.
 
 Source of truth: for the validators, the P-Chain at the proposed height; for addresses, hints of the
 info nodes (gossip and configured addresses belong to the peer network itself).
@@ -66,9 +65,7 @@ class SubnetReadiness(Struct, frozen=True):
 
     @property
     def keyless(self) -> int:
-        """Weight without a BLS key, which cannot sign: of inactive L1 validators and of legacy
-        validators.
-        """
+        """Return the weight without a BLS key: inactive L1 validators and legacy validators."""
         return self.total - self.connected - sum(validator.weight for validator in self.missing)
 
     @property
@@ -102,7 +99,7 @@ class SubnetReadiness(Struct, frozen=True):
 
 
 class SubnetTracker:
-    """Tracks the Primary Network, the configured subnets, and temporarily those that requests name."""
+    """Tracks the Primary Network, the configured subnets, and for a time those of requests."""
 
     def __init__(
         self,
@@ -138,7 +135,7 @@ class SubnetTracker:
 
     @contextmanager
     def track(self, subnet_id: SubnetID, validators: CanonicalValidatorSet) -> Iterator[None]:
-        """Track a subnet, and the nodes of this set, inside the block and for some time after it."""
+        """Track a subnet, and the nodes of this set, inside the block and some time after it."""
         subnet, dropped = self._tracked.track(subnet_id, self._now())
         self._untrack(dropped)
         if subnet.enter(validators, self._now()):
@@ -161,7 +158,7 @@ class SubnetTracker:
             pass
 
     def all_readiness(self) -> Iterator[SubnetReadiness]:
-        """Yield the connected part of every subnet that is tracked now, the Primary Network first."""
+        """Yield the connected part of every tracked subnet, the Primary Network first."""
         return (self._readiness(subnet) for subnet in tuple(self._tracked))
 
     def readiness(self) -> tuple[SubnetReadiness, ...]:
@@ -169,16 +166,15 @@ class SubnetTracker:
         return tuple(self._readiness(subnet) for subnet in self._tracked.pinned)
 
     def readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
-        """Return the connected part of the Primary Network or of a configured subnet; None for any
-        other.
+        """Return the connected part of the Primary Network or of a configured subnet.
+
+        None for another subnet.
         """
         subnets = (subnet for subnet in self._tracked.pinned if subnet.subnet_id == subnet_id)
         return next(map(self._readiness, subnets), None)
 
     def validators_of(self, subnet_id: SubnetID) -> CanonicalValidatorSet | None:
-        """Return the set by which the connected weight of a tracked subnet is counted; None if it
-        is not known.
-        """
+        """Return the set by which the connected weight of a tracked subnet is counted, if any."""
         subnet = self._tracked.get(subnet_id)
         return None if subnet is None else subnet.validators
 
@@ -240,8 +236,7 @@ class SubnetTracker:
             await asyncio.sleep(period_s if is_complete else min(_RETRY_S, period_s))
 
     async def _keep_discovering(self) -> None:
-        """Discover immediately and until it succeeds; then at each refresh while a validator is not
-        connected.
+        """Discover until it succeeds; then at each refresh while a validator is not connected.
 
         A newly named subnet with nodes without hints does not wait for the next refresh.
         """
@@ -292,9 +287,7 @@ class SubnetTracker:
         return True
 
     async def _all_validators(self, height: int) -> set[NodeID]:
-        """Return the validators of all subnets if a node lists them, and in any case the nodes of
-        the tracked ones.
-        """
+        """Return the validators of all subnets if a node lists them, else the tracked ones'."""
         node_ids = set(self._node_ids())
         try:
             sets = await self._platform.all_validators_at(height, origin=CallOrigin.DAEMON)

@@ -54,9 +54,7 @@ class TrackedSubnet(Struct):
 
     @property
     def validators(self) -> CanonicalValidatorSet | None:
-        """The set by which connected weight is counted: the latest, or until it is known the one
-        used last.
-        """
+        """Return the set by which connected weight is counted: the latest, else the last used."""
         if self.latest is not None or not self.sets:
             return self.latest
         return next(reversed(self.sets.values())).validators
@@ -176,7 +174,7 @@ class TrackedSubnets:
         return expired
 
     def _make_room(self) -> tuple[SubnetID, ...]:
-        """Drop the least recently used subnets, never the newest, and those in use only if all are."""
+        """Drop the least recently used subnets, never the newest, and used ones only if all are."""
         dropped = []
         while len(self._on_request) > self._max_named:
             others = list(self._on_request.items())[:-1]

@@ -83,7 +83,8 @@ class ActiveSource(StrEnum):
 class FeeReading(Struct, frozen=True):
     """The fee at the time of a reading.
 
-    active: validators that pay it; None: unknown, of MINIMUM up to the target.
+    active: number of validators that pay the fee; None if it is unknown, or MINIMUM, up to the
+        target.
     """
 
     config: L1FeeConfig
@@ -133,9 +134,9 @@ class FeeStates:
 
 
 class ForecastReader:
-    """Reads from nodes.
+    """Reads the validations of a subnet and the fee.
 
-    index: returns the index of the primary chains; None while there is none.
+    index: function that returns the index of the primary chains; None while there is none.
     """
 
     def __init__(
@@ -197,8 +198,9 @@ class ForecastReader:
         return config
 
     async def _indexed_active(self, state: L1FeeState) -> int | None:
-        """Return the number after the last indexed block; None without a complete index near the
-        tip.
+        """Return the number of active validators after the last indexed block.
+
+        None without a complete index near the tip.
         """
         index = self._index()
         if index is None:
@@ -223,7 +225,7 @@ class ForecastReader:
 
 
 class SubnetKind(StrEnum):
-    """How the validators of a subnet stay: with balances, or with stakes that end."""
+    """Why the validators of a subnet stay: they have balances, or stakes that end."""
 
     L1 = "l1"
     PERMISSIONED = "permissioned"
@@ -233,7 +235,7 @@ class SubnetKind(StrEnum):
 class SubnetForecast(Struct, frozen=True):
     """The forecast of a subnet.
 
-    fee: of L1s.
+    fee: fee of active L1 validators; None for a subnet that is no L1.
     is_answering_known: whether the daemon observed the validators.
     """
 
@@ -245,15 +247,14 @@ class SubnetForecast(Struct, frozen=True):
 
 
 class ForecastService:
-    """Forecasts of any subnet. Used from one event loop.
+    """Makes the forecasts of subnets. Used from one event loop.
 
     connected_since: function that returns whether each observed node was connected since a Unix
-    time.
-    is_unreachable: function that returns whether the daemon tracks a subnet and has failed to
-    connect to its validator,
-        or has no address of it.
+        time.
+    is_unreachable: function that returns whether the daemon tracks a subnet, and failed to connect
+        to its validator or has no address of it.
     executor: threads that compute the forecasts.
-    unix_clock: Unix time in seconds.
+    unix_clock: clock in Unix seconds.
     on_forecast: function that takes each new forecast of a tracked subnet.
     now: clock in seconds that never goes back.
     cpu_clock: CPU seconds of the calling thread.
@@ -315,9 +316,7 @@ class ForecastService:
         return await self._flights.run(subnet_id, lambda: self._make(subnet_id, origin))
 
     def latest(self) -> Sequence[SubnetForecast]:
-        """Return the last forecast of each tracked subnet, without those that are older than some
-        minutes.
-        """
+        """Return the last forecast of each tracked subnet that is not older than some minutes."""
         entries = (self._latest.get(subnet_id) for subnet_id in self._tracked)
         return tuple(cached.value for cached in entries if cached is not None)
 
@@ -393,9 +392,7 @@ class ForecastService:
     def _is_observed(
         self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]
     ) -> bool:
-        """Return whether the weight that answered is known: each validator that can sign was
-        observed, or sought.
-        """
+        """Return whether the daemon observed, or tried to reach, each validator that can sign."""
         signers = (row.validator.node_id for row in outlook.validators if row.validator.can_sign)
         return bool(connected) and all(
             node_id in connected or self._is_unreachable(node_id, subnet_id) for node_id in signers
@@ -413,8 +410,9 @@ class ForecastService:
     async def _keyed_stakes(
         self, subnet_id: SubnetID, validations: Iterable[CurrentValidation], origin: CallOrigin
     ) -> frozenset[NodeID]:
-        """Return the nodes that have a BLS key by the set at the proposed height; none if all
-        validators are of L1s.
+        """Return the nodes that have a BLS key in the set at the proposed height.
+
+        The set is not read if all validators are of L1s, which have a key.
         """
         if all(validation.is_l1 for validation in validations):
             return frozenset()
@@ -430,7 +428,7 @@ def _outlook(
     connected: Mapping[NodeID, bool],
     step: Callable[[], None],
 ) -> QuorumOutlook:
-    """Return the forecast. If the number of active validators is unknown, the price stays as it is."""
+    """Return the forecast; the price stays if the number of active validators is unknown."""
     validators = [
         ForecastValidator(
             id=validation.validation_id,

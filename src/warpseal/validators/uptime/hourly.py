@@ -21,9 +21,8 @@ _DAY_MS: Final = 24 * HOUR_S * 1_000
 class HourlyUptime:
     """Rows by hour and node.
 
-    max_rows: in memory; beyond them the oldest hours are dropped.
-
-    first_hour: the first hour that may have rows.
+    max_rows: greatest number of rows in memory; beyond it the oldest hours are dropped.
+    first_hour: first hour that may have rows.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -73,7 +72,7 @@ class HourlyUptime:
             self._counted.pop(node_id, None)
 
     def load_rows(self, rows: Iterable[HourRow]) -> None:
-        """Add the rows that an earlier process wrote for hours that have, or may have, rows here."""
+        """Add the rows that an earlier process wrote for hours that may have rows here."""
         for row in rows:
             ours = self._rows.setdefault(row.hour, {})
             if (counted := ours.get(row.node_id)) is not None:
@@ -109,10 +108,10 @@ def hour_of(unix_s: float) -> int:
 
 
 def compute_reach(hours: Sequence[HourRow], recent_since_unix_s: float) -> ObservedUptime | None:
-    """Return uptime and reachability by these hours (oldest first); None if the recent ones hold
-    less than a day.
+    """Return uptime and reachability by these hours, oldest first.
 
     Uptime counts all hours, reachability the latest hours that make a full day of observation.
+    None: the recent hours hold less than a day.
     """
     recent = [row for row in hours if (row.hour + 1) * HOUR_S > recent_since_unix_s]
     if sum(row.observed_ms for row in recent) < _DAY_MS:

@@ -1,11 +1,8 @@
-"""For how long each node was observed and connected, and the heartbeats without which no time is
-credited.
+"""The time for which each node was observed and connected, between heartbeats. Pure.
 
-Pure.
-
-A node is observed while it is connected, and while it is wanted and was dialed: from its first dial
-on, or, after a restart, as soon as it is wanted. A node that was never dialed, because its address
-is unknown, is not observed.
+No time is credited without a heartbeat. A node is observed while it is connected, and while it is
+wanted and was dialed: from its first dial on, or, after a restart, as soon as it is wanted. A node
+that was never dialed, because its address is unknown, is not observed.
 
 A connection is credited up to the last byte that the node sent. The time after it is undecided
 until the node is heard again (it was connected) or its connection ends (it was not). Times are
@@ -85,7 +82,7 @@ class UptimeCounter(Struct):
     def advance(self, now_ms: int, heard_ms: int | None) -> None:
         """Count up to now.
 
-        heard_ms: when the open connection last received a byte.
+        heard_ms: time at which the open connection last received a byte.
         """
         if self.observation is not Observation.CONNECTED:
             self.observe(self.observation, now_ms)
@@ -96,8 +93,9 @@ class UptimeCounter(Struct):
             self.undecided_ms, self.since_ms = 0, heard_ms
 
     def skip_gap(self, begin_ms: int, until_ms: int) -> None:
-        """Leave out the time between these, in which the daemon was not running; all before
-        `begin_ms` is counted.
+        """Leave out the time between these, in which the daemon did not run.
+
+        The time before `begin_ms` is counted.
         """
         if self.observation is Observation.CONNECTED:
             self.undecided_ms += max(0, begin_ms - self.since_ms)
@@ -163,8 +161,9 @@ class NodeUptimes:
         self._tried_before.update(node_ids)
 
     def drop_unseen(self, exceptions: Collection[NodeID]) -> list[NodeID]:
-        """Drop the counters of nodes that are not observed any more, except these; return the
-        dropped node ids.
+        """Drop the counters of nodes that are not observed any more; return these nodes.
+
+        exceptions: nodes whose counters stay.
         """
         dropped = [
             node_id

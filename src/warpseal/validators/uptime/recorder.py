@@ -1,5 +1,4 @@
-"""Records the uptime of peers: counted in memory, written to the store each minute under the
-daemon's own node id.
+"""Records the uptime of peers: in memory, and each minute in the store, under the daemon's node ID.
 
 While the store is down, or off, rows wait in memory. Nothing is written before the rows of earlier
 processes were read, so that rows are absolute and a repeated write adds nothing.
@@ -79,17 +78,14 @@ class UptimeRecorder:
         self._validations.watch(validations, self._now_ms(), self._unix_clock())
 
     def uptime(self, validation: CurrentValidation) -> Uptime:
-        """Return the uptime of a validation up to when its node was last heard; zero if it is
-        unknown.
+        """Return the uptime of a validation up to when its node was last heard; zero without one.
 
-        Until the store has answered for the first time this is what the current process observed.
+        Until the store has answered for the first time, it is what the current process observed.
         """
         return self._validations.uptime(validation, self._now_ms(), self._unix_clock())
 
     async def hours(self, node_id: NodeID, since_unix_s: int) -> tuple[HourRow, ...]:
-        """Return the hours in which a node was observed, oldest first: the store's, and those it
-        does not have yet.
-        """
+        """Return the hours in which a node was observed, oldest first, stored or not."""
         last_hour = hour_of(self._unix_clock())
         first_hour = max(hour_of(since_unix_s), last_hour - hour_of(self._settings.retention_s))
         try:
@@ -143,7 +139,7 @@ class UptimeRecorder:
         return connected
 
     async def run(self) -> None:
-        """Observe and write until cancelled; the store then gets the rows that are not written yet."""
+        """Observe and write until cancelled; the store then gets the rows that it lacks."""
         self._hours.start(self._unix_clock())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_observing())

@@ -23,10 +23,10 @@ _SEEN_STEP_S = 86_400
 
 
 class _Entry(Struct):
-    """One validation.
+    """The counts of one validation.
 
-    counted: its node's counter at the last count, None at first.
-    confirmed_ms: last watch.
+    counted: counter of its node at the last count; None before the first one.
+    confirmed_ms: time at which a node last confirmed the validation.
     """
 
     validation: CurrentValidation
@@ -44,7 +44,7 @@ class _Entry(Struct):
 
 
 class ValidationUptime:
-    """The watched validations. Times are milliseconds of the clock of `uptimes`, and unix seconds."""
+    """The watched validations. Times are milliseconds of the clock of `uptimes`, or Unix time."""
 
     def __init__(self, uptimes: NodeUptimes, settings: UptimeSettings) -> None:
         self._uptimes = uptimes
@@ -83,7 +83,7 @@ class ValidationUptime:
         return Uptime(entry.observed_ms, entry.connected_ms)
 
     def load_rows(self, rows: Iterable[ValidationRow]) -> None:
-        """Add the counts of an earlier process, also for validations that are watched only later."""
+        """Add the counts of an earlier process, also for validations that are watched later."""
         for row in rows:
             self._stored_rows[row.validation_id] = row
             entry = self._entries.get(row.validation_id)
@@ -93,9 +93,7 @@ class ValidationUptime:
                 _add_stored(entry, row)
 
     def unwritten_rows(self) -> tuple[ValidationRow, ...]:
-        """Return the rows whose counts changed since they were written, or that were written a day
-        ago.
-        """
+        """Return the rows that changed since they were written, or that were written a day ago."""
         rows = (entry.row() for entry in self._entries.values())
         return tuple(
             row for row in rows if not _is_written(self._stored_rows.get(row.validation_id), row)
@@ -131,7 +129,7 @@ class ValidationUptime:
         return True
 
     def _evict(self, now_ms: int) -> bool:
-        """Drop the validation that was confirmed longest ago, unless that one is still confirmed."""
+        """Drop the validation that was confirmed longest ago, unless it is still confirmed."""
         validation_id, oldest = min(self._entries.items(), key=lambda item: item[1].confirmed_ms)
         if self._is_confirmed(oldest, now_ms):
             return False
