@@ -283,7 +283,7 @@ def undisturbed_rows() -> Mapping[str, list[Any]]:
 
 
 def rows_of(folder: Path) -> Mapping[str, list[Any]]:
-    """Return blocks and transfers, and how many rows each other table has of what comes from nodes."""
+    """Return blocks and transfers, and the number of rows of each table that nodes fill."""
     with closing(sqlite3.connect(folder / "chain.db")) as connection:
         rows = {
             name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()

@@ -1,4 +1,4 @@
-"""Searches for initial validators by hashing: shared by all callers, bounded in time, and resumed."""
+"""Searches for initial validators by hashing: shared by callers, bounded in time, and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registrations found in the logs of a manager's chain, newest first, in ranges that nodes accept."""
+"""Registrations in the logs of a manager's chain, newest first, in ranges that nodes accept."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ def initial_validation(running: L1Setup) -> ValidationID:
     return bootstrap_validation_id(running.l1, 3)
 
 
-async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_takes_the_callers_proof(
+async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_a_proof(
     tmp_path: Path,
 ) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:

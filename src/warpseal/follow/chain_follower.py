@@ -1,9 +1,10 @@
 """Reads one chain for a consumer: catches up with the nodes, several spans ahead of the writing,
 then reads new blocks.
 
-New blocks come before the older ones of a backfill, and both are read upwards. A block that cannot
-be right stops the chain with a named reason. The same block is tried again at intervals, and never
-skipped. Calls to nodes and to the database are repeated until they succeed.
+New blocks come before the older ones of a backfill, since callers ask for new ones, and both are
+read upwards, so that each block has a stored parent. A block that cannot be right stops the chain
+with a named reason. The same block is tried again at intervals, and never skipped: a row that
+depends on it would be wrong. Calls to nodes and to the database are repeated until they succeed.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ _TRIES_ALTERNATIVES: Final = (
 class ChainConsumer(ABC, Generic[T]):
     """Writes the blocks of one chain that a `ChainFollower` reads for it.
 
-    name: the chain's, for its progress and for log lines.
-    activity: the subject of log lines.
-    log: their logger.
-    notice: what readers of the progress should know until the chain is caught up; empty: nothing.
+    name: name of the chain in its progress and in log lines.
+    activity: subject of log lines.
+    log: logger of those lines.
+    notice: sentence that the progress has until the chain is caught up, or empty.
     """
 
     name: str
@@ -87,10 +88,9 @@ class ChainConsumer(ABC, Generic[T]):
         """
 
     async def begin(self, min_height: int, tip: int) -> int | None:
-        """Begin at `min_height`, or at the lowest height above it that a node has; return the next
-        height to write.
+        """Begin at `min_height`, or at the lowest height above it that a node has.
 
-        None: no block up to `tip` is to be written. Raises ChainStopped, StoreDown.
+        Returns the next height to write, None if it is above `tip`. Raises ChainStopped, StoreDown.
         """
         return await self._retrier.call(partial(self.source.find_first, min_height, tip))
 
@@ -159,17 +159,15 @@ class ChainFollower(Generic[T]):
 
     @property
     def height(self) -> int | None:
-        """The last written block; None: not known yet, or no block is written."""
-        return None if self._next is None or not self._next else self._next - 1
+        """The last written block; None before the consumer has resumed, or without a block."""
+        return self._next - 1 if self._next else None
 
     @property
     def remaining_blocks(self) -> int | None:
         """The number of blocks of the nodes above the last written one; None: not known."""
-        return (
-            None
-            if self._next is None or not self._tips
-            else max(0, max(self._tips) + 1 - self._next)
-        )
+        if self._next is None or not self._tips:
+            return None
+        return max(0, max(self._tips) + 1 - self._next)
 
     @property
     def is_caught_up(self) -> bool:
@@ -203,7 +201,7 @@ class ChainFollower(Generic[T]):
         return self._consumer.describe(progress)
 
     def reset(self) -> None:
-        """Forget why the chain stopped or waits, because this process does not follow it any more."""
+        """Forget why the chain stopped or waits, because this process follows it no more."""
         self._next, self._stopped, self._lagging_since_s = None, None, None
 
     async def run(self) -> None:
@@ -230,9 +228,9 @@ class ChainFollower(Generic[T]):
                         "index write failed",
                         extra={"chain": self._consumer.name, "reason": failure},
                     )
-                elif isinstance(
-                    error, IndexDamaged
-                ):  # Once it may be the consequence of an earlier failure.
+                elif isinstance(error, IndexDamaged):
+                    # A first report may be the consequence of an earlier failure, so that only the
+                    # second one in a row stops the chain.
                     self._note_stop(
                         ChainStopped(StopReason.INDEX_DAMAGED, self._next or 0, failure)
                     )
@@ -242,9 +240,8 @@ class ChainFollower(Generic[T]):
             except ChainStopped as stop:
                 await self._report_stop(stop)
                 await asyncio.sleep(self._pace.stopped_s)
-            except (
-                Exception
-            ):  # An internal error of one chain must not stop the others, or signing.
+            except Exception:
+                # An internal error of one chain must not stop the others, or signing.
                 log.exception(f"internal error, {activity} stopped")
                 await self._report_stop(
                     ChainStopped(StopReason.INTERNAL_ERROR, self._next or 0, "see the log")
@@ -260,6 +257,8 @@ class ChainFollower(Generic[T]):
             tip = await self._poll()
             if self._next is None and self._first_height <= tip:
                 self._next = await self._consumer.begin(self._first_height, tip)
+            # New blocks first. The tip is polled again after each span of the backfill, so that a
+            # long one does not delay them.
             span = self._new_blocks(tip) or await self._older_blocks(tip)
             if not span:
                 await self._wait()
@@ -269,6 +268,7 @@ class ChainFollower(Generic[T]):
                 await self._catch_up(span)
             except ChainStopped as stop:
                 await self._try_alternatives(stop)
+            # Only here: a chain that is tried again counts as stopped until a block is written.
             self._stopped = None
 
     async def _poll(self) -> int:
@@ -283,8 +283,10 @@ class ChainFollower(Generic[T]):
             with suppress(NodeUnavailable):
                 self._is_bootstrapped = await self._check_bootstrapped()
         tip = self._tips[0]
-        has_begun = self._next is not None
-        return min(tip, self._stopped_tip) if has_begun and self._stopped is not None else tip
+        if self._next is None or self._stopped is None:
+            return tip
+        # A newer block that is written would clear a stop of the backfill.
+        return min(tip, self._stopped_tip)
 
     def _new_blocks(self, tip: int) -> range:
         return range(0) if self._next is None else range(self._next, tip + 1)
@@ -305,12 +307,12 @@ class ChainFollower(Generic[T]):
         elif self._lagging_since_s is None:
             self._lagging_since_s = loop_time()
         if self._stopped is not None and self._next is not None:
-            is_of_block = self._stopped.reason not in (
+            is_about_process = self._stopped.reason in (
                 StopReason.INTERNAL_ERROR,
                 StopReason.INDEX_DAMAGED,
             )
-            if not is_of_block or self._stopped.height < self._next:
-                # What could not be right is right now, and nothing is left to write.
+            if is_about_process or self._stopped.height < self._next:
+                # The block was written in the meantime, and no later one writes and clears this.
                 self._stopped = None
         await self._update_status(force=False)
         self._rate_meter.reset()
@@ -356,6 +358,7 @@ class ChainFollower(Generic[T]):
             except (ChainStopped, StoreDown) as error:
                 # Raised below, so that the task group does not wrap it.
                 failure = error
+            # Before the group ends, which would wait for them.
             for *_, reading in ahead:
                 reading.cancel()
         if failure is not None:
@@ -388,8 +391,11 @@ class ChainFollower(Generic[T]):
         if stop.reason not in _TRIES_ALTERNATIVES:
             raise stop
         consumer = self._consumer
+        # First, so that the next reads do not return the same bytes from the same container.
         consumer.source.use_fallback()
         for block in await self._retrier.call(lambda: consumer.source.alternatives(stop.height)):
+            # An earlier attempt may have failed after its commit, so that the consumer reads its
+            # height again.
             height = await consumer.resume()
             is_new = height is not None and height + 1 == stop.height
             if not is_new and stop.height not in consumer.missing()[:1]:
@@ -422,7 +428,7 @@ class ChainFollower(Generic[T]):
         """
         before, self._stopped = self._stopped, stop
         if before is None:
-            # The chain may stop before the nodes were polled.
+            # Not moved by a repeated stop. The chain may stop before the nodes were polled.
             self._stopped_tip = max((stop.height, *self._tips[:1]))
         if before is not None and (before.reason, before.height) == (stop.reason, stop.height):
             return False
@@ -439,8 +445,7 @@ class ChainFollower(Generic[T]):
         """Report the chain's progress if it has changed or is old, but not too often."""
         if self._report is None:
             return
-        stopped = self._stopped
-        stop = None if stopped is None else (stopped.reason, stopped.height)
+        stop = None if self._stopped is None else (self._stopped.reason, self._stopped.height)
         # The first rate after a start is news; a changed one is not.
         has_rate = self._rate_and_eta()[0] is not None
         status = (
@@ -462,8 +467,8 @@ class ChainFollower(Generic[T]):
         self._written_status, self._status_written_at = status, loop_time()
 
     def _waiting(self) -> str:
-        """Return what the chain waits for, after its notice until it is caught up; empty if for
-        nothing.
+        """Return the notice until the chain is caught up, and the reason of a wait; empty without
+        both.
         """
         if self._stopped is not None:
             return ""
@@ -477,17 +482,12 @@ class ChainFollower(Generic[T]):
         if not self._is_bootstrapped:
             return "the node is not bootstrapped yet"
         if self._next is None:
-            is_early = bool(self._tips) and self._tips[0] < self._first_height
-            return (
-                f"block {self._first_height} is not there yet"
-                if is_early
-                else "the first block is being looked for"
-            )
+            if self._tips and self._tips[0] < self._first_height:
+                return f"block {self._first_height} is not there yet"
+            return "the first block is being looked for"
         if self._long_wait_s():
-            return (
-                f"the node in use has no block behind {self._tips[0]}, another one has"
-                f" {max(self._tips)}"
-            )
+            own, newest = self._tips[0], max(self._tips)
+            return f"the node in use has no block behind {own}, another one has {newest}"
         return ""
 
     def _long_wait_s(self) -> float:
@@ -511,14 +511,14 @@ class ChainFollower(Generic[T]):
             self._wait_logged_at = float("-inf")
         elif loop_time() - self._wait_logged_at >= _WAIT_LOG_INTERVAL_S:
             self._wait_logged_at = loop_time()
-            consumer = self._consumer
             fields = {
-                "chain": consumer.name,
+                "chain": self._consumer.name,
                 "height": self.height,
                 "node_height": max(self._tips, default=None),
+                "wait_s": round(wait_s),
+                "reason": self._find_wait(),
             }
-            fields |= {"wait_s": round(wait_s), "reason": self._find_wait()}
-            consumer.log.warning(f"{consumer.activity} waits", extra=fields)
+            self._consumer.log.warning(f"{self._consumer.activity} waits", extra=fields)
 
     def _rate_and_eta(self) -> tuple[float | None, float | None]:
         if self._next is None or not self._tips:

@@ -57,7 +57,7 @@ _INDEX_API_RETRY_S: Final = 600.0
 class BlockSource(ABC, Generic[T]):
     """The accepted blocks of one chain. `read` waits until nodes return them.
 
-    tip_heights: returns the height of each available node, the node in use first; raises
+    tip_heights: returns the height of each available node, that of the node in use first; raises
         NodeUnavailable.
     """
 
@@ -86,7 +86,7 @@ class BlockSource(ABC, Generic[T]):
 
     @abstractmethod
     def use_fallback(self) -> None:
-        """Read the next blocks in another way, because the last ones were not the requested ones."""
+        """Read the next blocks in another way, since the last ones were not those requested."""
 
     @abstractmethod
     async def alternatives(self, height: int) -> tuple[T, ...]:
@@ -323,6 +323,8 @@ class PChainSource(LinearSource):
         They end with the first block that names no parent: nothing above it can be written anyway.
         """
         parents = [_parent_in(inner_block(block.raw)) for block in blocks]
+        # Downwards, so that one agreement proves a whole read: the id of each block is the hash of
+        # its bytes, and the proven block above names it.
         end = parents.index(None) + 1 if None in parents else len(blocks)
         proven: deque[RawBlock] = deque()
         expected_id: bytes | None = None

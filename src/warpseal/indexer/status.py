@@ -1,5 +1,5 @@
-"""The progress of the indexed chains for `/ready`, health checks, the status document and the metrics
-page, read from the indexes.
+"""The progress of the indexed chains for `/ready`, health checks, the status document and the
+metrics page, read from the indexes.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class IndexStatus:
         return self._read_primary().get(chain.value, ChainProgress(chain=chain.value))
 
     def chains(self) -> dict[str, ChainProgress]:
-        """Return the progress of each chain that is indexed, or that the indexer could not begin."""
+        """Return the progress of each chain that is indexed or that the indexer has to begin."""
         return {**self._read_primary(), **self.evm.chains}
 
     def states(self) -> dict[str, IndexedChainState] | None:

@@ -59,9 +59,10 @@ class FollowerStore(Protocol):
 
 
 class L1Consumer(ChainConsumer[RawBlock]):
-    """Stores the L1 transactions of P-Chain blocks. blocks_read: since the start.
+    """Stores the L1 transactions of P-Chain blocks.
 
-    first_height: the first block of the backfill; None: the first block of Etna.
+    blocks_read: number of blocks that were read since the start.
+    first_height: lowest height of the backfill; None: that of the first block of Etna.
     """
 
     name = PrimaryChain.P.value
@@ -86,8 +87,8 @@ class L1Consumer(ChainConsumer[RawBlock]):
         self._store = store
         self._decode = decode
         self._first = first_height
-        # Those of the two cursors, lowest first; more only after another first block, or an earlier
-        # version.
+        # The ranges below the two cursors, lowest first. There are more only after the first block
+        # was changed, or in a store of an earlier version.
         self._ranges: list[BlockRange] = []
         self._is_same_chain = False
         self._fresh_above: int | None = None
@@ -116,7 +117,8 @@ class L1Consumer(ChainConsumer[RawBlock]):
         if self._fresh_above is None:
             self._fresh_above = newest.high
         tip = await self._retrier.call(self._client.tip)
-        # A node that lags does not have the block yet.
+        # The node is compared with the store before any block is appended, since a store may hold
+        # the blocks of another chain. A node that lags does not have the block yet.
         if not self._is_same_chain and tip >= newest.high:
             await self._check_known(newest)
             self._is_same_chain = True
@@ -150,15 +152,17 @@ class L1Consumer(ChainConsumer[RawBlock]):
             first_height + 1 == above.low for above in self._ranges
         )
         if parent_id is None and is_between:
-            # The first block of the backfill: only the block above it says which one is right.
+            # A cursor starts here, between no neighbours: only the block above says which block is
+            # right.
             blocks = (await self._choose_first(first_height, blocks[0]), *blocks[1:])
         linked, stop = self._link(first_height, blocks, parent_id)
         if linked:
             await self._commit(linked)
         if stop is None:
             return
-        is_above_newest = newest is not None and stop.height == newest.high + 1
-        if newest is not None and is_above_newest and stop.reason is StopReason.WRONG_PARENT:
+        is_wrong_parent = stop.reason is StopReason.WRONG_PARENT
+        if newest is not None and is_wrong_parent and stop.height == newest.high + 1:
+            # Either the block or the store is of another chain: the two have different remedies.
             await self._check_known(newest)
         raise stop
 
@@ -208,7 +212,7 @@ class L1Consumer(ChainConsumer[RawBlock]):
         )
 
     async def _tip_heights(self) -> tuple[int, ...]:
-        """Return the height of the node in service, and those that all nodes reported a moment ago."""
+        """Return the height of the node in use, and those that all nodes reported a moment ago."""
         tip = await self._client.tip()
         if loop_time() - self._compared_at >= _COMPARE_INTERVAL_S:
             self._compared_at = loop_time()
@@ -226,7 +230,7 @@ class L1Consumer(ChainConsumer[RawBlock]):
             raise stop from None
 
     async def _check_known(self, newest: BlockRange) -> None:
-        """Raise ChainStopped if no node has the newest known block any more."""
+        """Raise ChainStopped if no node has the newest stored block any more."""
         raw = await self._blocks.read_block(newest.high)
         if sha256(raw).digest() == newest.high_block_id:
             return
@@ -236,15 +240,16 @@ class L1Consumer(ChainConsumer[RawBlock]):
             raise ChainStopped(StopReason.ANOTHER_CHAIN, newest.high, detail)
 
     async def _choose_first(self, height: int, block: RawBlock) -> RawBlock:
-        """Return the first block of a cursor: one that a block above it names as its parent.
+        """Return the first block of a cursor: a block that the one above it names as its parent.
 
+        The parent of the first block is not stored, so that a node could return any bytes.
         Raises ChainStopped.
-
-        Its own parent is not known, so that a node could return any block.
         """
         children = await self.source.read(height + 1, 1)
         candidates: Sequence[RawBlock] = (block,)
         parent_ids: set[bytes] = set()
+        # The blocks that were read decide. Only if they do not fit are those of all nodes compared,
+        # which costs a call to each node.
         for _ in range(2):
             parent_ids = {child.parent_id for child in self._decodable(height + 1, children)}
             for candidate in candidates:
@@ -302,7 +307,10 @@ class L1Consumer(ChainConsumer[RawBlock]):
             raise ChainStopped(StopReason.WRONG_PARENT, block.height, detail)
 
     async def _commit(self, linked: Sequence[FollowedBlock]) -> None:
-        """Commit linked blocks, then notify the listeners of new transactions. Raises ChainStopped."""
+        """Commit linked blocks, then notify the listeners of new transactions.
+
+        Raises ChainStopped.
+        """
         lowest, highest = linked[0], linked[-1]
         read = BlockRange(lowest.height, highest.height, lowest.parent_id, highest.id)
         transactions = tuple(tx for block in linked for tx in block.transactions)
@@ -322,23 +330,22 @@ class L1Consumer(ChainConsumer[RawBlock]):
 
     def _note_read(self, read: BlockRange) -> None:
         """Move the cursor that read these blocks; the two become one when they meet."""
-        apart = []
+        others = []
         for stored in self._ranges:
             if stored.high + 1 == read.low:
                 read = _join(stored, read)
             elif read.high + 1 == stored.low:
                 read = _join(read, stored)
             else:
-                apart.append(stored)
-        self._ranges = sorted((*apart, read), key=lambda stored: stored.low)
+                others.append(stored)
+        self._ranges = sorted((*others, read), key=lambda stored: stored.low)
 
     def _notify(self, tx: L1Transaction) -> None:
         for listener in tuple(self.listeners):
             try:
                 listener(tx)
-            except (
-                Exception
-            ):  # The blocks are stored: no error of a listener may make them be read again.
+            except Exception:
+                # The blocks are stored: no error of a listener may make them be read again.
                 log.exception("internal error, a listener of L1 transactions failed")
 
 

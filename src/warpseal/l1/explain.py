@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, TransactionNotFound
 from warpseal.l1.heights import PROPOSED, HeightChoice
-from warpseal.l1.origins import FoundOrigin, Source
+from warpseal.l1.origins import OriginResult, Source
 from warpseal.l1.request import HeightSource, L1Request, PresentStatement
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
@@ -311,7 +311,7 @@ class Explainer:
             )
             return
         origin = await self._find_origin(attestation, subnet_id)
-        if isinstance(origin, FoundOrigin):
+        if isinstance(origin, OriginResult):
             self._parts[check] = ExplainedJustification(
                 hex=hex_text(origin.origin.justification), source=origin.source
             )
@@ -325,7 +325,7 @@ class Explainer:
 
     async def _find_origin(
         self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
-    ) -> FoundOrigin | WarpsealError | str:
+    ) -> OriginResult | WarpsealError | str:
         origins = self._lookups.origins
         origin = await self._try(origins.find_known(attestation, self._request))
         if origin is not None or not isinstance(subnet_id, bytes):

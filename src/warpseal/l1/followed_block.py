@@ -34,7 +34,7 @@ class FollowedBlock(Struct, frozen=True):
 
 
 DecodeBlock = Callable[[bytes], FollowedBlock]
-"""Decodes the bytes of a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
+"""Decodes the bytes of a block. Raises MalformedMessage, or UnknownType for an unknown type."""
 
 
 def parse_followed_block(raw: bytes) -> FollowedBlock:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from cachetools import LRUCache
-from msgspec import Struct, field
 
 from warpseal.forwarding.evm.log_filter import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
@@ -29,7 +28,7 @@ from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, UnsignedMessag
 
 _ADDRESS_BYTES: Final = 20
 _MAX_MANAGERS: Final = 256
-# Per manager: a few megabytes.
+# A few megabytes for each manager.
 _MAX_REGISTRATIONS: Final = 16_384
 _MAX_PAYLOAD_BYTES: Final = 2_048
 _FIRST_RANGE: Final = 2_000
@@ -38,26 +37,43 @@ _MAX_RANGE: Final = 50_000
 _Manager = tuple[ChainID, bytes]
 
 
-class _Scan(Struct):
+class _Scan:
     """The registrations of one manager in blocks `low` to `high`; the other blocks are not read
     yet.
     """
 
-    low: int | None = None
-    high: int = -1
-    range: int = _FIRST_RANGE
-    registrations: LRUCache[ValidationID, bytes] = field(
-        default_factory=lambda: LRUCache(_MAX_REGISTRATIONS)
-    )
+    def __init__(self) -> None:
+        self.low: int | None = None
+        self.high = -1
+        self.range = _FIRST_RANGE
+        self.registrations: LRUCache[ValidationID, bytes] = LRUCache(_MAX_REGISTRATIONS)
+
+    def next_range(self, tip: int) -> tuple[int, int] | None:
+        """Return the next blocks to read, both ends included; None if all of them are read.
+
+        New blocks come first. Then older ones are read downwards, so that the blocks that were
+        read stay one range.
+        """
+        if self.low is None:
+            self.low, self.high = tip + 1, tip
+        if self.high < tip:
+            return self.high + 1, min(tip, self.high + self.range)
+        if self.low > 0:
+            return max(0, self.low - self.range), self.low - 1
+        return None
 
 
-class ManagerLogs(Struct, eq=False):
-    """Used from one event loop. chains: the configured EVM chains."""
+class ManagerLogs:
+    """Used from one event loop.
 
-    _chains: Mapping[ChainID, EvmLogReader]
-    _settings: L1Settings
-    _scans: LRUCache[_Manager, _Scan] = field(default_factory=lambda: LRUCache(_MAX_MANAGERS))
-    _flights: SingleFlight[_Manager, None] = field(default_factory=SingleFlight)
+    chains: readers of the configured EVM chains.
+    """
+
+    def __init__(self, chains: Mapping[ChainID, EvmLogReader], settings: L1Settings) -> None:
+        self._chains = chains
+        self._settings = settings
+        self._scans: LRUCache[_Manager, _Scan] = LRUCache(_MAX_MANAGERS)
+        self._flights: SingleFlight[_Manager, None] = SingleFlight()
 
     def has_chain(self, chain_id: ChainID) -> bool:
         """Return whether a node of this chain is configured."""
@@ -66,8 +82,8 @@ class ManagerLogs(Struct, eq=False):
     async def find(
         self, validation_id: ValidationID, chain_id: ChainID, manager_address: bytes
     ) -> RegistrationOrigin | None:
-        """Return the registration, reading more logs for a bounded time; None: not in the logs read
-        so far.
+        """Return the registration, after reading more logs for a bounded time; None if the logs
+        that were read lack it.
         """
         if len(manager_address) != _ADDRESS_BYTES or chain_id not in self._chains:
             return None
@@ -78,6 +94,7 @@ class ManagerLogs(Struct, eq=False):
                 async with asyncio.timeout(self._settings.logs_timeout_s):
                     while validation_id not in scan.registrations and scan.low != 0:
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
+                    # A scan that has every old block still lacks the blocks since its last read.
                     if validation_id not in scan.registrations:
                         await self._flights.run(manager, lambda: self._read_range(manager, scan))
             except (TimeoutError, NodeUnavailable, LogsRefused):
@@ -95,32 +112,27 @@ class ManagerLogs(Struct, eq=False):
         )
 
     async def _read_range(self, manager: _Manager, scan: _Scan) -> None:
-        """Read one more range: the new blocks first, then older ones."""
-        tip = await self._chains[manager[0]].block_number()
-        if scan.low is None:
-            scan.low, scan.high = tip + 1, tip
-        if scan.high < tip:
-            first, last = scan.high + 1, min(tip, scan.high + scan.range)
-        elif scan.low > 0:
-            first, last = max(0, scan.low - scan.range), scan.low - 1
-        else:
+        """Read one more range of blocks."""
+        chain_id, address = manager
+        chain = self._chains[chain_id]
+        blocks = scan.next_range(await chain.block_number())
+        if blocks is None or scan.low is None:
             return
-        topics = (SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + manager[1])
+        first, last = blocks
+        topics = (SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + address)
         try:
-            logs = await self._chains[manager[0]].logs(
-                LogFilter(first, last, WARP_PRECOMPILE, topics)
-            )
+            logs = await chain.logs(LogFilter(first, last, WARP_PRECOMPILE, topics))
         except LogsRefused:
             if first == last:
                 raise
             scan.range = max(1, (last - first + 1) // 2)
             return
         for log in logs:
-            registration = parse_registration_log(manager[0], log)
-            if (
-                registration is not None
-                and len(payload := registration.encode()) <= _MAX_PAYLOAD_BYTES
-            ):
+            registration = parse_registration_log(chain_id, log)
+            if registration is None:
+                continue
+            payload = registration.encode()
+            if len(payload) <= _MAX_PAYLOAD_BYTES:
                 scan.registrations[registration.validation_id] = payload
         scan.low, scan.high = min(scan.low, first), max(scan.high, last)
         scan.range = min(_MAX_RANGE, scan.range * 2)

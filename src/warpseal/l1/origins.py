@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from cachetools import LRUCache
-from msgspec import Struct, field
+from msgspec import Struct
 
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, ProofMismatch, TransactionNotFound
@@ -33,53 +33,61 @@ _MIN_RETRY_AFTER_S: Final = 10.0
 _MAX_RETRY_AFTER_S: Final = 60.0
 
 
-class FoundOrigin(Struct, frozen=True):
+class OriginResult(Struct, frozen=True):
     """An origin and its source."""
 
     origin: Origin
     source: Source
 
 
-class OriginFinder(Struct, eq=False):
-    """Used from one event loop. progress: progress of the follower."""
+class OriginFinder:
+    """Used from one event loop.
 
-    _index: L1TransactionIndex
-    _transactions: TransactionFinder
-    _bootstrap: BootstrapSearch
-    _logs: ManagerLogs
-    _progress: ReadProgress
-    _cache: LRUCache[ValidationID, FoundOrigin] = field(
-        default_factory=lambda: LRUCache(_MAX_CACHED)
-    )
+    progress: returns the progress of the follower.
+    """
+
+    def __init__(
+        self,
+        index: L1TransactionIndex,
+        transactions: TransactionFinder,
+        bootstrap: BootstrapSearch,
+        logs: ManagerLogs,
+        progress: ReadProgress,
+    ) -> None:
+        self._index = index
+        self._transactions = transactions
+        self._bootstrap = bootstrap
+        self._logs = logs
+        self._progress = progress
+        self._cache: LRUCache[ValidationID, OriginResult] = LRUCache(_MAX_CACHED)
 
     def learn(self, attestation: Attestation) -> None:
         """Remember the origins that a transaction contains."""
         registered = attestation.registration
         if registered is not None and registered.validation_id not in self._cache:
             origin = RegistrationOrigin(registered.encode())
-            self._cache[registered.validation_id] = FoundOrigin(origin, "transaction")
+            self._cache[registered.validation_id] = OriginResult(origin, "transaction")
         elif attestation.initial_validators and attestation.subnet_id is not None:
             self._bootstrap.add_likely(attestation.subnet_id)
 
-    async def load(self, validation_id: ValidationID) -> FoundOrigin | None:
+    async def load(self, validation_id: ValidationID) -> OriginResult | None:
         """Return an origin from memory or from the store; None: neither has it."""
         if validation_id not in self._cache:
             with suppress(StoreDown):
                 if (origin := await self._index.origin(validation_id)) is not None:
-                    self._cache[validation_id] = FoundOrigin(origin, "index")
+                    self._cache[validation_id] = OriginResult(origin, "index")
         return self._cache.get(validation_id)
 
-    async def find_known(self, attestation: Attestation, request: L1Request) -> FoundOrigin | None:
+    async def find_known(self, attestation: Attestation, request: L1Request) -> OriginResult | None:
         """Return the origin that the caller's hints prove, else a known one; None: there is
         neither.
 
         The hash of an unknown transaction is ignored. Raises ProofMismatch if the hints prove
         another validation, NodeUnavailable, UndecodableTransaction.
         """
-        validation_id = attestation.required_validation_id
-        origin = (
-            _parse_proof(request.justification, validation_id) if request.justification else None
-        )
+        validation_id, origin = attestation.required_validation_id, None
+        if request.justification:
+            origin = _parse_proof(request.justification, validation_id)
         if request.registration_tx_id is not None:
             origin = await self._origin_in(request.registration_tx_id, validation_id) or origin
         if origin is None:
@@ -88,7 +96,7 @@ class OriginFinder(Struct, eq=False):
 
     async def search(
         self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
-    ) -> FoundOrigin:
+    ) -> OriginResult:
         """Return the origin of the validation that a transaction removed, after a search.
 
         Raises OriginNotIndexed.
@@ -101,7 +109,7 @@ class OriginFinder(Struct, eq=False):
 
     async def _search(
         self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
-    ) -> FoundOrigin:
+    ) -> OriginResult:
         validation_id = attestation.required_validation_id
         initial = await self._find_initial_validator(attestation, signing_subnet_id, deadline)
         if initial is not None:
@@ -123,12 +131,10 @@ class OriginFinder(Struct, eq=False):
         """Try initial validators, for half of the time if the logs of the manager's chain can be
         read as well.
         """
-        now = asyncio.get_running_loop().time()
-        until = (
-            (now + deadline) / 2 if self._logs.has_chain(attestation.manager_chain_id) else deadline
-        )
+        if self._logs.has_chain(attestation.manager_chain_id):
+            deadline = (asyncio.get_running_loop().time() + deadline) / 2
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(deadline):
                 return await self._bootstrap.find(
                     attestation.required_validation_id, (signing_subnet_id,)
                 )
@@ -150,8 +156,8 @@ class OriginFinder(Struct, eq=False):
         )
         return OriginNotIndexed(id_text(validation_id), progress, retry_after_s)
 
-    async def _store(self, origin: Origin, source: Source) -> FoundOrigin:
-        result = FoundOrigin(origin, source)
+    async def _store(self, origin: Origin, source: Source) -> OriginResult:
+        result = OriginResult(origin, source)
         self._cache[origin.validation_id] = result
         # While the store is down the origin stays in memory only.
         with suppress(StoreDown):
@@ -169,9 +175,8 @@ class OriginFinder(Struct, eq=False):
                 return RegistrationOrigin(attested.registration.encode())
         elif attested is not None and attested.subnet_id is not None:
             for index in range(attested.initial_validators):
-                if (
-                    origin := BootstrapOrigin(attested.subnet_id, index)
-                ).validation_id == validation_id:
+                origin = BootstrapOrigin(attested.subnet_id, index)
+                if origin.validation_id == validation_id:
                     return origin
         transaction = f"{located.kind} {id_text(tx_id)} of the {located.chain}"
         raise ProofMismatch(

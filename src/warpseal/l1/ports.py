@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ReadProgress = Callable[[], FollowerProgress]
 """Returns the progress of the P-Chain follower."""
 FindQuorum = Callable[[ChainID], Awaitable[int | None]]
-"""Returns the quorum in percent that a chain demands; None if it is not known now. Raises nothing."""
+"""Returns the quorum that a chain demands, in percent; None if it is not known. Raises nothing."""
 
 
 class L1Platform(Protocol):

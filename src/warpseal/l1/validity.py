@@ -1,11 +1,10 @@
 """Whether a transaction's message is still valid: validators sign their current state, not their
 history.
 
-One lookup per message and second serves all callers.
-Source of truth: avalanchego `vms/platformvm/network/warp.go`. A node below the transaction's height
-proves nothing.
-A superseded message never becomes valid again: nonces only grow, and a removed validation stays
-removed.
+Two sources are combined. The index proves that a message is superseded, by the later transaction,
+but never that it is valid: it may lack the newest blocks. A node states its current validation, but
+knows no transaction. One lookup for each message and second serves all callers.
+Source of truth: avalanchego `vms/platformvm/network/warp.go`.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ T = TypeVar("T")
 
 _MAX_MESSAGES: Final = 16_384
 _CHANGE_KIND: Final = SetL1ValidatorWeightTx.__name__
+# Codes of `warp.go` with which validators refuse: the validation is not current, the nonce is not.
 _NO_VALIDATION: Final = 11
 _OTHER_NONCE: Final = 16
 
@@ -58,9 +58,11 @@ class Valid(Struct, frozen=True):
 class Superseded(Struct, frozen=True):
     """The message is not valid any more.
 
-    now: the current state; message: the message that states it; by: the transaction that changed
-        it;
-    refusal: the code with which validators refuse the old message.
+    now: current state of the validation.
+    message: message that states the current state.
+    by: id of the transaction that changed the state, None if only a node reported the change.
+    height: P-Chain height of that transaction, or of the node.
+    refusal: code with which validators refuse the old message.
     """
 
     now: PresentStatement
@@ -124,14 +126,12 @@ class ValidityLookup:
     async def current(self, attestation: Attestation, at_least: int) -> Validity:
         """Return the validity of a message, at most a second old.
 
-        at_least: nodes below it prove nothing.
+        at_least: P-Chain height of the transaction; a node below it proves nothing.
         """
         recent = self._recent.get(attestation.message.id)
-        return (
-            recent.value
-            if recent is not None
-            else await self._look_up(attestation, at_least, at_all_nodes=False)
-        )
+        if recent is not None:
+            return recent.value
+        return await self._look_up(attestation, at_least, at_all_nodes=False)
 
     async def refresh(self, attestation: Attestation, at_least: int) -> Validity:
         """Return the validity of a message by the responses of all nodes right now."""
@@ -140,36 +140,40 @@ class ValidityLookup:
     async def _look_up(
         self, attestation: Attestation, at_least: int, *, at_all_nodes: bool
     ) -> Validity:
-        if (
-            isinstance(attestation.payload, SubnetToL1Conversion)
-            or attestation.validation_id is None
-        ):
+        is_conversion = isinstance(attestation.payload, SubnetToL1Conversion)
+        if is_conversion or attestation.validation_id is None:
+            # A subnet is converted once, and no later transaction changes that.
             return Valid(None)
 
         async def look_up() -> Validity:
             proof = None
             with suppress(StoreDown):
-                proof = find_supersession(
-                    attestation, await self._index.changes(attestation.required_validation_id)
-                )
+                changes = await self._index.changes(attestation.required_validation_id)
+                proof = find_supersession(attestation, changes)
+            # The nodes are asked even if the index has a proof: they may know a later change, and
+            # the response names the newest state.
             reported = await self._ask_nodes(attestation, at_least, at_all_nodes=at_all_nodes)
             validity = self._with_earlier(attestation.message.id, _combine(reported, proof))
             self._recent.put(attestation.message.id, validity, self._ttl_s)
             return validity
 
+        # A caller that asks all nodes must not get the reply of one that another caller asked.
         return await self._flights.run((attestation.message.id, at_all_nodes), look_up)
 
     def _with_earlier(self, message_id: MessageID, validity: Validity) -> Validity:
-        """Return the validity; a superseded message stays so for nodes that know less than the one
-        that reported it.
+        """Return the validity, or an earlier report that the message is superseded.
+
+        Nonces only grow, and a removed validation stays removed, so that a superseded message never
+        becomes valid again. A node that says so lags behind the node that reported the change. If
+        it is the higher one, the report was wrong.
         """
         if isinstance(validity, Superseded):
             self._superseded[message_id] = validity
             return validity
         earlier = self._superseded.get(message_id)
-        if earlier is None or (
-            isinstance(validity, Valid) and (validity.height or 0) > (earlier.height or 0)
-        ):
+        if earlier is None:
+            return validity
+        if isinstance(validity, Valid) and (validity.height or 0) > (earlier.height or 0):
             return validity
         return earlier
 
@@ -187,11 +191,10 @@ class ValidityLookup:
         except NodeUnavailable:
             return NO_NODE_ANSWERED
         except TimeoutError:
-            # A node that hangs leaves the lookup no time for the index.
+            # A node that hangs left no time for the index of the P-Chain, which is a local read.
             response = await self._platform.indexed_l1_validator(validation_id)
-            indexed = _combine_responses(
-                attestation, () if response is None else (response,), at_least
-            )
+            responses = () if response is None else (response,)
+            indexed = _combine_responses(attestation, responses, at_least)
             return NO_NODE_ANSWERED if isinstance(indexed, Unknown) else indexed
         return _combine_responses(attestation, responses, at_least)
 
@@ -199,12 +202,9 @@ class ValidityLookup:
 async def cancel_when_superseded(
     work: Awaitable[T], check: Callable[[], Awaitable[Validity]], interval_s: float
 ) -> T | Superseded:
-    """Return the result of the work; or cancel it and return Superseded once a check reports that."""
-    loop, scope, tasks = (
-        asyncio.get_running_loop(),
-        asyncio.timeout(None),
-        set[asyncio.Task[None]](),
-    )
+    """Return the result of the work, or cancel it as soon as a check returns Superseded."""
+    loop, scope = asyncio.get_running_loop(), asyncio.timeout(None)
+    tasks: set[asyncio.Task[None]] = set()
     superseded: Superseded | None = None
 
     async def watch() -> None:
@@ -213,6 +213,8 @@ async def cancel_when_superseded(
             validity = await check()
             if isinstance(validity, Superseded):
                 superseded = validity
+                # The scope cancels the work and turns that into a TimeoutError, so that a
+                # cancellation by the caller is still told apart from it.
                 scope.reschedule(loop.time())
             else:
                 await asyncio.sleep(interval_s)
@@ -223,6 +225,7 @@ async def cancel_when_superseded(
         async with scope:
             return await work
     except TimeoutError:
+        # The work has timeouts of its own.
         if superseded is None:
             raise
         return superseded
@@ -240,20 +243,18 @@ def check_validity(attestation: Attestation, response: ValidationAt) -> Validity
             return Valid(None)
         case L1ValidatorRegistration(registered=False):
             # The removal was accepted, so a node that still has the validation is wrong.
-            return (
-                Valid(response.height)
-                if state is None
-                else Unknown("a node still has the validation")
-            )
+            if state is not None:
+                return Unknown("a node still has the validation")
+            return Valid(response.height)
         case L1ValidatorRegistration():
-            return (
-                Valid(response.height)
-                if state is not None
-                else _removed(attestation, response.height)
-            )
+            if state is None:
+                return _removed(attestation, response.height)
+            return Valid(response.height)
         case L1ValidatorWeight(nonce=nonce, weight=weight):
             if state is None:
                 return _removed(attestation, response.height)
+            # A node has the lowest nonce that it accepts next, one above the last one. Validators
+            # sign the last change only.
             if state.min_nonce == nonce + 1 and state.weight == weight:
                 return Valid(response.height)
             if state.min_nonce > nonce + 1:
@@ -266,13 +267,17 @@ def check_validity(attestation: Attestation, response: ValidationAt) -> Validity
 def find_supersession(
     attestation: Attestation, changes: Iterable[L1Transaction]
 ) -> Superseded | None:
-    """Return what accepted transactions about the validation, newest first, prove; None: nothing.
+    """Return the supersession that accepted transactions prove; None if they prove none.
 
-    Nonces only grow, so a change with a larger nonce came later, whatever its height.
+    changes: transactions about the validation, newest first.
     """
+    # A removal is final.
     if attestation.needs_origin:
         return None
+    # A registration is superseded by the removal alone, whatever its nonce.
     nonce = attestation.payload.nonce if isinstance(attestation.payload, L1ValidatorWeight) else -1
+    # Nonces only grow, so a change with a larger nonce came later, whatever its height. The newest
+    # one comes first, and decides.
     for row in changes:
         change = _change(row)
         if change is None or change.validation_id != attestation.validation_id:
@@ -316,8 +321,9 @@ def _changed(
 def _combine_responses(
     attestation: Attestation, responses: Iterable[ValidationAt], at_least: int
 ) -> Validity:
-    """Return what the responses prove together: one that knows a newer change wins over those that
-    do not.
+    """Return what the responses prove together.
+
+    A node that knows a change wins over nodes that do not know it yet; of several, the highest.
     """
     newest_first = sorted(responses, key=lambda response: -response.height)
     validities = [
@@ -333,11 +339,11 @@ def _combine_responses(
 
 
 def _combine(reported: Validity, proof: Superseded | None) -> Validity:
-    """Return the newer one of what nodes report and what the index proves, with the transaction
-    that the index has.
-    """
+    """Return the newer of two states: that of the nodes, and that of the index."""
     if proof is None:
         return reported
+    # An accepted transaction outweighs nodes that have not seen it.
     if not isinstance(reported, Superseded):
         return proof
+    # Only the index knows the transaction. Another state than its own is newer.
     return replace(reported, by=proof.by) if reported.now == proof.now else reported

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from warpseal.resources.base import or_unset
 
 MAX_REPORT_AGE_S: Final = 60
-"""A process reports a chain every 15 seconds, and later if a long transaction keeps its worker busy."""
+"""A process reports each chain every 15 s, or later if a transaction keeps its worker busy."""
 
 NOT_BEGUN: Final = "the indexer has not begun with this chain"
 

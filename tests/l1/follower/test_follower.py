@@ -52,9 +52,7 @@ def recorded_chain() -> Chain:
     return chain
 
 
-async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_the_recorded_network() -> (
-    None
-):
+async def test_exactly_the_l1_transactions_and_origins_of_the_recorded_network_are_stored() -> None:
     chain, store = recorded_chain(), MemoryStore()
     async with (
         nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks,
